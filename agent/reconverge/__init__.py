@@ -1,0 +1,50 @@
+"""Rate limits that a whole fleet shares, decided in each process from its own memory.
+
+Every node holds a line that it may fill alone; all lines together never exceed the limit; the background exchange
+moves the lines to where the traffic is.
+"""
+
+from reconverge.agent import Agent, AgentStats, LimitStats
+from reconverge.clock import Clock
+from reconverge.decision import Decision, Usage
+from reconverge.errors import (
+    CostExceedsQuota,
+    HubUnavailable,
+    InvalidCost,
+    InvalidKey,
+    InvalidLimit,
+    InvalidSetting,
+    LimitConflict,
+    MissingExtra,
+    ReconvergeError,
+    UnknownHub,
+    UnknownLimit,
+)
+from reconverge.hub import Hub
+from reconverge.limit import Limit
+from reconverge.limiter import Limiter
+from reconverge.reservation import Reservation
+
+__all__ = [
+    "Agent",
+    "AgentStats",
+    "Clock",
+    "CostExceedsQuota",
+    "Decision",
+    "Hub",
+    "HubUnavailable",
+    "InvalidCost",
+    "InvalidKey",
+    "InvalidLimit",
+    "InvalidSetting",
+    "Limit",
+    "LimitConflict",
+    "LimitStats",
+    "Limiter",
+    "MissingExtra",
+    "ReconvergeError",
+    "Reservation",
+    "UnknownHub",
+    "UnknownLimit",
+    "Usage",
+]

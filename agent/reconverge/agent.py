@@ -1,0 +1,382 @@
+"""The facade: one node, its limits and its exchanges."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from random import Random
+from secrets import token_hex
+from types import TracebackType
+from typing import Final
+from urllib.parse import urlsplit
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock, SystemClock
+from reconverge.errors import InvalidSetting, UnknownLimit
+from reconverge.exchanges import Exchanges
+from reconverge.hub import Hub
+from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.kernel import IMPLEMENTATION, Kernel
+from reconverge.limit import Limit, check_name
+from reconverge.limiter import Limiter
+from reconverge.loop import TaskLoop
+from reconverge.policies import choose
+from reconverge.process import register
+from reconverge.syncer import Syncer, SyncerStats
+from reconverge.thread_loop import ThreadLoop
+
+SYNC_INTERVAL_MIN: Final = 0.001
+SYNC_INTERVAL_MAX: Final = 3600.0
+MIN_SYNC_INTERVAL: Final = 0.005
+NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
+
+_shared_kernels: dict[tuple[str, str], Kernel] = {}
+"""The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStats:
+    """What one limit has decided on this node. Decisions, not cost."""
+
+    admitted: int
+    refused: int
+    overflowed: int
+    """Decisions about keys beyond `max_keys`, which share one cell."""
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStats:
+    """A snapshot of one agent."""
+
+    hub: str
+    running: bool
+    kernel: str
+    keys: int
+    limits: dict[str, LimitStats]
+    exchanges: tuple[SyncerStats, ...]
+    """One for each shard of the hub; empty when there is no hub."""
+    bugs: int
+    """Failures that nobody foresaw, and that the loop outlived."""
+
+
+class Agent:
+    """One node of a fleet that shares limits: decides from its own memory, and exchanges in the background.
+
+        agent = Agent("redis://localhost:6379/0", namespace="shop")
+        login = agent.limit("login", "100/minute")
+        if login.allow("ada"): ...
+
+    Exchanging begins with the first decision, on a thread of its own; `with agent:` begins it at once and says the
+    last words at the end, `async with agent:` does the same as a task of the running loop.
+
+    Args:
+        hub: a URL (`memory://`, `embedded://`, `redis://`, ...) or a `Hub`. By default `RECONVERGE_HUB`, or `memory://`.
+        namespace: fleets with different namespaces share nothing.
+        sync_interval: seconds between exchanges. Longer is cheaper and less exact; the bound does not depend on it.
+        min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
+        lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the longest
+            windows, between 30 s and 600 s.
+        policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
+            see `reconverge.policies`. By default `balanced`.
+        max_keys: how many keys are counted each on its own; all further ones share one count.
+        key_bytes_max: the longest key, in UTF-8.
+        exchange_timeout: seconds that one exchange may take.
+        stop_timeout: seconds that the last words may take.
+        sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
+            has a handler of its own.
+        clock: where time comes from.
+
+    Raises:
+        InvalidSetting, UnknownHub, MissingExtra: see there.
+    """
+
+    def __init__(
+        self,
+        hub: str | Hub | None = None,
+        *,
+        namespace: str = "default",
+        sync_interval: float = 0.1,
+        min_sync_interval: float | None = None,
+        lease_ttl: float | None = None,
+        policy: str | None = None,
+        max_overshoot: float | None = None,
+        cold_allowance: float | None = None,
+        max_keys: int = 100_000,
+        key_bytes_max: int = 256,
+        exchange_timeout: float = 1.0,
+        stop_timeout: float = 2.0,
+        sigterm: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        if hub is None:
+            hub = os.environ.get("RECONVERGE_HUB", f"{MEMORY}://")
+        self._namespace = _checked_namespace(namespace)
+        _check_seconds("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
+        if min_sync_interval is None:
+            min_sync_interval = min(sync_interval, max(sync_interval / 10, MIN_SYNC_INTERVAL))
+        _check_seconds("min_sync_interval", min_sync_interval, 0.0, sync_interval)
+        if lease_ttl is not None:
+            _check_seconds("lease_ttl", lease_ttl, 6 * sync_interval, 86_400.0)
+        _check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
+        _check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
+        _check_count("max_keys", max_keys)
+        _check_count("key_bytes_max", key_bytes_max)
+        self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
+        self._clock = clock or SystemClock()
+        self._stop_timeout_s = stop_timeout
+        self._timeout_s = exchange_timeout
+        self._sigterm = sigterm
+        self._hub_name = redacted(hub) if isinstance(hub, str) else repr(hub)
+        self._hub = self._open(hub)
+        self._limiters: dict[str, Limiter] = {}
+        self._runner: ThreadLoop | TaskLoop | None = None
+        self._starting = threading.Lock()
+        self._ended = False
+        self._kernel = self._make_kernel(
+            hub,
+            interval_ns=round(sync_interval * SECOND_NS),
+            interval_min_ns=round(min_sync_interval * SECOND_NS),
+            keys_max=max_keys,
+            key_bytes_max=key_bytes_max,
+            lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
+        )
+        self._begin()
+        register(self, sigterm=False)
+
+    # ------------------------------------------------------------ limits
+
+    def limit(
+        self,
+        name: str,
+        limit: str | Limit,
+        *,
+        algorithm: str | None = None,
+        policy: str | None = None,
+        max_overshoot: float | None = None,
+        cold_allowance: float | None = None,
+    ) -> Limiter:
+        """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
+
+        Raises:
+            InvalidLimit: the name or the limit cannot be used.
+            LimitConflict: the name stands for another limit already.
+            InvalidSetting: the policy makes no sense.
+        """
+        check_name(name)
+        if isinstance(limit, Limit):
+            if algorithm is not None and algorithm != limit.algorithm:
+                raise InvalidSetting("algorithm", algorithm, f"the limit already says {limit.algorithm!r}")
+            declared = limit
+        else:
+            declared = Limit.parse(limit, algorithm=algorithm)
+        chosen = self._policy
+        if (policy, max_overshoot, cold_allowance) != (None, None, None):
+            chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
+        table = self._kernel.declare(name, declared, chosen)
+        return self._limiters.setdefault(name, Limiter(table))
+
+    def limiter(self, name: str) -> Limiter:
+        """The limiter of a declared limit. Raises UnknownLimit."""
+        if name not in self._limiters:
+            raise UnknownLimit(name, self._limiters)
+        return self._limiters[name]
+
+    # ------------------------------------------------------------ running
+
+    def start(self) -> None:
+        """Begin to exchange on a thread of its own, unless that has begun. Does not wait for the hub."""
+        if self._kernel.alone or self._ended:
+            return
+        with self._starting:
+            if self._runner is not None and self._runner.alive:
+                return
+            runner = ThreadLoop(self._exchanges)
+            self._adopt(runner)
+            runner.start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Say the last words and stop; waits for at most `timeout` seconds (by default `stop_timeout`).
+
+        Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
+        """
+        runner, self._runner = self._runner, None
+        if isinstance(runner, ThreadLoop):
+            runner.stop(self._stop_timeout_s if timeout is None else timeout)
+        elif runner is not None and runner.alive:
+            runner.request_stop()
+        elif runner is not None:
+            self._leave_closed_loop(self._stop_timeout_s if timeout is None else timeout)
+
+    def __enter__(self) -> Agent:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Agent:
+        if self._kernel.alone:
+            return self
+        if isinstance(self._runner, TaskLoop) and self._runner.alive:
+            raise RuntimeError("this agent already exchanges in a running loop; use one agent for each loop")
+        if self._runner is not None:
+            await asyncio.to_thread(self.stop)
+        runner = TaskLoop(self._exchanges)
+        self._adopt(runner)
+        runner.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if isinstance(runner, TaskLoop):
+            await runner.stop(self._stop_timeout_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the hub has answered, and not so long ago that the lines are void."""
+        now_ns = self._clock.monotonic_ns()
+        return all(now_ns < shard.lease_until_ns for shard in self._kernel.shards)
+
+    def stats(self) -> AgentStats:
+        """A snapshot of what was decided and exchanged."""
+        now_ns = self._clock.monotonic_ns()
+        limits = {
+            name: LimitStats(table.admitted, table.refused, table.overflowed, len(table.cells))
+            for name, table in list(self._kernel.tables.items())
+        }
+        return AgentStats(
+            hub=self._hub_name,
+            running=self._runner is not None and self._runner.alive,
+            kernel=IMPLEMENTATION,
+            keys=self._kernel.keys,
+            limits=limits,
+            exchanges=tuple(syncer.stats(now_ns) for syncer in self._syncers),
+            bugs=self._exchanges.bugs,
+        )
+
+    def __repr__(self) -> str:
+        return f"Agent({self._hub_name!r}, namespace={self._namespace!r}, limits={sorted(self._limiters)})"
+
+    # ------------------------------------------------------------ what the process does to it
+
+    def start_over_after_fork(self) -> None:
+        """In a forked child: the lines, the counts and the connections are the parent's."""
+        self._starting = threading.Lock()
+        self._runner = None
+        self._kernel.forget_everything()
+        self._begin()
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """Say the last words; the process ends, and no further decision brings the exchanges back."""
+        self._ended = True
+        self.stop(timeout_s)
+
+    # ------------------------------------------------------------ inside
+
+    def _open(self, hub: str | Hub) -> Hub | None:
+        """The hub, not connected yet; None when there is nobody to meet."""
+        if not isinstance(hub, str):
+            if not isinstance(hub, Hub):
+                raise InvalidSetting("hub", hub, "is neither a URL nor a Hub")
+            return hub
+        if scheme_of(hub) == MEMORY:
+            return None
+        return open_hub(hub, HubSettings(self._namespace, self._timeout_s))
+
+    def _make_kernel(
+        self,
+        hub: str | Hub,
+        *,
+        interval_ns: int,
+        interval_min_ns: int,
+        keys_max: int,
+        key_bytes_max: int,
+        lease_ns: int | None,
+    ) -> Kernel:
+        kernel = Kernel(
+            self._clock,
+            namespace=self._namespace,
+            interval_ns=interval_ns,
+            interval_min_ns=interval_min_ns,
+            keys_max=keys_max,
+            key_bytes_max=key_bytes_max,
+            shards=1 if self._hub is None else self._hub.shards,
+            alone=self._hub is None,
+            lease_ns=lease_ns,
+        )
+        shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
+        if shared_name:
+            return _shared_kernels.setdefault((shared_name, self._namespace), kernel)
+        return kernel
+
+    def _begin(self) -> None:
+        """Become a node that the hub has never heard of."""
+        now_ns = self._clock.monotonic_ns()
+        self._syncers = [
+            Syncer(self._kernel, shard=shard.index, random=Random(), new_name=_new_name, now_ns=now_ns)
+            for shard in self._kernel.shards
+            if not shard.alone
+        ]
+        self._exchanges = Exchanges(
+            self._syncers,
+            open_hub=self._hub_to_use,
+            clock=self._clock,
+            timeout_s=self._timeout_s,
+            hub_name=self._hub_name,
+        )
+        if not self._kernel.alone:
+            self._kernel.wake = self._wake
+
+    def _hub_to_use(self) -> Hub:
+        assert self._hub is not None
+        return self._hub
+
+    def _adopt(self, runner: ThreadLoop | TaskLoop) -> None:
+        self._exchanges.abandon()
+        self._runner = runner
+        register(self, sigterm=self._sigterm)
+
+    def _wake(self) -> None:
+        """A cell has something to say: have the loop look, or start one if there is none to hear it."""
+        runner = self._runner
+        if runner is not None and runner.alive:
+            runner.wake()
+        elif not self._ended:
+            self.start()
+
+    def _leave_closed_loop(self, timeout_s: float) -> None:
+        """The loop that exchanged was closed without a word; say the last ones from a loop of our own."""
+        self._exchanges.abandon()
+        runner = ThreadLoop(self._exchanges)
+        with contextlib.suppress(RuntimeError):  # no thread can be started any more: the interpreter is ending
+            runner.start()
+            runner.stop(timeout_s)
+
+
+def _new_name() -> str:
+    return token_hex(8)
+
+
+def _checked_namespace(namespace: object) -> str:
+    if not isinstance(namespace, str) or not 1 <= len(namespace) <= 64:
+        raise InvalidSetting("namespace", namespace, "must be a string of 1 to 64 characters")
+    if not set(namespace) <= NAMESPACE_CHARACTERS:
+        raise InvalidSetting("namespace", namespace, "may have letters, digits and _-.: only")
+    return namespace
+
+
+def _check_seconds(name: str, value: object, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InvalidSetting(name, value, f"must be a number of seconds from {least:g} to {most:g}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidSetting(name, value, "must be a whole number of at least 1")

@@ -1,0 +1,74 @@
+"""The one place where time comes from.
+
+Everything else is handed its moments as integers of nanoseconds, and the name says which kind:
+`monotonic_ns` measures ages and never jumps, `wall_ns` names windows and may.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+MICROSECOND_NS = 1_000
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1_000_000_000
+
+
+class Clock(Protocol):
+    """A source of time.
+
+    Promises: `monotonic_ns` never runs backwards.
+    Does not promise: that `wall_ns` agrees with any other machine, or does not jump.
+    """
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since an arbitrary start; only differences mean anything."""
+        ...
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970-01-01T00:00:00Z."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    monotonic_ns = staticmethod(time.monotonic_ns)
+    wall_ns = staticmethod(time.time_ns)
+
+
+class ManualClock:
+    """A clock that moves only when told to, for tests.
+
+    `start` is the wall time in seconds. `advance` moves both clocks, as time passing does;
+    `jump` moves the wall clock alone, as an operator or NTP does.
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._monotonic_ns = 0
+        self._wall_ahead_ns = round(start * SECOND_NS)
+
+    def monotonic_ns(self) -> int:
+        """See `Clock.monotonic_ns`."""
+        return self._monotonic_ns
+
+    def wall_ns(self) -> int:
+        """See `Clock.wall_ns`."""
+        return self._monotonic_ns + self._wall_ahead_ns
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass, rounded to the nanosecond. Raises ValueError when negative."""
+        self.advance_ns(round(seconds * SECOND_NS))
+
+    def advance_ns(self, nanoseconds: int) -> None:
+        """Let `nanoseconds` pass. Raises ValueError when negative."""
+        if nanoseconds < 0:
+            raise ValueError(f"time cannot pass backwards: {nanoseconds} ns; use jump() to move the wall clock")
+        self._monotonic_ns += nanoseconds
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward, or back when negative; no time passes."""
+        self._wall_ahead_ns += round(seconds * SECOND_NS)
+
+    def __repr__(self) -> str:
+        return f"ManualClock(wall={self.wall_ns() / SECOND_NS!r})"

@@ -1,0 +1,116 @@
+"""What can be wrong: mistakes of the caller, and a hub that cannot be reached.
+
+A refusal is not among them: it is a `Decision`. Each error carries its facts as attributes,
+and its message says what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class ReconvergeError(Exception):
+    """The root of everything this package raises on purpose."""
+
+
+class InvalidLimit(ReconvergeError, ValueError):
+    """Raised when a limit cannot be understood, or asks for something that does not exist.
+
+    `text` is what was given; `position` is the offset at which it stopped making sense, or None.
+    """
+
+    def __init__(self, text: str, problem: str, position: int | None = None) -> None:
+        self.text = text
+        self.problem = problem
+        self.position = position
+        where = "" if position is None else f" at character {position + 1}"
+        pointer = "" if position is None else f"\n  {text}\n  {' ' * position}^"
+        super().__init__(f"limit {text!r}: {problem}{where}{pointer}")
+
+
+class UnknownLimit(ReconvergeError, LookupError):
+    """Raised when a limit is used that was never declared."""
+
+    def __init__(self, name: str, declared: Iterable[str]) -> None:
+        self.name = name
+        self.declared = tuple(sorted(declared))
+        known = ", ".join(self.declared) or "none yet; declare one with agent.limit(name, '100/minute')"
+        super().__init__(f"no limit named {name!r}; declared: {known}")
+
+
+class LimitConflict(ReconvergeError, ValueError):
+    """Raised when one name is declared twice with different meanings."""
+
+    def __init__(self, name: str, declared: object, requested: object) -> None:
+        self.name = name
+        super().__init__(
+            f"limit {name!r} is already declared as {declared}, and cannot also be {requested}; "
+            "use another name, or declare it once and share the limiter"
+        )
+
+
+class InvalidKey(ReconvergeError, ValueError):
+    """Raised when a key is not a string that can be counted under."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+
+
+class InvalidCost(ReconvergeError, ValueError):
+    """Raised when a cost is not a whole number of zero or more."""
+
+    def __init__(self, cost: object, problem: str) -> None:
+        self.cost = cost
+        super().__init__(f"cost {cost!r} {problem}; a cost is a whole number of zero or more")
+
+
+class CostExceedsQuota(ReconvergeError, ValueError):
+    """Raised when a cost is larger than the limit could ever admit at once, however long one waits."""
+
+    def __init__(self, limit: str, cost: int, quota: int) -> None:
+        self.limit = limit
+        self.cost = cost
+        self.quota = quota
+        super().__init__(
+            f"limit {limit!r} admits at most {quota} at once, so a cost of {cost} can never be admitted; "
+            "split the request, or raise the quota"
+        )
+
+
+class InvalidSetting(ReconvergeError, ValueError):
+    """Raised when a setting of the agent makes no sense."""
+
+    def __init__(self, name: str, value: object, problem: str) -> None:
+        self.name = name
+        self.value = value
+        super().__init__(f"{name}={value!r}: {problem}")
+
+
+class UnknownHub(ReconvergeError, ValueError):
+    """Raised when no installed hub answers to a URL's scheme."""
+
+    def __init__(self, scheme: str, known: Iterable[str]) -> None:
+        self.scheme = scheme
+        self.known = tuple(sorted(known))
+        super().__init__(f"no hub is known for {scheme!r}; known: {', '.join(f'{name}://' for name in self.known)}")
+
+
+class MissingExtra(ReconvergeError, ImportError):
+    """Raised when a part needs a package that is not installed."""
+
+    def __init__(self, part: str, package: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{part} needs the package {package!r}; install it with: pip install 'reconverge[{extra}]'")
+
+
+class HubUnavailable(ReconvergeError):
+    """Raised by a hub, whatever it was that went wrong there; it never reaches a caller of `allow`.
+
+    `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...). `applied` says whether the
+    hub may have taken the message all the same: False when it surely did not, None when nobody can know.
+    """
+
+    def __init__(self, kind: str, problem: str, *, applied: bool | None = None) -> None:
+        self.kind = kind
+        self.applied = applied
+        super().__init__(f"{kind}: {problem}")

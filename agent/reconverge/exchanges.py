@@ -1,0 +1,131 @@
+"""Carrying out what the syncers decide: the only file that waits for a hub."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hub import Hub
+from reconverge.syncer import Syncer
+
+logger = logging.getLogger("reconverge")
+
+IDLE_S = 3600.0
+"""The longest sleep; whoever has something to say wakes the loop."""
+
+
+BUG_PAUSE_S = 1.0
+
+
+class Exchanges:
+    """All of one node's exchanges, over one hub that is opened when first needed and closed with the loop."""
+
+    def __init__(
+        self, syncers: list[Syncer], *, open_hub: Callable[[], Hub], clock: Clock, timeout_s: float, hub_name: str
+    ) -> None:
+        self._syncers = syncers
+        self._open_hub = open_hub
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._hub_name = hub_name
+        self._hub: Hub | None = None
+        self.bugs = 0
+        """Failures that nobody foresaw."""
+        self._complained = False
+        self._surprised = False
+
+    def due_in_s(self) -> float:
+        """Seconds until the next exchange should begin; 0.0 when one should have."""
+        now_ns = self._clock.monotonic_ns()
+        due_ns = min(syncer.due_ns(now_ns) for syncer in self._syncers)
+        return min(max(0, due_ns - now_ns) / SECOND_NS, IDLE_S)
+
+    async def carry_out(self) -> None:
+        """Make every exchange that is due, those with different shards side by side. Raises nothing but cancellation."""
+        try:
+            now_ns = self._clock.monotonic_ns()
+            due = [syncer for syncer in self._syncers if syncer.due_ns(now_ns) <= now_ns]
+            if len(due) == 1:
+                await self._exchange(due[0])
+            elif due:
+                await asyncio.gather(*(self._exchange(syncer) for syncer in due))
+        except Exception:
+            # Nothing here should fail; if it does all the same, the loop must outlive it, and at a slow pace.
+            self.bugs += 1
+            if self.bugs == 1:
+                logger.exception("reconverge: an exchange failed in a way that was not foreseen")
+            await asyncio.sleep(BUG_PAUSE_S)
+
+    def abandon(self) -> None:
+        """Give up what a loop that is no more had under way."""
+        for syncer in self._syncers:
+            syncer.abandon(now_ns=self._clock.monotonic_ns())
+
+    async def leave(self) -> None:
+        """Say the last words: all counts, and no lines any more. Gives up at the first failure."""
+        await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
+
+    async def close(self) -> None:
+        """Let go of the hub's connections."""
+        hub, self._hub = self._hub, None
+        if hub is not None:
+            try:
+                await asyncio.wait_for(hub.close(), self._timeout_s)
+            except Exception:
+                logger.debug("reconverge: closing the hub failed", exc_info=True)
+
+    async def _leave(self, syncer: Syncer) -> None:
+        syncer.leave(self._clock.monotonic_ns())
+        while not syncer.left:
+            if not await self._exchange(syncer):
+                return
+
+    async def _exchange(self, syncer: Syncer) -> bool:
+        """Make one exchange; whatever goes wrong is told to the syncer. Returns whether it was answered."""
+        sent_ns = self._clock.monotonic_ns()
+        batch = syncer.take(sent_ns)
+        if batch is None:
+            return True
+        try:
+            if self._hub is None:
+                self._hub = self._open_hub()
+            answer = await asyncio.wait_for(self._hub.exchange(batch), self._timeout_s)
+        except HubUnavailable as error:
+            self._complain(error)
+            syncer.failed(error.kind, now_ns=self._clock.monotonic_ns())
+        except TimeoutError:
+            self._complain(HubUnavailable("timeout", f"no answer within {self._timeout_s:g} s"))
+            syncer.failed("timeout", now_ns=self._clock.monotonic_ns())
+        except asyncio.CancelledError:
+            syncer.failed("cancelled", now_ns=self._clock.monotonic_ns())
+            raise
+        except Exception as error:
+            # A hub raises HubUnavailable and nothing else, so this is its bug; the loop outlives it all the same.
+            if not self._surprised:
+                logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
+            self._surprised = True
+            syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
+        else:
+            self._be_glad()
+            syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=self._clock.monotonic_ns())
+            return True
+        return False
+
+    def _complain(self, error: HubUnavailable) -> None:
+        """Warn once per outage, not once per attempt."""
+        if not self._complained:
+            logger.warning(
+                "reconverge: the hub %s is unavailable (%s); deciding from memory until it answers",
+                self._hub_name,
+                error,
+                extra={"hub": self._hub_name, "kind": error.kind},
+            )
+        self._complained = True
+
+    def _be_glad(self) -> None:
+        if self._complained:
+            logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
+        self._complained = False

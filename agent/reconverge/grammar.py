@@ -1,0 +1,163 @@
+"""How a limit is written: `100/minute`, `5 per 10 seconds`, `10/s burst 20 as api`, several joined by `,` `;` `|`.
+
+A superset of the grammar of the `limits` package, and with its units: m is a minute, mo a month of 30 days,
+a year has 360 days.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from reconverge.errors import InvalidLimit
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_DAY_S: Final = 86_400
+
+UNITS_S: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), _MINUTE_S),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), _HOUR_S),
+    **dict.fromkeys(("d", "day", "days"), _DAY_S),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * _DAY_S),
+    **dict.fromkeys(("mo", "month", "months"), 30 * _DAY_S),
+    **dict.fromkeys(("y", "year", "years"), 360 * _DAY_S),
+}
+"""Seconds in each unit, by every way to write it."""
+
+TEXT_LENGTH_MAX: Final = 1000
+DIGITS_MAX: Final = 18
+
+_TOKEN: Final = re.compile(r"(?P<number>[0-9]+)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One quota as it was written, and where in the text it began."""
+
+    amount: int
+    window_s: float
+    burst: int | None
+    name: str | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    position: int
+
+
+def parse_quotas(text: str) -> tuple[Quota, ...]:
+    """Read all quotas of a limit string, at least one.
+
+    Raises:
+        InvalidLimit: the text cannot be read; it says where and what was expected.
+    """
+    if not isinstance(text, str):
+        raise InvalidLimit(repr(text), f"a limit is a string like '100/minute', not {type(text).__name__}")
+    if len(text) > TEXT_LENGTH_MAX:
+        raise InvalidLimit(text[:40] + "...", f"{len(text)} characters are more than {TEXT_LENGTH_MAX}")
+    reader = _Reader(text)
+    quotas = [reader.quota()]
+    while reader.take_mark(",;|"):
+        if reader.ended():
+            break
+        quotas.append(reader.quota())
+    reader.expect_end()
+    return tuple(quotas)
+
+
+class _Reader:
+    """Walks over the words of one limit string."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(self._split())
+        self._next = 0
+
+    def quota(self) -> Quota:
+        """amount ('/' | 'per') [number] unit ['burst' number] ['as' name]"""
+        first = self._peek()
+        amount = self._number("a number of requests, like 100 in 100/minute")
+        if not (self.take_mark("/") or self._take_word("per")):
+            raise self._expected("'/' or 'per'")
+        multiple = self._number("a number") if self._peek().kind == "number" else 1
+        if multiple == 0:
+            raise InvalidLimit(self._text, "a window cannot be of length 0", self._tokens[self._next - 1].position)
+        unit = self._peek()
+        if unit.kind != "word":
+            raise self._expected("a unit, like second, minute, hour or day")
+        if unit.text.lower() not in UNITS_S:
+            raise InvalidLimit(
+                self._text, f"unknown unit {unit.text!r}; use ms, s, m, h, d, w, mo, y or their names", unit.position
+            )
+        self._next += 1
+        burst = self._number("the size of the burst") if self._take_word("burst") else None
+        name = self._name() if self._take_word("as") else None
+        return Quota(amount, multiple * UNITS_S[unit.text.lower()], burst, name, first.position)
+
+    def take_mark(self, marks: str) -> bool:
+        """Step over one of `marks` if it is next."""
+        token = self._peek()
+        found = token.kind == "mark" and token.text in marks
+        self._next += found
+        return found
+
+    def ended(self) -> bool:
+        """Whether nothing is left."""
+        return self._peek().kind == "end"
+
+    def expect_end(self) -> None:
+        """Raise InvalidLimit unless nothing is left."""
+        if not self.ended():
+            raise self._expected("'burst', 'as', a separator (, ; |) or the end")
+
+    def _split(self) -> list[_Token]:
+        tokens = []
+        position = 0
+        while position < len(self._text):
+            if self._text[position].isspace():
+                position += 1
+                continue
+            match = _TOKEN.match(self._text, position)
+            if match is None or match.lastgroup is None:
+                raise InvalidLimit(self._text, f"unexpected {self._text[position]!r}", position)
+            tokens.append(_Token(match.lastgroup, match.group(), position))
+            position = match.end()
+        tokens.append(_Token("end", "the end", position))
+        return tokens
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take_word(self, word: str) -> bool:
+        token = self._peek()
+        found = token.kind == "word" and token.text.lower() == word
+        self._next += found
+        return found
+
+    def _number(self, what: str) -> int:
+        token = self._peek()
+        if token.kind != "number":
+            raise self._expected(what)
+        if len(token.text) > DIGITS_MAX:
+            raise InvalidLimit(self._text, f"a number of {len(token.text)} digits is too large", token.position)
+        self._next += 1
+        return int(token.text)
+
+    def _name(self) -> str:
+        token = self._peek()
+        if token.kind != "word":
+            raise self._expected("a name")
+        self._next += 1
+        return token.text
+
+    def _expected(self, what: str) -> InvalidLimit:
+        token = self._peek()
+        found = "the text ends" if token.kind == "end" else f"found {token.text!r}"
+        return InvalidLimit(self._text, f"expected {what}, but {found}", token.position)

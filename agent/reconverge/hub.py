@@ -1,0 +1,37 @@
+"""The port through which nodes meet: what a hub promises, and what it does not."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from reconverge.report import Answer, Batch, Totals
+
+
+@runtime_checkable
+class Hub(Protocol):
+    """Where nodes meet.
+
+    Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that
+    exchanging twice, late or out of order is harmless; the lines it grants for a key never sum to more than the
+    capacity; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that a batch which failed was not merged, or will not be yet; that the totals are fresh.
+
+    One hub object serves one event loop at a time, and one process.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the keys are divided; a batch is for one of them."""
+        ...
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """Have the batch merged and bring the answer. Raises HubUnavailable."""
+        ...
+
+    async def totals(self) -> dict[str, Totals]:
+        """What all nodes have charged and given back since the hub's data began, by limit. Raises HubUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections. The hub may be used again afterwards, from another loop too."""
+        ...

@@ -1,0 +1,53 @@
+"""The hub's clock as a node knows it: the midpoint of the best of the last few round trips (as NTP does it)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+SAMPLES_MAX: Final = 16
+DRIFT: Final = 1e-4
+"""Two machines' clocks drift apart by less than this share; twice what crystals do."""
+
+
+class _Sample(NamedTuple):
+    offset_ns: int
+    error_ns: int
+    at_ns: int
+
+    def error_at_ns(self, now_ns: int) -> int:
+        """The most by which the offset can be wrong by now."""
+        return self.error_ns + int(DRIFT * (now_ns - self.at_ns)) + 1
+
+
+class HubClock:
+    """Estimates how far the hub's clock is ahead of this node's monotonic one."""
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
+
+    def add(self, *, sent_ns: int, received_ns: int, hub_us: int) -> bool:
+        """Take in one round trip; the hub read its clock somewhere in between, to the microsecond below.
+
+        Returns whether all that was known before is void: this is the first sample, or the hub's clock has jumped.
+        """
+        midpoint_ns = (sent_ns + received_ns) // 2
+        error_ns = (received_ns - sent_ns + 1) // 2 + 500
+        sample = _Sample(hub_us * 1000 + 500 - midpoint_ns, error_ns, received_ns)
+        if self._samples:
+            best = self._best(received_ns)
+            if abs(sample.offset_ns - best.offset_ns) > error_ns + best.error_at_ns(received_ns):
+                self._samples.clear()
+        self._samples.append(sample)
+        return len(self._samples) == 1
+
+    def offset_ns(self, now_ns: int) -> int:
+        """What to add to the monotonic clock to have the hub's."""
+        return self._best(now_ns).offset_ns
+
+    def error_ns(self, now_ns: int) -> int:
+        """The most by which that can be wrong."""
+        return self._best(now_ns).error_at_ns(now_ns)
+
+    def _best(self, now_ns: int) -> _Sample:
+        return min(self._samples, key=lambda sample: sample.error_at_ns(now_ns))

@@ -1,0 +1,72 @@
+"""Which hub a URL means: found by its scheme among the installed packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from reconverge.errors import InvalidSetting, MissingExtra, UnknownHub
+from reconverge.hub import Hub
+
+GROUP = "reconverge.hubs"
+"""The entry-point group: each entry is named after a scheme and is a `HubFactory`."""
+MEMORY = "memory"
+"""The scheme of a node that has nobody to meet; no hub is opened for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """What a hub is told by the agent that opens it."""
+
+    namespace: str
+    timeout_s: float
+    """How long one exchange may take, connecting included."""
+
+
+HubFactory = Callable[[str, HubSettings], Hub]
+
+
+def open_hub(url: str, settings: HubSettings) -> Hub:
+    """The hub for `url`; nothing is connected yet.
+
+    Raises:
+        UnknownHub: no installed package answers to the scheme.
+        MissingExtra: one does, but needs a package that is not installed.
+        InvalidSetting: the URL cannot be read.
+    """
+    scheme = scheme_of(url)
+    entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    if scheme not in entries:
+        raise UnknownHub(scheme, {*entries, MEMORY})
+    try:
+        factory: HubFactory = entries[scheme].load()
+    except ModuleNotFoundError as error:
+        extra = "mqtt" if scheme.startswith("mqtt") else "redis"
+        raise MissingExtra(f"a {scheme}:// hub", error.name or "?", extra) from error
+    return factory(url, settings)
+
+
+def scheme_of(url: str) -> str:
+    """What stands before `://`. Raises InvalidSetting when there is nothing of the kind."""
+    scheme, found, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if not found or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+        shown = redacted(url) if isinstance(url, str) else url
+        raise InvalidSetting("hub", shown, "is not a URL like redis://localhost:6379/0, memory:// or embedded://")
+    return scheme
+
+
+def redacted(url: str) -> str:
+    """`url` without the password and the user's name, fit to be shown."""
+    try:
+        parts = urlsplit(url)
+        secret = parts.username or parts.password
+    except ValueError:
+        secret = url
+    query = re.sub(r"(?i)((?:password|token|secret|username)=)[^&#]*", r"\1***", url)
+    if not secret:
+        return query
+    scheme, _, rest = query.partition("://")
+    return f"{scheme}://***@{rest.rpartition('@')[2]}"

@@ -1,0 +1,278 @@
+"""What a cell tells the hub, and what it makes of the answer: the node's half of the lines protocol.
+
+The hub's half is the merge rule. The sizes of needs and of what is given back come from the simulations behind the
+protocol; the bound on over-admission does not depend on them.
+"""
+
+from __future__ import annotations
+
+from math import ceil, exp, floor
+
+from reconverge.clock import SECOND_NS
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._shard import NEVER_NS
+from reconverge.report import CellAnswer, CellReport
+
+NEED_MARGIN = 1.5
+"""A node asks for this much more than it expects to use until the next exchange."""
+SLACK_KEPT = 0.5
+"""How much of what nobody needs a node keeps, in proportion to its need; the hub hands out as much."""
+DEMAND_ARRIVALS = 8
+"""Demand is averaged over about so many requests."""
+DEMAND_FAINT = 0.3
+"""Fewer requests than this per window are not worth a line."""
+BASE_SLACK = 0.8
+"""A base line is lowered when the node's share falls below this part of it."""
+BUCKET_MARGIN = 1.1
+"""A bucket's share of the drain should exceed the demand by so much."""
+SURPLUS_SHARE = 0.03
+"""An unused line of this share of the capacity is worth an early exchange when others may lack it."""
+TIGHT_SHARE = 0.25
+"""Others may lack something when less than this share of the capacity is free."""
+SURPLUS_CHECKS = 8
+"""How often per interval a node looks for such a surplus."""
+SURPLUS_AFTER = 3
+"""From which part of the interval on: a third."""
+
+
+def report_cell(cell: Cell, limit_index: int, now_ns: int, *, in_touch: bool) -> CellReport | None:
+    """Lower the lines to what the cell can use, and say where it stands; None when it has nothing to say any more.
+
+    Lines are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has.
+    """
+    table = cell.table
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    early = now_ns - cell.measured_ns < table.kernel.interval_ns
+    _measure_demand(cell, now_ns)
+    used = table.meter.used(cell, now_ns)
+    need = 0.0
+    if used <= 0 and now_ns - cell.touched_ns >= 2 * table.meter.idle_ns:
+        cell.line = cell.base = cell.overdraft = 0
+        if not cell.held and not cell.unconfirmed:
+            return None
+    else:
+        need = _need(cell, used, early=early)
+        if in_touch:
+            _lower_lines(cell, used, need)
+    cell.need_milli = ceil(need * 1000)
+    cell.held = cell.held or need > 0 or cell.line > 0 or cell.base > 0
+    cell.stirred = cell.wanted = False
+    cell.early_ns = cell.due_ns = NEVER_NS
+    cell.room = -1  # so that the next charge is noticed
+    cell.reported_ns = now_ns
+    bucket = table.meter.bucket
+    report = CellReport(
+        limit=limit_index,
+        key=cell.key,
+        epoch=cell.epoch,
+        current=cell.charged if bucket else cell.used,
+        previous=-(-1000 * cell.level // table.window_ns) if bucket else cell.previous,
+        line=cell.line,
+        base=cell.base,
+        overdraft=cell.overdraft,
+        need_milli=cell.need_milli,
+        ask=cell.ask,
+        asked=cell.asked,
+        demand_milli=int(cell.demand * 1000),
+        window_demand=cell.window_demand,
+        reset_us=cell.reset_us,
+    )
+    cell.asked = cell.ask = 0
+    return report
+
+
+def unreport_cell(cell: Cell, report: CellReport) -> None:
+    """Take a report back that was not answered: all of it has to be said again."""
+    cell.asked += report.asked
+    cell.ask = max(cell.ask, report.ask)
+    cell.table.stir(cell)
+
+
+def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
+    """Install what the hub answered to `report`; `heard_ns` is when the hub said it, by this node's clock."""
+    table = cell.table
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    table.anchor(cell, now_ns)
+    if answer.reset_us > cell.reset_us:
+        table.forget(cell, answer.reset_us, now_ns)
+    same_epoch = answer.epoch == cell.epoch
+    if same_epoch or not table.meter.aligned:
+        cell.line = answer.line
+    cell.base = answer.base
+    cell.overdraft = answer.overdraft
+    cell.capacity = min(table.capacity, answer.capacity)
+    cell.heard_ns = heard_ns
+    cell.confirmed = (report.epoch, report.current, report.previous)
+    cell.held = bool(answer.line or answer.base or answer.overdraft or report.need_milli)
+    _hear_of_others(cell, report, answer, heard_ns=heard_ns, now_ns=now_ns)
+    _hear_of_demand(cell, answer)
+    if answer.line > report.line:
+        cell.back_off_ns = 0
+    elif answer.free < 1:
+        shortest_ns = table.kernel.interval_min_ns
+        cell.back_off_ns = min(table.kernel.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
+    table.set_until(cell, now_ns)
+    headroom = table.meter.spare(cell, cell.line, now_ns)
+    cell.water = table.water(max(0, headroom))
+    cell.room = -1
+    _promise_follow_up(cell, headroom, now_ns)
+
+
+def look_again(cell: Cell, now_ns: int) -> bool:
+    """Whether a quiet cell that is due should be reported now; if not, it is promised another look."""
+    interval_ns = cell.table.kernel.interval_ns
+    if now_ns >= cell.reported_ns + interval_ns or _has_surplus(cell, now_ns):
+        return True
+    cell.shard.follow_up(cell, min(now_ns + interval_ns // SURPLUS_CHECKS, cell.reported_ns + interval_ns))
+    return False
+
+
+def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
+    """Say when to look at this cell again if nothing is asked of it until then.
+
+    While others may lack what it holds that is soon; else a cell that has been quiet for a while is looked at after as
+    long again, until its meter must have run out and it can leave.
+    """
+    table = cell.table
+    interval_ns = table.kernel.interval_ns
+    leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
+    tight = cell.free < TIGHT_SHARE * cell.capacity
+    if tight and headroom >= _surplus_min(cell):
+        cell.shard.follow_up(cell, max(now_ns, cell.reported_ns + interval_ns // SURPLUS_AFTER))
+        return
+    if not cell.held:
+        due_ns = max(leaves_ns, now_ns)
+    elif tight and headroom > 0:
+        due_ns = cell.reported_ns + interval_ns
+    else:
+        quiet_ns = now_ns - cell.touched_ns
+        due_ns = now_ns + max(interval_ns, min(quiet_ns, leaves_ns - now_ns))
+    # On a grid, so that cells share their exchanges.
+    cell.shard.follow_up(cell, -(-due_ns // interval_ns) * interval_ns)
+
+
+def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
+    """Work out what the others have used: all that the hub knows of, less this node's own part of it."""
+    table = cell.table
+    if table.meter.bucket:
+        cell.others_current = max(0, answer.previous - report.previous)
+        cell.fleet_used = answer.previous / 1000 + answer.silent
+        if table.policy.merged_only:
+            drained = table.quota * (now_ns - heard_ns)
+            merged = max(0, answer.current * table.window_ns // 1000 - drained)
+            cell.level = merged + (cell.charged - report.current) * table.window_ns
+        return
+    own_current = report.current if report.epoch == answer.epoch else 0
+    if answer.epoch == cell.epoch:
+        cell.others_current = max(0, answer.current - own_current)
+        cell.fleet_used = float(answer.current + answer.silent)
+        cell.silent = answer.silent
+        if not table.meter.aligned:
+            own_previous = report.previous
+            if report.epoch != answer.epoch:
+                own_previous = report.current if report.epoch == answer.epoch - 1 else 0
+            cell.others_previous = max(0, answer.previous - own_previous)
+            left_ns = min(max(cell.opened_ns + table.window_ns - heard_ns, 0), table.window_ns)
+            cell.fleet_used += answer.previous * left_ns / table.window_ns
+    elif answer.epoch == cell.epoch - 1 and not table.meter.aligned:
+        cell.others_previous = max(0, answer.current - own_current)
+
+
+def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
+    """Remember what is asked of all nodes, to judge whether the key is calm."""
+    cell.nodes = max(1, answer.nodes)
+    cell.fleet_demand = answer.demand_milli / 1000
+    if answer.epoch == cell.epoch:
+        cell.free = answer.free
+        cell.reserved = answer.reserved
+        cell.fleet_needs = answer.needs_milli / 1000
+        cell.fleet_window = answer.window_demand
+        cell.last_demand = answer.last_demand
+    elif answer.epoch == cell.epoch - 1:
+        cell.last_demand = max(cell.last_demand, answer.window_demand)
+
+
+def _measure_demand(cell: Cell, now_ns: int) -> None:
+    """An exponentially weighted mean of the cost asked for per second, over about eight requests."""
+    table = cell.table
+    elapsed_s = (now_ns - cell.measured_ns) / SECOND_NS
+    arrived, cell.arrived = cell.arrived, 0
+    cell.measured_ns = now_ns
+    if arrived:
+        cell.asked += arrived
+        cell.window_demand += arrived
+        cell.touched_ns = now_ns
+    interval_s = table.kernel.interval_ns / SECOND_NS
+    if cell.demand == 0.0:
+        cell.demand = arrived / max(elapsed_s, interval_s)
+    elif elapsed_s > 0:
+        shortest_s = min(interval_s, 0.1 * table.window_s)
+        memory_s = min(max(DEMAND_ARRIVALS / cell.demand, shortest_s), table.window_s)
+        cell.demand += (1.0 - exp(-elapsed_s / memory_s)) * (arrived / elapsed_s - cell.demand)
+
+
+def _need(cell: Cell, used: int, *, early: bool) -> float:
+    """What this node expects to use until the next exchange has been answered."""
+    table = cell.table
+    if table.policy.merged_only or (cell.demand * table.window_s <= DEMAND_FAINT and cell.asked == 0):
+        return 0.0
+    calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
+    need = _expected(cell) + (1.0 if calm else 0.0)
+    if early:
+        need = max(need, 2.0 * cell.asked)
+    if table.meter.bucket:
+        # The part of the drain that carries this demand goes with the same part of the capacity.
+        carrying = cell.demand * table.window_s * cell.capacity / table.quota
+        need = max(need, BUCKET_MARGIN * carrying - used)
+    return min(max(need, float(cell.ask)), float(cell.capacity))
+
+
+def _expected(cell: Cell) -> float:
+    """What is likely to be asked of this node until the next exchange has been answered, with a margin."""
+    horizon_ns = cell.table.kernel.interval_ns + cell.shard.round_trip_ns
+    return NEED_MARGIN * cell.demand * horizon_ns / SECOND_NS
+
+
+def _lower_lines(cell: Cell, used: int, need: float) -> None:
+    """Give back what is beyond this node's fair part of what was left at the last answer."""
+    table = cell.table
+    needs = max(cell.fleet_needs, need)
+    share = need / needs if needs > 0 else 0.0
+    headroom = cell.line - used
+    surplus = floor(headroom - _kept(cell, need, needs))
+    if cell.reserved > 0 and 0 < headroom < cell.ask:
+        # Another node's ask is older, and what is held here is too little for this node's own.
+        surplus = max(surplus, min(headroom, cell.reserved))
+    cell.line -= max(0, surplus)
+    if table.meter.aligned and needs > 0 and cell.capacity * share < BASE_SLACK * cell.base:
+        cell.base = ceil(cell.capacity * share)
+    if cell.overdraft > 0:
+        overdrafts = cell.capacity * table.policy.overshoot_milli // 1000
+        cell.overdraft = min(cell.overdraft, overdrafts // cell.nodes)
+
+
+def _kept(cell: Cell, need: float, needs: float) -> float:
+    """The headroom that is this node's fair part of what was left at the last answer."""
+    left = max(0.0, cell.capacity - cell.fleet_used)
+    share = need / needs if needs > 0 else 0.0
+    return need + SLACK_KEPT * (left - needs) * share if left >= needs else left * share
+
+
+def _has_surplus(cell: Cell, now_ns: int) -> bool:
+    """Whether a cell holds so much that others may lack that giving it back is worth an exchange of its own."""
+    table = cell.table
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    if cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
+        return False
+    elapsed_s = (now_ns - cell.measured_ns) / SECOND_NS
+    recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
+    need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
+    kept = _kept(cell, need, max(cell.fleet_needs, need))
+    return cell.line - table.meter.used(cell, now_ns) - kept >= _surplus_min(cell)
+
+
+def _surplus_min(cell: Cell) -> float:
+    return max(2.0, SURPLUS_SHARE * cell.capacity)

@@ -1,0 +1,333 @@
+"""The decision core in Python, which is its definition: all limits of one node, and what it owes the hub.
+
+No I/O, no clock and no randomness of its own: moments, answers and failures are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+from reconverge.clock import Clock
+from reconverge.errors import LimitConflict
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
+from reconverge.kernel._shard import NEVER_NS, ShardState
+from reconverge.kernel._table import OVERFLOW_KEY, Table
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+from reconverge.report import Answer, CellReport, LimitReport
+
+COMPANIONS_MAX = 8
+"""An early exchange takes all cells along when there are so few; it is then as good as the regular one."""
+LEASE_WINDOWS = 10
+LEASE_MIN_NS = 30_000_000_000
+LEASE_MAX_NS = 600_000_000_000
+"""A lease lasts ten of the longest windows, but at least half a minute and at most ten."""
+SOLO_REFRESH_NS = 1_000_000_000
+"""A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
+
+
+class Kernel:
+    """All limits of one node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        namespace: str,
+        interval_ns: int,
+        interval_min_ns: int,
+        keys_max: int,
+        key_bytes_max: int,
+        shards: int = 1,
+        alone: bool = False,
+        lease_ns: int | None = None,
+    ) -> None:
+        self.clock = clock
+        self.namespace = namespace
+        self.interval_ns = interval_ns
+        self.interval_min_ns = interval_min_ns
+        self.keys_max = keys_max
+        self.key_bytes_max = key_bytes_max
+        self.alone = alone
+        self.lease_ns = lease_ns or LEASE_MIN_NS
+        """How long lines may be used after the hub was last heard."""
+        self._lease_fixed = lease_ns is not None
+        self.tables: dict[str, Table] = {}
+        self.keys = 0
+        self.wake: Callable[[], None] = _nobody
+        """Called when an exchange is wanted sooner than expected; it must not wait."""
+        offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._refreshed_ns = -NEVER_NS
+        self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
+        self._flights: dict[int, _Flight] = {}
+        """The batch under way to each shard."""
+
+    # ------------------------------------------------------------ limits and keys
+
+    def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
+        """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
+        table = self.tables.get(name)
+        if table is None:
+            if not self._lease_fixed:
+                self.lease_ns = min(max(self.lease_ns, LEASE_WINDOWS * limit.window_ns), LEASE_MAX_NS)
+            table = self.tables[name] = Table(self, name, limit, policy, self.clock.monotonic_ns)
+        elif table.limit != limit:
+            raise LimitConflict(name, table.limit, limit)
+        elif table.policy != policy:
+            raise LimitConflict(name, f"{table.policy.name} ({table.limit})", policy.name)
+        return table
+
+    def admit_key(self) -> bool:
+        """Count one more key, unless the cap is reached."""
+        if self.keys >= self.keys_max:
+            return False
+        self.keys += 1
+        return True
+
+    def evict_some(self, newcomer: Cell, now_ns: int) -> None:
+        """Without a hub nothing else makes idle keys leave: with every new key, look at two of the old ones.
+
+        The caller holds the lock of the newcomer's table, and only keys of that table are looked at.
+        """
+        ring = newcomer.table.ring
+        for _ in range(min(2, len(ring))):
+            cell = ring.popleft()
+            cell.table.advance(cell, now_ns)
+            cell.table.measure(cell)
+            if cell.table.meter.used(cell, now_ns) == 0:
+                self._drop(cell)
+            else:
+                ring.append(cell)
+        ring.append(newcomer)
+
+    def shard_of(self, limit_name: str, key: str) -> ShardState:
+        """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
+        if len(self.shards) == 1:
+            return self.shards[0]
+        hashed = blake2b(f"{limit_name}\x00{key}".encode(), digest_size=8, key=self.namespace.encode()[:64]).digest()
+        return self.shards[int.from_bytes(hashed, "big") % len(self.shards)]
+
+    def refresh_offset_ns(self, now_ns: int) -> int:
+        """The distance to the wall clock of a node that has no hub to ask."""
+        shard = self.shards[0]
+        if now_ns - self._refreshed_ns >= SOLO_REFRESH_NS:
+            self._refreshed_ns = now_ns
+            shard.offset_ns = self.clock.wall_ns() - now_ns
+        return shard.offset_ns
+
+    def forget_everything(self) -> None:
+        """Drop all cells, counts and lines: another process has them now."""
+        for table in self.tables.values():
+            table.start_over()
+        offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
+        self.keys = 0
+        for shard in self.shards:
+            shard.start_over(offset_ns)
+        self._flights.clear()
+
+    # ------------------------------------------------------------ the node's half of an exchange
+
+    def due_ns(self, shard_index: int) -> tuple[int, int]:
+        """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
+        shard = self.shards[shard_index]
+        regular_ns = -NEVER_NS if shard.stirred else shard.follow_up_due_ns()
+        return shard.early_ns, regular_ns
+
+    def take(
+        self, shard_index: int, *, now_ns: int, cells_max: int, early: bool, in_touch: bool
+    ) -> tuple[tuple[LimitReport, ...], tuple[CellReport, ...], bool, bool]:
+        """Collect what there is to say: limits, cells, whether some found no room, and whether none is left.
+
+        An early exchange takes only the cells that asked for it, unless there are few others. What is taken is under
+        way until `install` or `take_back`.
+        """
+        assert shard_index not in self._flights, "one batch at a time"
+        shard = self.shards[shard_index]
+        cells = self._due_cells(shard, now_ns, early=early)
+        later = cells[cells_max:]
+        for cell in later:
+            self._put_back(cell)
+        flight = _Flight(cells=[], reports=[])
+        indexes: dict[str, int] = {}
+        for cell in cells[:cells_max]:
+            table = cell.table
+            index = indexes.setdefault(table.name, len(indexes))
+            with table.lock:
+                report = report_cell(cell, index, now_ns, in_touch=in_touch)
+                if report is None:
+                    self._drop(cell)
+                    continue
+            flight.cells.append(cell)
+            flight.reports.append(report)
+        self._flights[shard_index] = flight
+        everything = not shard.stirred or not early
+        return self._limit_reports(shard, indexes), tuple(flight.reports), bool(later), everything
+
+    def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
+        """Take in the answer to what is under way."""
+        flight = self._flights.pop(shard_index)
+        shard = self.shards[shard_index]
+        for cell, report, cell_answer in zip(flight.cells, flight.reports, answer.cells, strict=True):
+            with cell.table.lock:
+                hear_cell(cell, report, cell_answer, heard_ns=heard_ns, now_ns=now_ns)
+            if cell.unconfirmed:
+                cell.unconfirmed = False
+                shard.unconfirmed -= 1
+        for table in self.tables.values():
+            table.tallies[shard_index].confirm()
+
+    def rebase(self, shard_index: int, *, now_ns: int) -> None:
+        """The hub's clock is not where it was thought to be."""
+        for cell in self._cells_of(self.shards[shard_index]):
+            with cell.table.lock:
+                cell.table.rebase(cell, now_ns)
+
+    def take_back(self, shard_index: int) -> None:
+        """What was under way got no answer; it will be said again."""
+        flight = self._flights.pop(shard_index)
+        for cell, report in zip(flight.cells, flight.reports, strict=True):
+            with cell.table.lock:
+                unreport_cell(cell, report)
+
+    def open_account(self, shard_index: int) -> None:
+        """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""
+        for table in self.tables.values():
+            with table.lock:
+                table.tallies[shard_index].drop_confirmed()
+
+    def say_everything_again(self, shard_index: int) -> None:
+        """The hub has lost its data: every cell must be reported before the lease is worth anything."""
+        shard = self.shards[shard_index]
+        self._unconfirm_tallies(shard_index)
+        for cell in self._cells_of(shard):
+            with cell.table.lock:
+                cell.confirmed = (-1, 0, 0)
+                if not cell.unconfirmed:
+                    cell.unconfirmed = True
+                    shard.unconfirmed += 1
+                cell.table.stir(cell)
+
+    def start_under_new_name(self, shard_index: int, *, hub_remembers: bool, now_ns: int) -> None:
+        """The lease is over, and with it every line; what the hub has counted under the old name stays there.
+
+        `hub_remembers` is false when its data are gone too: then all that was used has to be reported again.
+        """
+        shard = self.shards[shard_index]
+        shard.unconfirmed = 0
+        if not hub_remembers:
+            self._unconfirm_tallies(shard_index)
+        for cell in self._cells_of(shard):
+            table = cell.table
+            with table.lock:
+                table.advance(cell, now_ns)
+                table.measure(cell)
+                cell.line = cell.base = cell.overdraft = 0
+                cell.held = cell.unconfirmed = False
+                if hub_remembers:
+                    table.forget_confirmed(cell)
+                cell.confirmed = (-1, 0, 0)
+                cell.room = -1
+                cell.charged = 0
+                table.stir(cell)
+
+    def give_up_lines(self, shard_index: int, *, now_ns: int) -> None:
+        """Leave: the node stops, and everything it holds goes back with its last report."""
+        shard = self.shards[shard_index]
+        for cell in self._cells_of(shard):
+            with cell.table.lock:
+                cell.table.advance(cell, now_ns)
+                cell.table.measure(cell)
+                if cell.stirred or cell.held or cell.line or cell.base:
+                    cell.line = cell.base = cell.overdraft = 0
+                    cell.asked = cell.ask = cell.arrived = 0
+                    cell.demand = 0.0
+                    cell.table.stir(cell)
+
+    # ------------------------------------------------------------ inside
+
+    def _due_cells(self, shard: ShardState, now_ns: int, *, early: bool) -> list[Cell]:
+        """The cells to report now, each once, in the order in which they asked."""
+        cells: dict[Cell, None] = {}
+        shard.early_ns = NEVER_NS
+        for _ in range(len(shard.wanted)):
+            cell = shard.wanted.popleft()
+            if not cell.wanted:
+                continue  # reported meanwhile
+            if cell.early_ns <= now_ns or not early:
+                cells[cell] = None
+            else:
+                shard.wanted.append(cell)
+                shard.early_ns = min(shard.early_ns, cell.early_ns)
+        if not early or (cells and len(shard.stirred) <= COMPANIONS_MAX):
+            for _ in range(len(shard.stirred)):
+                cell = shard.stirred.popleft()
+                if cell.stirred:
+                    cells[cell] = None
+        for cell in shard.take_follow_ups(now_ns):
+            if cell.stirred:
+                continue
+            with cell.table.lock:
+                if look_again(cell, now_ns):
+                    cells[cell] = None
+        return list(cells)
+
+    def _unconfirm_tallies(self, shard_index: int) -> None:
+        for table in self.tables.values():
+            table.tallies[shard_index].unconfirm()
+
+    def _put_back(self, cell: Cell) -> None:
+        """Leave a cell for the next batch."""
+        with cell.table.lock:
+            if cell.stirred:
+                cell.shard.stirred.append(cell)
+            else:
+                cell.table.stir(cell)
+
+    def _drop(self, cell: Cell) -> None:
+        """Forget a key about which there is nothing to remember."""
+        if cell.table.cells.get(cell.key) is cell:
+            del cell.table.cells[cell.key]
+            self.keys -= cell.key != OVERFLOW_KEY
+
+    def _cells_of(self, shard: ShardState) -> list[Cell]:
+        return [cell for table in self.tables.values() for cell in list(table.cells.values()) if cell.shard is shard]
+
+    def _limit_reports(self, shard: ShardState, indexes: dict[str, int]) -> tuple[LimitReport, ...]:
+        """The limits that cells refer to, in that order, and after them those whose lifetime numbers have changed."""
+        for table in list(self.tables.values()):
+            if table.tallies[shard.index].changed:
+                indexes.setdefault(table.name, len(indexes))
+        return tuple(self._limit_report(self.tables[name], shard) for name in indexes)
+
+    @staticmethod
+    def _limit_report(table: Table, shard: ShardState) -> LimitReport:
+        tally = table.tallies[shard.index]
+        with table.lock:
+            tally.report()
+            charged, refunded = tally.charged, tally.refunded
+        return LimitReport(
+            name=table.name,
+            algorithm=table.limit.algorithm,
+            window_us=table.window_ns // 1000,
+            quota=table.quota,
+            capacity=table.limit.capacity,
+            overshoot_milli=table.policy.overshoot_milli,
+            charged=charged,
+            refunded=refunded,
+        )
+
+
+class _Flight:
+    """A batch under way: its cells, and what was said of each."""
+
+    __slots__ = ("cells", "reports")
+
+    def __init__(self, cells: list[Cell], reports: list[CellReport]) -> None:
+        self.cells = cells
+        self.reports = reports
+
+
+def _nobody() -> None:
+    """No loop is running that could be woken."""

@@ -1,0 +1,36 @@
+"""A bounded step past the line, in calm times the larger one."""
+
+from __future__ import annotations
+
+from math import floor
+
+from reconverge.policies.view import View
+
+HOT_SHARE = 0.01
+"""On a hot key the step is at most this share of the capacity, divided among the nodes."""
+
+
+def balanced(view: View) -> int:
+    """The line, and past it the overdraft that the hub has granted, while the whole fleet is expected to stay inside.
+
+    Over-admits by at most the sum of the overdrafts, and one request on each node; refuses early only when traffic
+    moves faster than exchanges and the overdraft does not reach either. Dares nothing once answers are missing.
+    """
+    if not view.fresh:
+        return view.line
+    if view.calm:
+        step = max(view.cost, view.overdraft)
+    else:
+        step = hot_step(view)
+    return min(view.line + step, floor(view.capacity - view.others))
+
+
+def hot_step(view: View) -> int:
+    """One request, or a hundredth of the node's share: enough to make up for lines being whole numbers.
+
+    Only in fixed windows, and only once an answer has come from this window, so that the crowd at its start is known.
+    """
+    settled_ns = min(view.interval_ns, view.window_ns) // 2
+    if not view.aligned or view.passed_ns - view.staleness_ns < settled_ns:
+        return 0
+    return max(view.cost, min(view.overdraft, floor(HOT_SHARE * view.capacity / max(1, view.nodes))))

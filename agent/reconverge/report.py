@@ -1,0 +1,145 @@
+"""What a node and the hub say to each other in one exchange.
+
+Amounts are whole numbers of cost, or of thousandths where the name says `_milli`; moments are microseconds of the
+hub's clock. All of them are absolute: saying the same twice says nothing new.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+SCHEMA_VERSION = 1
+UNBOUNDED = -1
+"""Stands for an infinite `max_overshoot` on the wire, where only integers travel."""
+
+
+class Status(IntEnum):
+    """What became of a batch."""
+
+    MERGED = 0
+    STALE = 1
+    """A newer batch of this node had come before it: nothing was merged."""
+    LAPSED = 2
+    """The hub has given up on this node: nothing was merged, and the node must take a new name."""
+
+
+class LimitReport(NamedTuple):
+    """How one limit is declared on this node, and what the node has charged to it in its life."""
+
+    name: str
+    algorithm: str
+    window_us: int
+    quota: int
+    capacity: int
+    overshoot_milli: int
+    """Largest sum of overdraft lines, in thousandths of the capacity; 0 means strict, UNBOUNDED infinite."""
+    charged: int
+    """Cost charged since the node's account began. Never falls."""
+    refunded: int
+    """Cost given back since the node's account began. Never falls."""
+
+
+class CellReport(NamedTuple):
+    """One node's running counts, lines and wishes for one key."""
+
+    limit: int
+    """Which of the batch's limits."""
+    key: str
+    epoch: int
+    """The number of the window that `current` belongs to."""
+    current: int
+    """Charged in this window; for a bucket, charged since the cell began."""
+    previous: int
+    """Charged in the window before; for a bucket, its fill in thousandths."""
+    line: int
+    base: int
+    """The line with which the next window starts; fixed windows only."""
+    overdraft: int
+    """How far past its line the node may go in calm times."""
+    need_milli: int
+    """What the node expects to use until the next exchange."""
+    ask: int
+    """The largest cost refused since the last exchange, 0 when none was."""
+    asked: int
+    """Cost asked for since the last exchange, admitted or not."""
+    demand_milli: int
+    """Cost asked for per second, admitted or not, in thousandths."""
+    window_demand: int
+    """Cost asked for in this window, admitted or not."""
+    reset_us: int
+    """Charges before this moment are forgotten; 0 when the key was never reset."""
+
+
+class Batch(NamedTuple):
+    """Everything one node says in one exchange with one shard of the hub."""
+
+    node: str
+    """New for every start of a process, for every fork, and after every lease that ended."""
+    account: str
+    """Under which the lifetime numbers are kept; new for every start and fork."""
+    shard: int
+    sequence: int
+    """Rises with every batch of this node to this shard; the hub ignores all but the newest."""
+    incarnation: str
+    """The hub's data as this node last saw them; empty before the first answer."""
+    interval_us: int
+    """The pace of this node's exchanges."""
+    lease_us: int
+    """How long the node's lines are its own after this batch."""
+    leaving: bool
+    """The node's last word: it holds no lines any more."""
+    limits: tuple[LimitReport, ...]
+    cells: tuple[CellReport, ...]
+
+
+class CellAnswer(NamedTuple):
+    """What the hub knows about one key, and the lines it now grants to the node that asked."""
+
+    epoch: int
+    line: int
+    base: int
+    overdraft: int
+    capacity: int
+    """The smallest capacity among the live nodes; the lines of all sum to at most this."""
+    free: int
+    """What is granted to nobody."""
+    reserved: int
+    """What the hub is saving up for another node whose ask was refused first."""
+    current: int
+    """Charged by all nodes in this window; for a bucket, the merged fill in thousandths."""
+    previous: int
+    """Charged by all nodes in the window before; for a bucket, the sum of the nodes' fills in thousandths."""
+    silent: int
+    """Unused lines of nodes that have not been heard of lately; they may be in use."""
+    needs_milli: int
+    demand_milli: int
+    nodes: int
+    """How many nodes have a need on this key."""
+    last_demand: int
+    """Cost asked for by all nodes in the window before."""
+    window_demand: int
+    """Cost asked for by all nodes in this window."""
+    reset_us: int
+
+
+class Answer(NamedTuple):
+    """The hub's answer to one batch; if that was merged, one cell answer for each cell report, in the same order."""
+
+    hub_us: int
+    """The hub's clock when it merged the batch."""
+    incarnation: str
+    status: Status
+    cells: tuple[CellAnswer, ...]
+
+
+class Totals(NamedTuple):
+    """What all nodes together have charged to one limit and given back, since the hub's data began."""
+
+    charged: int
+    refunded: int
+
+    @property
+    def net(self) -> int:
+        """Charged and not given back."""
+        return self.charged - self.refunded

@@ -1,0 +1,277 @@
+"""When to exchange with the hub, what to say, and what to make of the answer. Does no I/O.
+
+One syncer speaks for one node to one shard. It is driven by whoever can wait: `loop.py` with a real clock and a real
+hub, the simulator and the tests with neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from typing import Final
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.hub_clock import HubClock
+from reconverge.kernel import Kernel
+from reconverge.report import Answer, Batch, CellReport, LimitReport, Status
+
+CELLS_MAX: Final = 256
+"""Per batch; larger ones would occupy the hub and this process's event loop for milliseconds at a time."""
+JITTER: Final = 0.05
+"""Exchanges are spread by so much of the interval to either side, so that nodes do not march in step."""
+BACKOFF_CAP_NS: Final = SECOND_NS
+"""After failures a node tries at least every interval, or every second if that is longer."""
+SILENCE_NS: Final = SECOND_NS
+"""A node with nothing to say speaks up every interval, or every second if that is longer: it keeps its lines, and
+learns before long that the hub has lost its data."""
+SILENCE_SHARE: Final = 6
+"""But at least this many times per lease."""
+ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
+"""The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerStats:
+    """How the exchanges of one node with one shard have gone. Times are in seconds."""
+
+    node: str
+    exchanges: int
+    early: int
+    """Exchanges ahead of time."""
+    cells: int
+    """Reports of one key, in all exchanges."""
+    failures: dict[str, int]
+    """By class of failure."""
+    failures_in_a_row: int
+    rebirths: int
+    """How often the hub had lost its data."""
+    lapses: int
+    """How often the lease was over before the hub answered again."""
+    round_trip: float
+    clock_error: float
+    """The most by which this node's idea of the hub's time can be wrong."""
+    staleness: float
+    """Age of the last answer; infinite before the first."""
+
+
+class Syncer:
+    """One node's side of the exchange with one shard of the hub."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        shard: int,
+        random: Random,
+        new_name: Callable[[], str],
+        now_ns: int,
+    ) -> None:
+        self._kernel = kernel
+        self._shard = kernel.shards[shard]
+        self._random = random
+        self._new_name = new_name
+        self._clock = HubClock()
+        self.account = new_name()
+        """Under which lifetime numbers are kept. New for every start of a process, and after a fork."""
+        self._generation = 0
+        self._sequence = 0
+        self._incarnation = ""
+        self._answered = False
+        """The hub has answered to the current name."""
+        self._lapsed = False
+        """The last lease is over, and the hub has yet to hear of the new name."""
+        self._leaving = False
+        self.left = False
+        """The hub has heard the node's last word."""
+        self._under_way = False
+        self._more = False
+        """The last batch had no room for all there was to say."""
+        self._started_ns = now_ns - kernel.interval_ns
+        self._next_ns = now_ns
+        self._failures: Counter[str] = Counter()
+        self._failures_in_a_row = 0
+        self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
+
+    @property
+    def node(self) -> str:
+        """This node's name: never the same again once a lease on it is over, or the process has restarted.
+
+        A node that came back under an old name would report small counts, which the hub would take for old news.
+        """
+        return f"{self.account}.{self._generation}"
+
+    # ------------------------------------------------------------ when
+
+    def due_ns(self, now_ns: int) -> int:
+        """When the next exchange should begin; in the past when it should have."""
+        if self._failures_in_a_row:
+            return self._next_ns
+        if self._more or self._lapsed or self._leaving:
+            return now_ns
+        early_ns, regular_ns = self._kernel.due_ns(self._shard.index)
+        if not self._answered:
+            return now_ns
+        regular_ns = min(regular_ns, self._silent_until_ns())
+        return min(max(early_ns, self._started_ns + self._kernel.interval_min_ns), max(regular_ns, self._next_ns))
+
+    # ------------------------------------------------------------ what to say
+
+    def take(self, now_ns: int) -> Batch | None:
+        """The batch to send now, or None when there turns out to be nothing to say.
+
+        A batch that was taken is under way until `merged` or `failed`.
+        """
+        assert not self._under_way, "one batch at a time"
+        if self._answered and now_ns >= self._shard.lease_until_ns:
+            self._lapse()
+            if now_ns - self._shard.acked_ns > ACCOUNT_KEPT_NS:
+                self.account = self._new_name()
+                self._kernel.open_account(self._shard.index)
+        if self._lapsed:
+            self._started_ns = now_ns
+            return self._batch((), (), leaving=False)  # says nothing but the new name
+        early = now_ns < self._next_ns and not (self._more or self._leaving)
+        limits, cells, self._more, everything = self._kernel.take(
+            self._shard.index, now_ns=now_ns, cells_max=CELLS_MAX, early=early, in_touch=self._failures_in_a_row == 0
+        )
+        if everything and not (early and not cells):
+            self._next_ns = now_ns + self._interval_ns()
+        if not cells and (early or not (limits or self._leaving or self._silent(now_ns))):
+            self._kernel.take_back(self._shard.index)
+            return None
+        self._started_ns = now_ns
+        self._early += early
+        self._cells += len(cells)
+        return self._batch(limits, cells, leaving=self._leaving and not self._more)
+
+    def leave(self, now_ns: int) -> None:
+        """Have the following batches be the node's last words: all counts, and no lines any more."""
+        self._leaving = True
+        self._failures_in_a_row = 0
+        self._kernel.give_up_lines(self._shard.index, now_ns=now_ns)
+
+    def _batch(self, limits: tuple[LimitReport, ...], cells: tuple[CellReport, ...], *, leaving: bool) -> Batch:
+        self._under_way = True
+        self._sequence += 1
+        return Batch(
+            node=self.node,
+            account=self.account,
+            shard=self._shard.index,
+            sequence=self._sequence,
+            incarnation=self._incarnation,
+            interval_us=self._kernel.interval_ns // MICROSECOND_NS,
+            lease_us=self._kernel.lease_ns // MICROSECOND_NS,
+            leaving=leaving,
+            limits=limits,
+            cells=cells,
+        )
+
+    # ------------------------------------------------------------ what to make of the answer
+
+    def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
+        """Take in the answer to the batch under way, which was sent at `sent_ns` at the earliest."""
+        if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
+            self.failed("stale", now_ns=now_ns)
+            return
+        shard = self._shard
+        jumped = self._clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=answer.hub_us)
+        shard.offset_ns = self._clock.offset_ns(now_ns)
+        shard.lag_ns = 2 * self._clock.error_ns(now_ns)
+        shard.round_trip_ns = now_ns - sent_ns
+        if jumped:
+            self._kernel.rebase(shard.index, now_ns=now_ns)
+        self._failures_in_a_row = 0
+        self._exchanges += 1
+        self._under_way = False
+        if answer.status is Status.LAPSED:
+            self._take_back()
+            shard.lease_until_ns = min(shard.lease_until_ns, now_ns)
+            self._lapse()
+            return
+        reborn = self._incarnation not in ("", answer.incarnation)
+        if self._lapsed:
+            self._lapsed = False
+            self._more = True
+            self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
+        else:
+            self._kernel.install(shard.index, answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
+            if reborn:
+                self._more = True
+                self._kernel.say_everything_again(shard.index)
+        self._rebirths += reborn
+        self._incarnation = answer.incarnation
+        self._answered = True
+        shard.acked_ns = sent_ns
+        if batch.leaving:
+            self.left = True
+            self._retire()
+        elif not shard.unconfirmed:
+            shard.lease_until_ns = sent_ns + self._kernel.lease_ns
+
+    def failed(self, kind: str, *, now_ns: int) -> None:
+        """The batch under way got no answer, for a reason of class `kind`; it may have arrived all the same."""
+        self._under_way = False
+        self._failures[kind] += 1
+        self._failures_in_a_row += 1
+        self._take_back()
+        cap_ns = max(self._kernel.interval_ns, BACKOFF_CAP_NS)
+        doublings = min(self._failures_in_a_row - 1, 30)
+        delay_ns = min(cap_ns, self._kernel.interval_ns << doublings)
+        self._next_ns = max(now_ns, self._started_ns + int(delay_ns * (0.75 + 0.25 * self._random.random())))
+
+    def abandon(self, *, now_ns: int) -> None:
+        """Whoever drove this syncer is gone; what was under way will not be answered."""
+        if self._under_way:
+            self.failed("abandoned", now_ns=now_ns)
+
+    def stats(self, now_ns: int) -> SyncerStats:
+        """A snapshot of how the exchanges have gone."""
+        return SyncerStats(
+            node=self.node,
+            exchanges=self._exchanges,
+            early=self._early,
+            cells=self._cells,
+            failures=dict(self._failures),
+            failures_in_a_row=self._failures_in_a_row,
+            rebirths=self._rebirths,
+            lapses=self._lapses,
+            round_trip=self._shard.round_trip_ns / SECOND_NS,
+            clock_error=self._shard.lag_ns / 2 / SECOND_NS,
+            staleness=(now_ns - self._shard.acked_ns) / SECOND_NS if self._exchanges else inf,
+        )
+
+    def _lapse(self) -> None:
+        """The lease is over: the hub may have dealt this node's lines to others, and goes on under its own count."""
+        self._lapses += 1
+        self._generation += 1
+        self._answered = False
+        self._lapsed = True
+
+    def _silent(self, now_ns: int) -> bool:
+        """Whether the hub has not heard of this node for so long that it must, or never."""
+        return not self._answered or now_ns >= self._silent_until_ns()
+
+    def _silent_until_ns(self) -> int:
+        silence_ns = max(self._kernel.interval_ns, SILENCE_NS)
+        return self._started_ns + min(silence_ns, self._kernel.lease_ns // SILENCE_SHARE)
+
+    def _retire(self) -> None:
+        """The last word has been heard: whatever comes now, comes from a new node."""
+        self._leaving = False
+        self._answered = False
+        self._generation += 1
+        self._lapsed = True
+        self._shard.lease_until_ns = min(self._shard.lease_until_ns, self._shard.acked_ns)
+
+    def _take_back(self) -> None:
+        if not self._lapsed:
+            self._kernel.take_back(self._shard.index)
+
+    def _interval_ns(self) -> int:
+        """Until the next regular exchange: the interval, give or take; the first time any part of it."""
+        chance = self._random.random()
+        share = 1 + JITTER * (2 * chance - 1) if self._answered else chance
+        return int(self._kernel.interval_ns * share)

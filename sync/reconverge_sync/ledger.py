@@ -1,0 +1,259 @@
+"""What a hub remembers of one cell: an entry for each node, and their sums.
+
+The sums are kept as the entries change, so that a merge costs the same for four nodes and for four hundred; now and
+then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a hash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, floor
+
+from reconverge.report import UNBOUNDED, Batch, CellAnswer, LimitReport
+
+DEPARTED = ""
+"""The entry into which the counts of departed nodes are folded; no node can have this name."""
+FADE_MILLI_MIN = 100
+"""A departed bucket is drained in steps of a tenth, so that rounding down costs at most a hundredth of the pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the merge rule needs to know of a limit."""
+
+    window_us: int
+    quota: int
+    capacity: int
+    fixed: bool
+    bucket: bool
+    overshoot_milli: int
+
+    @classmethod
+    def of(cls, limit: LimitReport) -> Rule:
+        """The rule for a limit as a node declares it."""
+        return cls(
+            limit.window_us,
+            limit.quota,
+            limit.capacity,
+            limit.algorithm == "fixed-window",
+            limit.algorithm in ("token-bucket", "gcra"),
+            limit.overshoot_milli,
+        )
+
+    @property
+    def strict(self) -> bool:
+        """Whether the limit may never be exceeded, so that doubt is settled by refusing."""
+        return self.overshoot_milli == 0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a bound on over-admission at all."""
+        return self.overshoot_milli != UNBOUNDED
+
+    def time_to_live_us(self, batch: Batch) -> int:
+        """How long a cell, and an entry in it, outlives its last report.
+
+        A node reports each cell in which it holds lines again before its meter has run out twice over, at the first
+        exchange after that; and exchanges are no further apart than a lease, or its lines are void.
+        """
+        return self.counts_for_us + 2 * batch.lease_us + 4 * batch.interval_us
+
+    @property
+    def counts_for_us(self) -> int:
+        """After so long no charge counts any more, whatever the algorithm."""
+        runs_out_us = self.window_us
+        if self.bucket:
+            runs_out_us = max(runs_out_us, ceil(float(self.window_us) * self.capacity / self.quota))
+        return 2 * runs_out_us
+
+
+@dataclass(slots=True)
+class Entry:
+    """One node's last word on one cell, and the lines it was granted since."""
+
+    epoch: int
+    reset_us: int
+    seen_us: int = 0
+    current: int = 0
+    previous: int = 0
+    """Charged in the window before; for a bucket, the fill in thousandths at `seen_us`."""
+    line: int = 0
+    base: int = 0
+    overdraft: int = 0
+    debt: int = 0
+    """Used beyond the line: by an overdraft, or by settling for more than was reserved."""
+    need_milli: int = 0
+    ask: int = 0
+    ask_since_us: int = 0
+    demand_milli: int = 0
+    window_demand: int = 0
+    capacity: int = 0
+
+    def catch_up(self, rule: Rule, cell: Cell) -> None:
+        """Follow the cell into its window, and past its last reset."""
+        steps = cell.epoch - self.epoch
+        if steps != 0:
+            self.window_demand = 0
+            if rule.fixed:
+                self.line, self.debt, self.ask, self.current = self.base, 0, 0, 0
+            elif not rule.bucket:
+                self.previous = self.current if steps == 1 else 0
+                self.current = 0
+            self.epoch = cell.epoch
+        if self.reset_us < cell.reset_us:
+            self.previous = self.debt = 0
+            if not rule.bucket:
+                self.current = 0
+            self.reset_us = cell.reset_us
+
+    def used(self, rule: Rule, cell: Cell, hub_us: int) -> float:
+        """What this entry still counts for."""
+        if rule.fixed:
+            return self.current
+        if rule.bucket:
+            return self.previous / 1000
+        return self.current + _faded(self.previous, rule, cell, hub_us)
+
+    def depart(self, rule: Rule, cell: Cell, hub_us: int) -> None:
+        """Give up the lines. The node may have used them up unheard before its lease was over, so that counts."""
+        used = ceil(self.used(rule, cell, hub_us))
+        unheard = max(0, self.line + self.overdraft - used) if rule.bounded else 0
+        if rule.bucket:
+            self.previous += 1000 * unheard
+        else:
+            self.current += unheard
+        self.line = used + unheard
+        self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = 0
+
+    def fold(self, other: Entry, rule: Rule) -> None:
+        """Take over the counts of a departed node."""
+        self.current += 0 if rule.bucket else other.current
+        self.previous += other.previous
+        self.line += other.line
+        self.window_demand += other.window_demand
+
+    def fade(self, rule: Rule, cell: Cell, hub_us: int) -> None:
+        """Let go of what the departed nodes' counts do not need any more."""
+        if rule.bucket:
+            drain_us = float(hub_us - self.seen_us)
+            drained = floor(drain_us * rule.quota * self.line / rule.capacity / rule.window_us * 1000)
+            if drained >= min(self.previous, FADE_MILLI_MIN):
+                self.previous = max(0, self.previous - drained)
+                self.seen_us = hub_us
+            self.line = self.line if self.previous > 0 else 0
+        elif not rule.fixed:
+            self.line = ceil(self.used(rule, cell, hub_us))
+
+    def empty(self, rule: Rule) -> bool:
+        """Whether this entry says nothing that could not be assumed of an unknown node."""
+        lines = self.line or self.base or self.overdraft or self.debt
+        counts = self.previous or (self.current and not rule.bucket)
+        return not (lines or counts or self.need_milli or self.ask or self.window_demand)
+
+
+@dataclass(slots=True)
+class Cell:
+    """All entries for one key of one limit, with their sums."""
+
+    epoch: int
+    capacity: int
+    filled_us: int
+    entries: dict[str, Entry] = field(default_factory=dict)
+    fill_milli: float = 0.0
+    """The bucket that all charges went into, in thousandths, as of `filled_us`."""
+    reset_us: int = 0
+    scan_us: int = 0
+    learn_until_us: int = 0
+    expires_us: int = 0
+    last_demand: int = 0
+    first: str = ""
+    """The node whose ask was refused first and is still unmet."""
+    reserved: int = 0
+    """What that node lacks."""
+    silent: int = 0
+    lines: int = 0
+    bases: int = 0
+    overdrafts: int = 0
+    debts: int = 0
+    needs_milli: int = 0
+    demand_milli: int = 0
+    current: int = 0
+    previous: int = 0
+    window_demand: int = 0
+    active: int = 0
+
+    def roll(self, rule: Rule, epoch: int) -> None:
+        """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""
+        follows = epoch == self.epoch + 1
+        self.last_demand = self.window_demand if follows else 0
+        self.window_demand = 0
+        self.scan_us = 0
+        if rule.fixed:
+            self.lines, self.debts, self.current, self.silent = self.bases, 0, 0, 0
+            self.first, self.reserved = "", 0
+        elif not rule.bucket:
+            self.previous = self.current if follows else 0
+            self.current = 0
+        self.epoch = epoch
+
+    def forget(self, rule: Rule, reset_us: int) -> None:
+        """Start to count from zero; the lines stay where they are."""
+        self.reset_us = reset_us
+        self.previous = self.debts = 0
+        self.fill_milli = 0.0
+        self.scan_us = 0
+        if not rule.bucket:
+            self.current = 0
+
+    def used(self, rule: Rule, hub_us: int) -> float:
+        """What all entries together still count for."""
+        if rule.fixed:
+            return self.current
+        if rule.bucket:
+            return self.previous / 1000
+        return self.current + _faded(self.previous, rule, self, hub_us)
+
+    def clear(self) -> None:
+        """Set every sum to zero, to count the entries anew."""
+        self.silent = self.lines = self.bases = self.overdrafts = self.debts = 0
+        self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
+
+    def count(self, entry: Entry, sign: int = 1) -> None:
+        """Add an entry to the sums, or take it out again with `sign` -1."""
+        self.lines += sign * entry.line
+        self.bases += sign * entry.base
+        self.overdrafts += sign * entry.overdraft
+        self.debts += sign * entry.debt
+        self.needs_milli += sign * entry.need_milli
+        self.demand_milli += sign * entry.demand_milli
+        self.current += sign * entry.current
+        self.previous += sign * entry.previous
+        self.window_demand += sign * entry.window_demand
+        self.active += sign if entry.need_milli > 0 else 0
+
+    def answer(self, rule: Rule, node: str, entry: Entry) -> CellAnswer:
+        """What the node whose entry this is may know, and has been granted."""
+        return CellAnswer(
+            epoch=self.epoch,
+            line=entry.line,
+            base=entry.base,
+            overdraft=entry.overdraft,
+            capacity=self.capacity,
+            free=max(0, self.capacity - self.lines - self.debts),
+            reserved=0 if self.first == node else self.reserved,
+            current=ceil(self.fill_milli) if rule.bucket else self.current,
+            previous=self.previous,
+            silent=self.silent,
+            needs_milli=self.needs_milli,
+            demand_milli=self.demand_milli,
+            nodes=self.active,
+            last_demand=self.last_demand,
+            window_demand=self.window_demand,
+            reset_us=self.reset_us,
+        )
+
+
+def _faded(amount: int, rule: Rule, cell: Cell, hub_us: int) -> float:
+    """What is left of the window before, after the part of this window that has passed."""
+    passed_us = min(max(hub_us - cell.epoch * rule.window_us, 0), rule.window_us)
+    return float(amount) * (rule.window_us - passed_us) / rule.window_us

@@ -1,0 +1,58 @@
+"""A hub in this process's memory: for tests, for simulations, and for several agents in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from secrets import token_hex
+
+from reconverge.clock import MICROSECOND_NS, Clock, SystemClock
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.merge import Shard
+
+
+class MemoryHub:
+    """The merge rule and nothing else. See `reconverge.Hub` for what it promises.
+
+    `clock` is the hub's own; `new_name` names an incarnation of its data.
+    """
+
+    def __init__(
+        self, *, clock: Clock | None = None, shards: int = 1, new_name: Callable[[], str] = lambda: token_hex(8)
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._new_name = new_name
+        self._shards = [Shard(incarnation=new_name()) for _ in range(shards)]
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return len(self._shards)
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`; never fails."""
+        return self.merge(batch)
+
+    def merge(self, batch: Batch) -> Answer:
+        """`exchange` without the waiting."""
+        hub_us = self._clock.wall_ns() // MICROSECOND_NS
+        return self._shards[batch.shard].merge(batch, hub_us=hub_us, candidate=self._new_name())
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`; never fails."""
+        sums: dict[str, Totals] = {}
+        for shard in self._shards:
+            for name, totals in shard.totals().items():
+                known = sums.get(name, Totals(0, 0))
+                sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+        return sums
+
+    async def close(self) -> None:
+        """See `Hub.close`; there is nothing to let go of."""
+
+    def lose_data(self) -> None:
+        """Forget everything, as a server does that comes back empty."""
+        self._shards = [Shard() for _ in self._shards]
+
+    def __repr__(self) -> str:
+        cells = sum(len(shard.cells) for shard in self._shards)
+        return f"MemoryHub(shards={self.shards}, cells={cells})"

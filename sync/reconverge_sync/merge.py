@@ -1,0 +1,321 @@
+"""The merge rule: how a hub turns the reports of all nodes into lines that never sum to more than the capacity.
+
+This is the definition; `exchange.lua` says the same to Redis, and a test feeds both the same batches. It does no I/O
+and reads no clock. What it rests on:
+
+* A node lowers a line before it reports, the hub raises a line before it answers. So at every moment the lines that
+  the nodes know of sum to at most the lines that the hub has granted, and those to at most the capacity, whatever is
+  lost, late, repeated or cut.
+* Per node the newest batch replaces the older ones, and every number in it is absolute.
+* A line comes back to the hub only when its node says so, or when the node's lease is over; a node stops using its
+  lines before the hub's end of its lease.
+
+Amounts are integers and fractions are worked out with plain division, in the order written here, because Lua has
+nothing but doubles and both must agree to the last unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, floor
+
+from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals
+from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
+
+SLACK_SHARED = 0.5
+"""How much of what nobody needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
+SILENT_INTERVALS = 3
+"""A node that misses so many of its own exchanges may be using all of its lines: they count as used."""
+SPEAK_UP_US = 1_000_000
+"""The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
+interval and this."""
+TOMBSTONE_US = 3_600_000_000
+"""How long a departed node's name is remembered, so that its late messages change nothing."""
+ACCOUNT_KEPT_US = 24 * 3_600_000_000
+"""How long an account can be silent before its numbers are folded into the common sum."""
+SWEEP_US = 60_000_000
+"""How often names, accounts and cells that nobody will ask for again are looked for."""
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """When a node was last heard of, and what it promised then."""
+
+    seen_us: int
+    sequence: int
+    interval_us: int
+    lease_us: int
+    gone: bool
+
+
+@dataclass(slots=True)
+class Account:
+    """What one process has charged to each limit, and when it last said so."""
+
+    seen_us: int
+    limits: dict[str, Totals] = field(default_factory=dict)
+
+    def add(self, other: Account) -> None:
+        """Take over the numbers of an account that is closed."""
+        for name, totals in other.limits.items():
+            known = self.limits.get(name, Totals(0, 0))
+            self.limits[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+
+
+@dataclass(slots=True)
+class Shard:
+    """All that a hub remembers of one shard: who the nodes are, what they charged, and the cells."""
+
+    incarnation: str = ""
+    born_us: int = 0
+    """When these data began; 0 when it is certain that no node can hold lines from before."""
+    lost: bool = False
+    """A node has reported lines from before these data began."""
+    swept_us: int = 0
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    cells: dict[tuple[str, str, int, str], Cell] = field(default_factory=dict)
+
+    def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
+        """Take in one batch and answer it. `candidate` names the incarnation if the data begin with this batch."""
+        if not self.incarnation:
+            self.incarnation, self.born_us = candidate, hub_us
+        record = self.nodes.get(batch.node)
+        if record is not None and (record.gone or hub_us - record.seen_us > record.lease_us):
+            record.gone = True
+            return Answer(hub_us, self.incarnation, Status.LAPSED, ())
+        if record is not None and batch.sequence <= record.sequence:
+            return Answer(hub_us, self.incarnation, Status.STALE, ())
+        if batch.incarnation not in ("", self.incarnation):
+            self.lost = True
+        if hub_us - self.swept_us > SWEEP_US:
+            self._sweep(hub_us)
+        self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
+        account = self.accounts.setdefault(batch.account, Account(hub_us))
+        account.seen_us = hub_us
+        for limit in batch.limits:
+            known = account.limits.get(limit.name, Totals(0, 0))
+            # Both only ever rise, so the larger is the newer.
+            account.limits[limit.name] = Totals(max(known.charged, limit.charged), max(known.refunded, limit.refunded))
+        answers = tuple(self._merge_cell(batch, report, hub_us) for report in batch.cells)
+        return Answer(hub_us, self.incarnation, Status.MERGED, answers)
+
+    def totals(self) -> dict[str, Totals]:
+        """What all nodes charged and gave back, by limit."""
+        everyone = Account(0)
+        for account in self.accounts.values():
+            everyone.add(account)
+        return everyone.limits
+
+    def _sweep(self, hub_us: int) -> None:
+        """Forget names and accounts that have been silent for long, and cells past their time to live."""
+        self.swept_us = hub_us
+        for name, record in list(self.nodes.items()):
+            if hub_us - record.seen_us > record.lease_us + TOMBSTONE_US:
+                del self.nodes[name]
+        for name, account in list(self.accounts.items()):
+            if name != DEPARTED and hub_us - account.seen_us > ACCOUNT_KEPT_US:
+                self.accounts.setdefault(DEPARTED, Account(hub_us)).add(account)
+                del self.accounts[name]
+        for identity, cell in list(self.cells.items()):
+            if hub_us > cell.expires_us:
+                del self.cells[identity]
+
+    def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int) -> CellAnswer:
+        limit = batch.limits[report.limit]
+        rule = Rule.of(limit)
+        epoch = hub_us // limit.window_us
+        if report.epoch == epoch + 1:
+            epoch = report.epoch  # the node's clock is slightly ahead
+        identity = (limit.name, limit.algorithm, limit.window_us, report.key)
+        cell = self.cells.get(identity)
+        if cell is None or hub_us > cell.expires_us:
+            cell = self.cells[identity] = Cell(epoch=epoch, capacity=limit.capacity, filled_us=hub_us)
+        cell.expires_us = max(cell.expires_us, hub_us + rule.time_to_live_us(batch))
+        if epoch > cell.epoch or epoch < cell.epoch - 1:
+            cell.roll(rule, epoch)
+        if report.reset_us > cell.reset_us:
+            cell.forget(rule, report.reset_us)
+        entry = cell.entries.get(batch.node)
+        if entry is None:
+            entry = Entry(epoch=cell.epoch, reset_us=cell.reset_us)
+            self._welcome(cell, entry, batch, report, rule, hub_us)
+        else:
+            entry.catch_up(rule, cell)
+            cell.count(entry, -1)
+            _lower(cell, entry, report, rule)
+        _take_counts(cell, entry, report, rule, hub_us)
+        cell.count(entry)
+        cell.entries[batch.node] = entry
+        if cell.first == batch.node:
+            cell.first, cell.reserved = "", 0
+        if hub_us >= cell.scan_us or cell.scan_us > hub_us + batch.interval_us:
+            self._scan(cell, batch, rule, hub_us)
+        if not batch.leaving and not self._learning(cell, batch, rule, hub_us):
+            cell.count(entry, -1)
+            _grant(cell, batch.node, entry, report, rule, hub_us)
+            cell.count(entry)
+        answer = cell.answer(rule, batch.node, entry)
+        if entry.empty(rule):
+            cell.count(entry, -1)
+            del cell.entries[batch.node]
+        return answer
+
+    def _welcome(self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int) -> None:
+        """Take a node's own word for its lines: it has none, or the data in which they were granted are lost."""
+        entry.line, entry.base, entry.overdraft = report.line, report.base, report.overdraft
+        if rule.fixed and report.epoch == cell.epoch - 1:
+            entry.line = report.base  # the node has yet to open this window, and will start from there
+        if rule.bucket:
+            entry.current = report.current - ceil(report.previous / 1000)
+        if report.line > 0 or report.base > 0 or report.overdraft > 0:
+            until_us = hub_us + _learning_us(batch, rule, lost=True)
+            cell.learn_until_us = max(cell.learn_until_us, until_us)
+
+    def _learning(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> bool:
+        """Whether there may be lines that have yet to be reported, so that nothing may be granted."""
+        if hub_us < cell.learn_until_us:
+            return True
+        if not self.lost and (self.born_us == 0 or not rule.strict):
+            return False
+        return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost)
+
+    def _scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> None:
+        """Count everything anew: departed nodes leave, silent ones count as using all they hold."""
+        cell.scan_us = hub_us + batch.interval_us
+        cell.clear()
+        first: tuple[int, str] | None = None
+        capacity = rule.capacity
+        departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
+        for name, entry in list(cell.entries.items()):
+            entry.catch_up(rule, cell)
+            if name == DEPARTED:
+                entry.fade(rule, cell, hub_us)
+                continue
+            record = self.nodes.get(name)
+            seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
+            lease_us = batch.lease_us if record is None else record.lease_us
+            left = record is not None and record.gone and name != batch.node
+            if left or hub_us - seen_us > lease_us or hub_us - entry.seen_us > rule.time_to_live_us(batch):
+                entry.depart(rule, cell, hub_us)
+                departed.fold(entry, rule)
+                del cell.entries[name]
+                continue
+            interval_us = batch.interval_us if record is None else record.interval_us
+            if hub_us - seen_us > SILENT_INTERVALS * interval_us:
+                entry.need_milli = entry.demand_milli = entry.ask = 0
+                cell.silent += max(0, entry.line - floor(entry.used(rule, cell, hub_us)))
+            capacity = min(capacity, entry.capacity)
+            if entry.ask > 0 and (first is None or (entry.ask_since_us, name) < first):
+                first = (entry.ask_since_us, name)
+            cell.count(entry)
+        kept = cell.entries.pop(DEPARTED, None)
+        if kept is not None:
+            departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
+            departed.fold(kept, rule)
+        if not departed.empty(rule):
+            cell.entries[DEPARTED] = departed
+            cell.count(departed)
+        cell.capacity = capacity
+        cell.first = "" if first is None else first[1]
+        cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
+
+
+def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
+    """For how long nothing new is granted after data were lost, or may have been.
+
+    A node that stays away may use its lines until its lease is over, and what it uses then counts for a while.
+    """
+    if lost and rule.strict:
+        return batch.lease_us + rule.counts_for_us
+    return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+
+
+def _lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
+    """Follow a node that has given lines back; it cannot have more than it was granted."""
+    if not rule.fixed or report.epoch == cell.epoch:
+        entry.line = min(report.line, entry.line)
+    entry.base = min(report.base, entry.base)
+    entry.overdraft = min(report.overdraft, entry.overdraft)
+
+
+def _take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us: int) -> None:
+    """Replace what the node said before by what it says now."""
+    same_epoch = report.epoch == cell.epoch
+    counted = report.reset_us >= cell.reset_us
+    if rule.bucket:
+        drained = float(hub_us - cell.filled_us) * rule.quota * 1000 / rule.window_us
+        charged = (report.current - entry.current) * 1000 if counted else 0
+        cell.fill_milli = max(0.0, max(0.0, cell.fill_milli - drained) + charged)
+        cell.filled_us = hub_us
+        entry.current = report.current
+        entry.previous = report.previous if counted else 0
+    elif same_epoch:
+        entry.current = report.current if counted else 0
+        entry.previous = report.previous if counted and not rule.fixed else 0
+    elif report.epoch == cell.epoch - 1 and counted and not rule.fixed:
+        entry.previous = report.current
+    used = entry.used(rule, cell, hub_us)
+    entry.debt = max(0, ceil(used) - entry.line)
+    entry.need_milli = report.need_milli
+    entry.demand_milli = report.demand_milli
+    entry.window_demand = report.window_demand if same_epoch else 0
+    if report.ask > 0 and entry.line - used < report.ask:
+        entry.ask_since_us = entry.ask_since_us if entry.ask > 0 else hub_us
+        entry.ask = report.ask
+    else:
+        entry.ask = 0
+    entry.seen_us = hub_us
+    entry.capacity = rule.capacity
+    cell.capacity = min(cell.capacity, rule.capacity)
+
+
+def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int) -> None:
+    """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile."""
+    capacity = cell.capacity
+    used = entry.used(rule, cell, hub_us)
+    if rule.bucket:
+        # A bucket drains by its lines, so one in debt may hold what is free up to its debt: nobody else loses.
+        entry.line += max(0, min(entry.debt, capacity - cell.lines - entry.line))
+        entry.debt = max(0, ceil(used) - entry.line)
+    if entry.need_milli == 0:
+        return
+    need = entry.need_milli / 1000
+    needs = (cell.needs_milli + entry.need_milli) / 1000
+    share = need / needs
+    pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
+    if not rule.fixed or report.epoch == cell.epoch:
+        target = need + SLACK_SHARED * (pool - needs) * share if pool >= needs else pool * share
+        if report.asked > 0 or target >= 1:
+            free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
+            entry.line += _raise(cell, node, entry, target, pool, used, free)
+            entry.debt = max(0, ceil(used) - entry.line)
+    if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or capacity * share >= 1):
+        # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
+        wanted = ceil(capacity * share) - entry.base
+        entry.base += max(0, min(wanted, capacity - cell.bases - entry.base))
+    if rule.overshoot_milli > 0:
+        overdrafts = floor(float(capacity) * rule.overshoot_milli / 1000)
+        wanted = floor(overdrafts / (cell.active + 1)) - entry.overdraft
+        entry.overdraft += max(0, min(wanted, overdrafts - cell.overdrafts - entry.overdraft))
+
+
+def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
+    """How much to raise the line by; what was asked for at once is met whole or not at all, the oldest ask first."""
+    head = entry.line - used
+    wanted = ceil(target - head)
+    if not 0 < entry.ask <= pool:
+        return max(0, min(wanted, free))
+    if not cell.first:
+        wanted = max(wanted, ceil(entry.ask - head))
+    raised = max(0, min(wanted, free))
+    if head + raised >= entry.ask:
+        return raised
+    if not cell.first:
+        cell.first, cell.reserved = node, ceil(entry.ask - head)
+    return 0
+
+
+def _shortfall(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> int:
+    """What a node lacks of what it asks for at once."""
+    return max(0, ceil(entry.ask - (entry.line - entry.used(rule, cell, hub_us))))

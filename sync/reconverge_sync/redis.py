@@ -1,0 +1,215 @@
+"""A hub on one Redis: the merge rule as a script, one round trip for each batch."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable
+from hashlib import sha1
+from importlib.resources import files
+from secrets import token_hex
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+
+from reconverge.clock import MICROSECOND_NS, Clock
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hubs import HubSettings, redacted
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.codec import KINDS, decode_accounts, decode_answer, encode_batch
+from reconverge_sync.redis_errors import as_unavailable
+
+SCRIPT: Final = files("reconverge_sync").joinpath("exchange.lua").read_bytes()
+SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
+SCHEMES: Final = ("redis", "rediss", "redis+unix")
+CONNECT_SHARE: Final = 0.5
+"""How much of an exchange's time connecting may take."""
+
+
+class RedisHub:
+    """Nodes meet in one Redis (6.2 or later). See `reconverge.Hub` for what it promises.
+
+    Beyond that: the client's own retries are off, because they count twice; everything is merged by one script, which
+    checks all of a batch before it writes; passwords appear in no message, traceback or repr.
+
+    Args:
+        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`. As
+            query: `db`, and for TLS `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname`, `ssl_cert_reqs`.
+        settings: the namespace, and the time that an exchange may take.
+        shards: into how many independent parts to divide the keys; all nodes must agree.
+        clock: for tests; the time comes from there instead of from the server.
+        new_name: names an incarnation of the server's data, if they begin with the batch at hand.
+
+    Raises:
+        InvalidSetting: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: HubSettings,
+        *,
+        shards: int = 1,
+        clock: Clock | None = None,
+        new_name: Callable[[], str] = lambda: token_hex(8),
+    ) -> None:
+        self._connection = _Connection.of(url)
+        self._shown = redacted(url)
+        self._settings = settings
+        self._shards = shards
+        self._clock = clock
+        self._new_name = new_name
+        self._client: redis.asyncio.Redis | None = None
+        self._client_of: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._shards
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        keys = self._keys(batch)
+        arguments: list[object] = [len(keys), *keys, encode_batch(batch, self._new_name())]
+        if self._clock is not None:
+            arguments.append(self._clock.wall_ns() // MICROSECOND_NS)
+        return decode_answer(await self._run(*arguments))
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        sums: dict[str, Totals] = {}
+        for shard in range(self._shards):
+            accounts: Any = await self._call("HGETALL", f"{self._prefix(shard)}accounts")
+            for name, totals in decode_accounts(accounts).items():
+                known = sums.get(name, Totals(0, 0))
+                sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+        return sums
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        client, self._client = self._client, None
+        if client is not None and self._client_of == _whereabouts():
+            await client.aclose()
+
+    async def _run(self, *arguments: object) -> object:
+        try:
+            return await self._call("EVALSHA", SCRIPT_SHA, *arguments)
+        except HubUnavailable as error:
+            if not isinstance(error.__cause__, NoScriptError):
+                raise
+        # The server has forgotten the script, or never had it; nothing was applied, and EVAL makes it known again.
+        return await self._call("EVAL", SCRIPT, *arguments)
+
+    async def _call(self, *command: object) -> object:
+        problem: HubUnavailable | None = None
+        try:
+            return await self._connected().execute_command(*command)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            problem = as_unavailable(error)
+            problem.__cause__ = error if isinstance(error, NoScriptError) else None
+        # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        raise problem
+
+    def _connected(self) -> redis.asyncio.Redis:
+        """The client of this process and this loop; one that belongs to another is left alone."""
+        here = _whereabouts()
+        if self._client is None or self._client_of != here:
+            self._client = self._connection.client(self._settings.timeout_s)
+            self._client_of = here
+        return self._client
+
+    def _prefix(self, shard: int) -> str:
+        # The braces make one hash slot of a shard; neither the namespace nor a limit's name can contain any.
+        return f"{self._settings.namespace}:{{{shard}}}:"
+
+    def _keys(self, batch: Batch) -> list[str]:
+        prefix = self._prefix(batch.shard)
+        keys = [f"{prefix}meta", f"{prefix}nodes", f"{prefix}accounts"]
+        for cell in batch.cells:
+            limit = batch.limits[cell.limit]
+            keys.append(f"{prefix}c:{limit.name}:{KINDS[limit.algorithm]}:{limit.window_us}:{cell.key}")
+        return keys
+
+    def __repr__(self) -> str:
+        return f"RedisHub({self._shown!r}, namespace={self._settings.namespace!r})"
+
+
+def _anonymous() -> dict[str, Any]:
+    """The options by which the client does not introduce itself: a user without that right could not connect."""
+    options = inspect.signature(redis.asyncio.Redis.__init__).parameters
+    return {"driver_info": None} if "driver_info" in options else {"lib_name": None, "lib_version": None}
+
+
+_ANONYMOUS: Final = _anonymous()
+
+
+class _Connection:
+    """Where the server is and how to log in; shows neither."""
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    @classmethod
+    def of(cls, url: str) -> _Connection:
+        parts = urlsplit(url)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        options: dict[str, Any] = {"db": query.pop("db", "0")}
+        if parts.scheme == "redis+unix":
+            if not parts.path:
+                raise InvalidSetting("hub", redacted(url), "lacks the path of the socket")
+            options["unix_socket_path"] = unquote(parts.path)
+        else:
+            try:
+                port = parts.port or 6379
+            except ValueError:
+                raise InvalidSetting("hub", redacted(url), "has a port that is no number up to 65535") from None
+            options |= {"host": parts.hostname or "localhost", "port": port}
+            if parts.path.strip("/"):
+                options["db"] = parts.path.strip("/")
+            if parts.scheme == "rediss":
+                options["ssl"] = True
+                options |= {name: query.pop(name) for name in list(query) if name.startswith("ssl_")}
+                if "ssl_check_hostname" in options:
+                    options["ssl_check_hostname"] = options["ssl_check_hostname"].lower() in ("1", "true", "yes")
+        if not str(options["db"]).isdigit():
+            raise InvalidSetting("hub", redacted(url), f"has the database {options['db']!r}, which is no number")
+        if query:
+            raise InvalidSetting("hub", redacted(url), f"has options that are not known: {', '.join(sorted(query))}")
+        options["db"] = int(options["db"])
+        options["username"] = unquote(parts.username) if parts.username else None
+        options["password"] = unquote(parts.password) if parts.password else None
+        return cls(options)
+
+    def client(self, timeout_s: float) -> redis.asyncio.Redis:
+        return redis.asyncio.Redis(
+            **self._options,
+            retry=Retry(NoBackoff(), 0),
+            retry_on_error=[],
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s * CONNECT_SHARE,
+            health_check_interval=0,
+            max_connections=4,
+            protocol=2,
+            **_ANONYMOUS,
+        )
+
+    def __repr__(self) -> str:
+        return "<connection>"
+
+
+def _whereabouts() -> tuple[int, asyncio.AbstractEventLoop]:
+    return os.getpid(), asyncio.get_running_loop()
+
+
+def open_redis(url: str, settings: HubSettings) -> RedisHub:
+    """The factory for `redis://`, `rediss://` and `redis+unix://`."""
+    return RedisHub(url, settings)

@@ -1,0 +1,56 @@
+"""What a Redis client's exceptions mean: their classes mislead, so the text decides where it must."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from redis import exceptions
+
+from reconverge.errors import HubUnavailable
+
+_BY_TEXT: Final = (
+    # Which words, what kind, and whether the message may have been applied. Scripts wrap the words in a ResponseError.
+    ("NOSCRIPT", "noscript", False),
+    ("RCINVALID", "protocol", False),
+    ("OOM ", "out-of-memory", False),
+    ("READONLY", "read-only", False),
+    ("LOADING", "loading", False),
+    ("BUSY ", "busy", False),
+    ("MISCONF", "misconfigured", False),
+    ("NOREPLICAS", "no-replicas", False),
+    ("MASTERDOWN", "master-down", False),
+    ("CLUSTERDOWN", "cluster-down", False),
+    ("TRYAGAIN", "moving", False),
+    ("MOVED", "moving", False),
+    ("ASK ", "moving", False),
+    ("NOAUTH", "auth", False),
+    ("WRONGPASS", "auth", False),
+    ("invalid username-password", "auth", False),
+    ("NOPERM", "permission", False),
+    ("no permission", "permission", False),
+    ("can't run this command or subcommand", "permission", False),
+    ("max number of clients", "too-many-clients", False),
+    ("DENIED", "denied", False),
+)
+
+
+def as_unavailable(error: BaseException) -> HubUnavailable:
+    """What a client's exception says about the hub, in words that are safe to show."""
+    text = str(error)
+    for words, kind, applied in _BY_TEXT:
+        if words in text:
+            return HubUnavailable(kind, text[:200], applied=applied)
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
+        return HubUnavailable("auth", text[:200], applied=False)
+    if isinstance(error, exceptions.TimeoutError | asyncio.TimeoutError | TimeoutError):
+        return HubUnavailable("timeout", "no answer in time", applied=None)
+    if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
+        return HubUnavailable("tls", text[:200], applied=False)
+    if isinstance(error, exceptions.ConnectionError | OSError):
+        refused = "111" in text or "refused" in text or "101" in text or "Name or service" in text
+        return HubUnavailable("refused" if refused else "connection", text[:200], applied=False if refused else None)
+    if isinstance(error, exceptions.ResponseError):
+        return HubUnavailable("script", text[:200], applied=None)
+    return HubUnavailable("client", f"{type(error).__name__}: {text[:160]}", applied=None)

@@ -1,0 +1,44 @@
+"""What every test can ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from reconverge.kernel import IMPLEMENTATION
+from tests.servers import RedisServer
+
+settings.register_profile(
+    "default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("planting", settings.get_profile("default"), phases=[Phase.generate], database=None)
+settings.load_profile("planting" if os.environ.get("PLANT") else "default")
+
+
+def pytest_report_header() -> str:
+    """Say which of the twin kernels is under test."""
+    return f"reconverge kernel: {IMPLEMENTATION}"
+
+
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[RedisServer]:
+    """One Redis for all tests that leave it as they found it."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server(shared_redis: RedisServer) -> RedisServer:
+    """An empty Redis that must not be harmed."""
+    shared_redis.command("FLUSHALL")
+    return shared_redis
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis of this test's own, to kill, pause and configure."""
+    with RedisServer() as server:
+        yield server

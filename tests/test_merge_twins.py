@@ -1,0 +1,177 @@
+"""Goal: the merge rule in Lua is the merge rule in Python. Method: both are fed the same batches, sane and insane."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from reconverge.clock import ManualClock
+from reconverge.hubs import HubSettings
+from reconverge.report import UNBOUNDED, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
+from reconverge_sync.memory import MemoryHub
+from reconverge_sync.redis import RedisHub
+from tests.servers import RedisServer
+
+START_S = 1_750_000_000.25
+WINDOW_US = 1_000_000
+LIMITS = (
+    LimitReport("fixed", "fixed-window", WINDOW_US, 100, 100, 100, 0, 0),
+    LimitReport("sliding", "sliding-window", WINDOW_US, 90, 90, 0, 0, 0),
+    LimitReport("bucket", "token-bucket", WINDOW_US, 100, 50, 250, 0, 0),
+    LimitReport("gcra", "gcra", 3_000_001, 7, 13, UNBOUNDED, 0, 0),
+)
+
+
+AMOUNT = st.integers(0, 120)
+
+
+class Wish(NamedTuple):
+    """A cell report in the making: what a node says, relative to what the hub last granted it."""
+
+    limit: int
+    key: str
+    epochs_ahead: int
+    current: int
+    previous: int
+    kept: float
+    """The share of its granted lines that the node still has; above 1 for a node gone mad."""
+    need_milli: int
+    ask: int
+    asked: int
+    demand_milli: int
+    window_demand: int
+    reset_us: int
+
+
+WISHES = st.builds(
+    Wish,
+    limit=st.integers(0, len(LIMITS) - 1),
+    key=st.sampled_from(["a", "a", "b"]),
+    epochs_ahead=st.sampled_from([0] * 20 + [-1, -1, 1, 1, -2, 5]),
+    current=st.integers(0, 40) | AMOUNT,
+    previous=st.integers(0, 40) | AMOUNT | st.integers(0, 60_000),
+    kept=st.sampled_from([1.0, 1.0, 1.0, 1.0, 0.8, 0.3, 0.0, 1.5]),
+    need_milli=st.sampled_from([0, 1, 700]) | st.integers(0, 130_000),
+    ask=st.sampled_from([0, 0, 0, 1]) | AMOUNT,
+    asked=st.sampled_from([0, 1, 50]),
+    demand_milli=st.integers(0, 10**6),
+    window_demand=AMOUNT,
+    reset_us=st.sampled_from([0] * 30 + [7, 9]),
+)
+
+
+class Step(NamedTuple):
+    """One exchange: how much time passes before it, who makes it, and what it says."""
+
+    pause_us: int
+    node: int
+    believes: str
+    """Which incarnation the node has last seen: the true one ("now"), none (""), or one that is lost."""
+    leaving: bool
+    repeats: int
+    """Which of the last batches, of whatever node, arrives once more before this one; 0 for none."""
+    wishes: list[Wish]
+
+
+STEPS = st.builds(
+    Step,
+    pause_us=st.sampled_from(
+        [0, 1, 997, 50_000, 100_000, 100_000, 333_333, 1_000_000, 2_100_000] * 4 + [9_000_000, 31_000_000, 90_000_000_000]
+    ),
+    node=st.integers(0, 3),
+    believes=st.sampled_from(["now"] * 30 + ["", "lost"]),
+    leaving=st.sampled_from([False] * 30 + [True]),
+    repeats=st.sampled_from([0] * 15 + [1, 2, 9]),
+    wishes=st.lists(WISHES, min_size=1, max_size=4),
+)
+
+
+class Nodes:
+    """Four nodes that remember what they were granted, and take a new name when the hub has given up on them."""
+
+    def __init__(self) -> None:
+        self.generations = [0] * 4
+        self.granted: dict[tuple[int, int, str], CellAnswer] = {}
+        self.merged = 0
+
+    def batch_of(self, step: Step, sequence: int, hub_us: int) -> Batch:
+        """What the step's node sends at that moment."""
+        return Batch(
+            node=f"node{step.node}.{self.generations[step.node]}",
+            account=f"node{step.node}",
+            shard=0,
+            sequence=sequence,
+            incarnation=step.believes,
+            interval_us=100_000,
+            lease_us=30_000_000,
+            leaving=step.leaving,
+            limits=tuple(limit._replace(charged=step.pause_us % 1000, refunded=step.node) for limit in LIMITS),
+            cells=tuple(self._report(step.node, wish, hub_us) for wish in step.wishes),
+        )
+
+    def hear(self, step: Step, batch: Batch, answer: Answer) -> None:
+        """Remember what was granted; a name that has lapsed or left is not used again."""
+        if answer.status is Status.LAPSED or step.leaving:
+            self.generations[step.node] += 1
+            self.granted = {place: granted for place, granted in self.granted.items() if place[0] != step.node}
+        for cell, granted in zip(batch.cells, answer.cells, strict=False):
+            self.granted[step.node, cell.limit, cell.key] = granted
+            self.merged += 1
+
+    def _report(self, node: int, wish: Wish, hub_us: int) -> CellReport:
+        granted = self.granted.get((node, wish.limit, wish.key))
+        line, base, overdraft = (granted.line, granted.base, granted.overdraft) if granted else (0, 0, 0)
+        return CellReport(
+            limit=wish.limit,
+            key=wish.key,
+            epoch=hub_us // LIMITS[wish.limit].window_us + wish.epochs_ahead,
+            current=wish.current,
+            previous=wish.previous,
+            line=int(line * wish.kept),
+            base=int(base * wish.kept),
+            overdraft=int(overdraft * wish.kept),
+            need_milli=wish.need_milli,
+            ask=wish.ask,
+            asked=wish.asked,
+            demand_milli=wish.demand_milli,
+            window_demand=wish.window_demand,
+            reset_us=wish.reset_us,
+        )
+
+
+@settings(max_examples=200)
+@given(steps=st.lists(STEPS, min_size=10, max_size=60), certainly_new=st.booleans())
+def test_lua_and_python_answer_alike(shared_redis: RedisServer, steps: list[Step], certainly_new: bool) -> None:
+    """Every answer is the same to the last unit, whatever was reported before, and so are the lifetime numbers."""
+    shared_redis.command("FLUSHALL")
+    clock = ManualClock(START_S)
+    in_lua = RedisHub(shared_redis.url, HubSettings("twins", 5.0), clock=clock, new_name=lambda: "now")
+    in_python = MemoryHub(clock=clock, new_name=lambda: "now")
+    if certainly_new:
+        shared_redis.command("HSET", "twins:{0}:meta", "incarnation", "now", "born", "0")
+    else:
+        in_python.lose_data()
+    nodes = Nodes()
+    sent: list[Batch] = []
+
+    async def compare() -> None:
+        for sequence, step in enumerate(steps, start=1):
+            clock.advance_ns(step.pause_us * 1000)
+            if 0 < step.repeats <= len(sent):
+                late = sent[-step.repeats]
+                assert in_python.merge(late) == await in_lua.exchange(late)
+            batch = nodes.batch_of(step, sequence, clock.wall_ns() // 1000)
+            sent.append(batch)
+            answer = in_python.merge(batch)
+
+            assert answer == await in_lua.exchange(batch)
+
+            nodes.hear(step, batch, answer)
+        assert await in_python.totals() == await in_lua.totals()
+        await in_lua.close()
+
+    asyncio.run(compare())
+    event(f"cells merged: {nodes.merged // 25 * 25}+")
