@@ -29,13 +29,21 @@ class Protocol(RuleBasedStateMachine):
     @initialize(
         algorithm=st.sampled_from(ALGORITHMS),
         quota=st.sampled_from([7, 40, 300]),
+        window_s=st.sampled_from([2.0, 2.0, 9.0]),
         burst=st.sampled_from([None, 12]),
         overshoot=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
         nodes=st.integers(2, NODES_MAX),
         certainly_new=st.booleans(),
     )
     def begin(
-        self, algorithm: str, quota: int, burst: int | None, overshoot: float, nodes: int, certainly_new: bool
+        self,
+        algorithm: str,
+        quota: int,
+        window_s: float,
+        burst: int | None,
+        overshoot: float,
+        nodes: int,
+        certainly_new: bool,
     ) -> None:
         """Start the nodes, with one limit; no cold allowance, which is a bound of its own."""
         self.clock = ManualClock(START_S)
@@ -43,7 +51,7 @@ class Protocol(RuleBasedStateMachine):
         if not certainly_new:
             self.hub.lose_data()
         bucket = algorithm in ("token-bucket", "gcra")
-        self.limit = Limit(quota, 2.0, algorithm=algorithm, burst=burst if bucket else None)
+        self.limit = Limit(quota, window_s, algorithm=algorithm, burst=burst if bucket else None)
         self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
         self.nodes: list[Node] = []
         self.late: list[Batch] = []
@@ -304,9 +312,9 @@ class Protocol(RuleBasedStateMachine):
     def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
         table = node.kernel.tables["limit"]
         for _ in range(times):
-            allowed, epoch, _ = table.decide(key, cost, self.clock.monotonic_ns())
-            if allowed:
-                self._admitted(node, key, cost, epoch)
+            verdict = table.decide(key, cost, self.clock.monotonic_ns())
+            if verdict.allowed:
+                self._admitted(node, key, cost, verdict.epoch)
         self.the_limit_holds()
 
     def _admitted(self, node: Node, key: str, cost: int, epoch: int) -> None:

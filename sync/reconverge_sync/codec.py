@@ -17,8 +17,12 @@ ANSWER_BYTES_MAX: Final = 1 << 20
 DEPARTED: Final = b"-"
 
 
-def encode_batch(batch: Batch, candidate: str) -> bytes:
-    """The batch without its keys, which go beside it; `candidate` names the incarnation if the data begin with it."""
+def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> bytes:
+    """The batch without its keys, which go beside it.
+
+    If the hub's data begin with it, `candidate` names their incarnation, and `certainly_new` says that no node can
+    hold lines from before.
+    """
     return _pack(
         [
             SCHEMA_VERSION,
@@ -27,6 +31,7 @@ def encode_batch(batch: Batch, candidate: str) -> bytes:
             batch.sequence,
             batch.incarnation,
             candidate,
+            int(certainly_new),
             batch.interval_us,
             batch.lease_us,
             int(batch.leaving),

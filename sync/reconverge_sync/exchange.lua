@@ -54,12 +54,12 @@ local function check(ok, what)
 end
 
 local function check_batch(batch)
-  check(type(batch) == 'table' and #batch == 11, 'not a batch')
+  check(type(batch) == 'table' and #batch == 12, 'not a batch')
   check(batch[1] == VERSION, 'schema ' .. tostring(batch[1]) .. ' is not ' .. VERSION)
   check(text(batch[2]) and text(batch[3]) and #batch[2] > 1 and #batch[3] > 1, 'names')
   check(whole(batch[4], 1) and text(batch[5]) and text(batch[6]) and #batch[6] > 0, 'sequence or incarnation')
-  check(whole(batch[7], 1) and whole(batch[8], 1) and whole(batch[9], 0), 'interval, lease or leaving')
-  local limits, cells = batch[10], batch[11]
+  check(whole(batch[7], 0) and whole(batch[8], 1) and whole(batch[9], 1) and whole(batch[10], 0), 'header')
+  local limits, cells = batch[11], batch[12]
   check(type(limits) == 'table' and type(cells) == 'table' and #KEYS == #cells + 3, 'limits, cells or keys')
   for _, limit in ipairs(limits) do
     check(type(limit) == 'table' and #limit == 8 and text(limit[L_NAME]), 'limit')
@@ -506,7 +506,8 @@ if not well_formed then
 end
 local batch = {
   node = raw[2], account = raw[3], sequence = raw[4], incarnation = raw[5], candidate = raw[6],
-  interval = raw[7], lease = raw[8], leaving = raw[9] == 1, limits = raw[10], cells = raw[11],
+  certainly_new = raw[7] == 1, interval = raw[8], lease = raw[9], leaving = raw[10] == 1,
+  limits = raw[11], cells = raw[12],
 }
 local now = tonumber(ARGV[2])
 if not now then
@@ -519,7 +520,7 @@ local meta = {
   incarnation = fields[1], born = tonumber(fields[2] or now), lost = fields[3] == '1', swept = tonumber(fields[4] or 0),
 }
 if not meta.incarnation then
-  meta.incarnation = batch.candidate
+  meta.incarnation, meta.born = batch.candidate, batch.certainly_new and 0 or now
   redis.call('HSET', KEYS[1], 'incarnation', meta.incarnation, 'born', string.format('%.0f', meta.born))
 end
 local stored = redis.call('HGET', KEYS[2], batch.node)
@@ -532,7 +533,8 @@ end
 if record and batch.sequence <= record[2] then return pack({ VERSION, now, meta.incarnation, STALE, {} }) end
 if batch.incarnation ~= '' and batch.incarnation ~= meta.incarnation and not meta.lost then
   meta.lost = true
-  redis.call('HSET', KEYS[1], 'lost', '1')
+  if meta.born == 0 then meta.born = now end
+  redis.call('HSET', KEYS[1], 'lost', '1', 'born', string.format('%.0f', meta.born))
 end
 if now - meta.swept > SWEEP_US then
   sweep(now)

@@ -88,6 +88,7 @@ class Shard:
             return Answer(hub_us, self.incarnation, Status.STALE, ())
         if batch.incarnation not in ("", self.incarnation):
             self.lost = True
+            self.born_us = self.born_us or hub_us
         if hub_us - self.swept_us > SWEEP_US:
             self._sweep(hub_us)
         self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)

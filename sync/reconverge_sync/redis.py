@@ -44,6 +44,7 @@ class RedisHub:
         shards: into how many independent parts to divide the keys; all nodes must agree.
         clock: for tests; the time comes from there instead of from the server.
         new_name: names an incarnation of the server's data, if they begin with the batch at hand.
+        certainly_new: whether it is certain then that no node can hold lines from before.
 
     Raises:
         InvalidSetting: the URL cannot be used.
@@ -57,6 +58,7 @@ class RedisHub:
         shards: int = 1,
         clock: Clock | None = None,
         new_name: Callable[[], str] = lambda: token_hex(8),
+        certainly_new: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = _Connection.of(url)
         self._shown = redacted(url)
@@ -64,6 +66,7 @@ class RedisHub:
         self._shards = shards
         self._clock = clock
         self._new_name = new_name
+        self._certainly_new = certainly_new
         self._client: redis.asyncio.Redis | None = None
         self._client_of: tuple[int, asyncio.AbstractEventLoop] | None = None
 
@@ -75,7 +78,8 @@ class RedisHub:
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         keys = self._keys(batch)
-        arguments: list[object] = [len(keys), *keys, encode_batch(batch, self._new_name())]
+        payload = encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())
+        arguments: list[object] = [len(keys), *keys, payload]
         if self._clock is not None:
             arguments.append(self._clock.wall_ns() // MICROSECOND_NS)
         return decode_answer(await self._run(*arguments))

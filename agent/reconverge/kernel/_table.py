@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import ceil, inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconverge.clock import SECOND_NS
 from reconverge.decision import Decision, Usage
@@ -25,6 +25,16 @@ LOW_WATER = 0.6
 OVERFLOW_KEY = "\x00overflow"
 """Under which the keys beyond the cap are counted together; a caller's key never starts with NUL."""
 _ONE = 1
+
+
+class Verdict(NamedTuple):
+    """One decision, and the place in time that it belongs to by this node's reckoning."""
+
+    allowed: bool
+    epoch: int
+    hub_ns: int
+    known: bool
+    """The hub had answered for this key before."""
 
 
 class Table:
@@ -147,12 +157,18 @@ class Table:
             if not cell.shard.alone:
                 self.stir(cell)
 
-    def decide(self, key: str, cost: int, now_ns: int) -> tuple[bool, int, int]:
-        """As `allow` at a given moment; returns also the window's number and the hub's time the decision rested on."""
+    def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
+        """As `allow` at a given moment, with what an observer needs to check the answer."""
         self.check_cost(cost)
         with self.lock:
-            cell, allowed = self._decide(key, cost, now_ns)
-            return allowed, cell.epoch, now_ns + cell.shard.offset_ns
+            cell = self.cells.get(key)
+            if cell is not None and cell.used + cost <= cell.room and now_ns < cell.until_ns:
+                cell.used += cost
+                self.admitted += 1
+                allowed = True
+            else:
+                cell, allowed = self._decide(key, cost, now_ns)
+            return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone)
 
     @staticmethod
     def check_cost(cost: object) -> None:

