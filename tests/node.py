@@ -34,7 +34,9 @@ class InFlight:
 class Node:
     """One node: the real kernel and the real syncer, told by the test when to speak and what arrives."""
 
-    def __init__(self, clock: ManualClock, *, shards: int = 1, keys_max: int = 1000, interval_ns: int = INTERVAL_NS) -> None:
+    def __init__(
+        self, clock: ManualClock, *, shards: int = 1, keys_max: int = 1000, interval_ns: int = INTERVAL_NS
+    ) -> None:
         self.clock = clock
         self.name = f"n{next(_numbers)}"
         self._names = count(1)
@@ -52,9 +54,7 @@ class Node:
             lease_ns=LEASE_NS,
         )
         self.syncers = [
-            Syncer(
-                self.kernel, shard=shard, random=Random(0), new_name=self._new_name, now_ns=clock.monotonic_ns()
-            )
+            Syncer(self.kernel, shard=shard, random=Random(0), new_name=self._new_name, now_ns=clock.monotonic_ns())
             for shard in range(shards)
         ]
         self.syncer = self.syncers[0]
@@ -86,9 +86,7 @@ class Node:
         """The answer arrives, if there is one."""
         if self.flight is not None and self.flight.answer is not None:
             flight, self.flight = self.flight, None
-            self.syncer.merged(
-                flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns()
-            )
+            self.syncer.merged(flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
 
     def gives_up(self) -> Batch | None:
         """Whatever is on its way will not be answered any more, though it may still arrive."""

@@ -126,7 +126,9 @@ class Protocol(RuleBasedStateMachine):
                 connected.append(node)
         self._go_on(connected, 6, int(lasts * LEASE_NS) // 6, key, cost, times)
 
-    @rule(node=NODES, out=st.sampled_from([0.001, 0.2]), back=st.sampled_from([0.001, 0.6, 1.0]), times=st.integers(0, 60))
+    @rule(
+        node=NODES, out=st.sampled_from([0.001, 0.2]), back=st.sampled_from([0.001, 0.6, 1.0]), times=st.integers(0, 60)
+    )
     def a_slow_round_trip(self, node: int, out: float, back: float, times: int) -> None:
         """A batch and its answer take their time, across the edge of a window perhaps, and requests go on."""
         chosen = self._node(node)

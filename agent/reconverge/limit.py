@@ -91,7 +91,9 @@ class Limit:
         quotas = parse_quotas(text)
         if len(quotas) > 1:
             raise InvalidLimit(
-                text, "several quotas on one limit are not available yet; declare one limit for each", quotas[1].position
+                text,
+                "several quotas on one limit are not available yet; declare one limit for each",
+                quotas[1].position,
             )
         return cls._of(quotas[0], algorithm)
 

@@ -339,7 +339,9 @@ class Table:
         except UnicodeEncodeError:
             raise InvalidKey(f"the key {key!r:.80} has a lone surrogate, which no hub can store") from None
         if size > most:
-            raise InvalidKey(f"the key {key[:40]!r}... has {size} bytes, more than {most}; hash it, or raise key_bytes_max")
+            raise InvalidKey(
+                f"the key {key[:40]!r}... has {size} bytes, more than {most}; hash it, or raise key_bytes_max"
+            )
         return key
 
     def advance(self, cell: Cell, now_ns: int) -> None:
@@ -533,5 +535,3 @@ class Tally:
         self.charged -= self._confirmed[0]
         self.refunded -= self._confirmed[1]
         self._reported = self._confirmed = (0, 0)
-
-

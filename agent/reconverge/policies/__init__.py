@@ -79,7 +79,9 @@ def choose(
     else:
         policy = POLICIES[name]
         if max_overshoot is not None and _meant_by(max_overshoot).reach is not policy.reach:
-            raise InvalidSetting("max_overshoot", max_overshoot, f"does not go with the policy {name!r}; give one of them")
+            raise InvalidSetting(
+                "max_overshoot", max_overshoot, f"does not go with the policy {name!r}; give one of them"
+            )
     if max_overshoot is not None:
         policy = replace(policy, max_overshoot=float(max_overshoot))
     if cold_allowance is not None:

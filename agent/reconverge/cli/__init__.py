@@ -1,0 +1,32 @@
+"""The command `reconverge`."""
+
+from __future__ import annotations
+
+import sys
+
+from reconverge.errors import MissingExtra, ReconvergeError
+
+NEEDS = ("typer", "rich", "click")
+MISTAKE_STATUS = 2
+INTERRUPTED_STATUS = 130
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user ends it with a sentence, not with a traceback."""
+    try:
+        from reconverge.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDS:
+            raise
+        _end(MissingExtra("the command `reconverge`", error.name or "typer", "cli"))
+    try:
+        app()
+    except ReconvergeError as error:
+        _end(error)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED_STATUS)
+
+
+def _end(error: ReconvergeError) -> None:
+    print(f"reconverge: {error}", file=sys.stderr)
+    sys.exit(MISTAKE_STATUS)

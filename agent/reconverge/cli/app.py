@@ -1,0 +1,16 @@
+"""Which commands there are."""
+
+from __future__ import annotations
+
+import typer
+
+from reconverge.cli.doctor import doctor
+
+app = typer.Typer(
+    name="reconverge",
+    help="Rate limits shared by a whole fleet, decided in each process from its own memory.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(doctor)
