@@ -427,16 +427,19 @@ class Table:
     def forget_confirmed(self, cell: Cell) -> None:
         """Take out of the meter what the hub goes on counting under a name that this node does not use any more.
 
-        A bucket is left as it is: what it counts twice has drained before long.
+        From here on it is what others have used, until the hub says so itself. A bucket is left as it is: what it
+        counts twice has drained before long.
         """
         epoch, current, previous = cell.confirmed
-        if self.meter.bucket:
+        if self.meter.bucket or epoch not in (cell.epoch, cell.epoch - 1):
             return
-        if epoch == cell.epoch:
-            cell.used = max(0, cell.used - current)
-            cell.previous = max(0, cell.previous - previous)
-        elif epoch == cell.epoch - 1:
-            cell.previous = max(0, cell.previous - current)
+        if epoch == cell.epoch - 1:
+            current, previous = 0, current
+        current, previous = min(current, cell.used), min(previous, cell.previous)
+        cell.used -= current
+        cell.previous -= previous
+        cell.others_current += current
+        cell.others_previous += previous
         cell.counted = cell.used
 
     def start_over(self) -> None:
