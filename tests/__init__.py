@@ -1,0 +1,1 @@
+"""What is claimed, and shown to be so."""

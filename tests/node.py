@@ -84,8 +84,9 @@ class Node:
 
     def hears(self) -> None:
         """The answer arrives, if there is one."""
-        if self.flight is not None and self.flight.answer is not None:
-            flight, self.flight = self.flight, None
+        flight = self.flight
+        if flight is not None and flight.answer is not None:
+            self.flight = None
             self.syncer.merged(flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
 
     def gives_up(self) -> Batch | None:

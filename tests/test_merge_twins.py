@@ -159,6 +159,7 @@ def test_lua_and_python_answer_alike(shared_redis: RedisServer, steps: list[Step
     sent: list[Batch] = []
 
     async def compare() -> None:
+        """Tell both the same, and hear what they say."""
         for sequence, step in enumerate(steps, start=1):
             clock.advance_ns(step.pause_us * 1000)
             if 0 < step.repeats <= len(sent):

@@ -1,5 +1,7 @@
-"""Goal: the promises hold whatever the network does. Method: a state machine that drives real syncers and the real
-merge rule through lost, late, repeated and reordered messages, cuts, crashes, lost data and ended leases.
+"""Goal: the promises hold whatever the network does.
+
+Method: a state machine that drives real syncers and the real merge rule through lost, late, repeated and reordered
+messages, cuts, crashes, lost data and ended leases.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import ALGORITHMS, Limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Batch, Totals
-from reconverge_sync.memory import MemoryHub
 from reconverge.syncer import SILENCE_NS
+from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node, Truth
 
 KEYS = ("ada", "bob")
@@ -116,7 +118,7 @@ class Protocol(RuleBasedStateMachine):
     )
     def a_partition(self, cut: int, lasts: float, key: str, cost: int, times: int) -> None:
         """Some nodes hear nothing for a share of a lease, while the others go on, and all are asked."""
-        connected = []
+        connected: list[Node] = []
         for index, node in enumerate(self.nodes):
             if cut >> index & 1:
                 self._give_up(node)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from random import Random
 from secrets import token_hex
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlsplit
 
-from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock, SystemClock
+from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
 from reconverge.hub import Hub
@@ -210,7 +210,7 @@ class Agent:
         elif runner is not None:
             self._leave_closed_loop(self._stop_timeout_s if timeout is None else timeout)
 
-    def __enter__(self) -> Agent:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -219,7 +219,7 @@ class Agent:
     ) -> None:
         self.stop()
 
-    async def __aenter__(self) -> Agent:
+    async def __aenter__(self) -> Self:
         if self._kernel.alone:
             return self
         if isinstance(self._runner, TaskLoop) and self._runner.alive:

@@ -44,7 +44,7 @@ class Exchanges:
         return min(max(0, due_ns - now_ns) / SECOND_NS, IDLE_S)
 
     async def carry_out(self) -> None:
-        """Make every exchange that is due, those with different shards side by side. Raises nothing but cancellation."""
+        """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation."""
         try:
             now_ns = self._clock.monotonic_ns()
             due = [syncer for syncer in self._syncers if syncer.due_ns(now_ns) <= now_ns]

@@ -81,7 +81,7 @@ class _Reader:
         self._next = 0
 
     def quota(self) -> Quota:
-        """amount ('/' | 'per') [number] unit ['burst' number] ['as' name]"""
+        """Read: amount ('/' | 'per') [number] unit ['burst' number] ['as' name]."""
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")
         if not (self.take_mark("/") or self._take_word("per")):
@@ -118,7 +118,7 @@ class _Reader:
             raise self._expected("'burst', 'as', a separator (, ; |) or the end")
 
     def _split(self) -> list[_Token]:
-        tokens = []
+        tokens: list[_Token] = []
         position = 0
         while position < len(self._text):
             if self._text[position].isspace():

@@ -11,7 +11,7 @@ from reconverge.grammar import Quota, parse_quotas
 
 FIXED_WINDOW: Final = "fixed-window"
 SLIDING_WINDOW: Final = "sliding-window"
-TOKEN_BUCKET: Final = "token-bucket"
+TOKEN_BUCKET: Final = "token-bucket"  # noqa: S105  # no password
 GCRA: Final = "gcra"
 
 ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, GCRA)
@@ -88,14 +88,14 @@ class Limit:
         Raises:
             InvalidLimit: the text cannot be read (it says where), or it joins several quotas.
         """
-        quotas = parse_quotas(text)
-        if len(quotas) > 1:
+        quota, *others = parse_quotas(text)
+        if others:
             raise InvalidLimit(
                 text,
                 "several quotas on one limit are not available yet; declare one limit for each",
-                quotas[1].position,
+                others[0].position,
             )
-        return cls._of(quotas[0], algorithm)
+        return cls._of(quota, algorithm)
 
     @classmethod
     def _of(cls, quota: Quota, algorithm: str | None) -> Limit:

@@ -43,7 +43,7 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
 
     SIGTERM is only handled where nobody else does: it then ends the main thread as `sys.exit` would.
     """
-    global _hooked_pid
+    global _hooked_pid  # noqa: PLW0603  # hooks belong to the process, and so does knowing about them
     if not _hooked_pid:
         # Threads that hold locks do not survive a fork, and connections must not.
         os.register_at_fork(after_in_child=_after_fork)
@@ -68,7 +68,7 @@ def stop_all() -> None:
             logger.exception("reconverge: an agent could not be stopped")
 
 
-def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
+def _on_sigterm(_number: int, _frame: FrameType | None) -> NoReturn:
     # What this signal interrupted may hold the very locks that the last words need; unwinding lets go of them.
     threading.Thread(target=_end_at_last, name="reconverge-sigterm", daemon=True).start()
     raise SystemExit(SIGTERM_STATUS)

@@ -1,0 +1,1 @@
+"""Hubs: where the nodes of a fleet meet."""

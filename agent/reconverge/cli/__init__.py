@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from reconverge.errors import MissingExtra, ReconvergeError
 
@@ -14,7 +15,7 @@ INTERRUPTED_STATUS = 130
 def main() -> None:
     """Run the command line; a mistake of the user ends it with a sentence, not with a traceback."""
     try:
-        from reconverge.cli.app import app
+        from reconverge.cli.app import app  # noqa: PLC0415  # only the extra brings what it needs
     except ModuleNotFoundError as error:
         if error.name not in NEEDS:
             raise
@@ -27,6 +28,6 @@ def main() -> None:
         sys.exit(INTERRUPTED_STATUS)
 
 
-def _end(error: ReconvergeError) -> None:
+def _end(error: ReconvergeError) -> NoReturn:
     print(f"reconverge: {error}", file=sys.stderr)
     sys.exit(MISTAKE_STATUS)

@@ -71,7 +71,9 @@ class Cell:
         "window_demand",
     )
 
-    def __init__(self, key: str, table: Table, shard: ShardState, now_ns: int) -> None:
+    def __init__(  # noqa: PLR0915  # a list of what there is to know
+        self, key: str, table: Table, shard: ShardState, now_ns: int
+    ) -> None:
         self.key = key
         self.table = table
         self.shard = shard
@@ -144,7 +146,7 @@ class Cell:
         self.need_milli = 0
         self.held = False
         """The hub may hold a line or a need in this node's name."""
-        self.confirmed = (-1, 0, 0)
+        self.confirmed: tuple[int, int, int] = (-1, 0, 0)
         """Epoch, current and previous of the last report that was answered."""
         self.unconfirmed = False
         self.stirred = False
