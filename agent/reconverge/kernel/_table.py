@@ -354,6 +354,7 @@ class Table:
             return
         self._enter_window(cell, now_ns)
         self.set_until(cell, now_ns)
+        cell.room = -1  # it was worked out for a meter that has moved since
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """The fast path holds until the window ends, or the lease, or the bucket runs dry."""
