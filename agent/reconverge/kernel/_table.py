@@ -13,8 +13,7 @@ from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._meter import meter_for
-from reconverge.kernel._shard import NEVER_NS
-from reconverge.limit import QUOTA_MAX, Limit
+from reconverge.limit import Limit
 from reconverge.policies import Policy, View
 
 if TYPE_CHECKING:
