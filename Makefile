@@ -1,0 +1,48 @@
+# Needs Python >= 3.11, gcc and make; everything else is set up in .venv, and redis-server by apt-get where that may be.
+# An environment with more in it than a target needs will do.
+
+PYTHON ?= python3
+ARGS ?=
+
+export PYTHON
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+with_dev := .venv/.with-dev
+with_test := $(or $(wildcard $(with_dev)),.venv/.with-test)
+with_demo := $(or $(wildcard $(with_dev)),$(wildcard .venv/.with-test),.venv/.with-embedded,cli,plot)
+
+.PHONY: help demo test check coverage clean
+.NOTPARALLEL:
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
+
+demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `reconverge demo`
+	@.ci/servers
+	.venv/bin/reconverge demo $(ARGS)
+
+test: $(with_test) ## run all tests; ARGS='...' for pytest
+	@.ci/servers
+	.venv/bin/python -m pytest $(ARGS)
+
+check: $(with_dev) ## run every checker
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/pyright
+	.venv/bin/lint-imports --no-logo
+	.venv/bin/interrogate tests
+
+coverage: $(with_dev) ## run all tests, and say which lines and branches they leave out
+	@.ci/servers
+	.venv/bin/coverage erase
+	.venv/bin/coverage run -m pytest $(ARGS)
+	.venv/bin/coverage combine --quiet
+	.venv/bin/coverage report
+
+clean: ## remove all that was set up or left behind
+	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find agent sync tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.with-%: pyproject.toml
+	@.ci/environment '$*'
