@@ -1,5 +1,6 @@
-"""Goal: a node that comes back under a new name does not count what it used as unused. Method: the naive policy, which
-believes the merged total alone, so that nothing else can hide the gap.
+"""Goal: a node that comes back under a new name does not count what it used as unused.
+
+Method: the naive policy, which believes the merged total alone, so that nothing else can hide the gap.
 """
 
 from __future__ import annotations
