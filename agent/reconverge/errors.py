@@ -13,6 +13,18 @@ class ReconvergeError(Exception):
     """The root of everything this package raises on purpose."""
 
 
+SHOWN_MAX = 80
+SHOWN_BITS_MAX = 256
+
+
+def shown(value: object) -> str:
+    """`value` as a message can show it, however long it is; Python refuses to write out very large numbers."""
+    if isinstance(value, int) and value.bit_length() > SHOWN_BITS_MAX:
+        return f"{'-' if value < 0 else ''}2**{value.bit_length() - 1}..."
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
+
+
 class InvalidLimit(ReconvergeError, ValueError):
     """Raised when a limit cannot be understood, or asks for something that does not exist.
 
@@ -61,7 +73,7 @@ class InvalidCost(ReconvergeError, ValueError):
 
     def __init__(self, cost: object, problem: str) -> None:
         self.cost = cost
-        super().__init__(f"cost {cost!r} {problem}; a cost is a whole number of zero or more")
+        super().__init__(f"cost {shown(cost)} {problem}; a cost is a whole number of zero or more")
 
 
 class CostExceedsQuota(ReconvergeError, ValueError):
@@ -72,7 +84,7 @@ class CostExceedsQuota(ReconvergeError, ValueError):
         self.cost = cost
         self.quota = quota
         super().__init__(
-            f"limit {limit!r} admits at most {quota} at once, so a cost of {cost} can never be admitted; "
+            f"limit {limit!r} admits at most {quota} at once, so a cost of {shown(cost)} can never be admitted; "
             "split the request, or raise the quota"
         )
 
@@ -83,7 +95,7 @@ class InvalidSetting(ReconvergeError, ValueError):
     def __init__(self, name: str, value: object, problem: str) -> None:
         self.name = name
         self.value = value
-        super().__init__(f"{name}={value!r}: {problem}")
+        super().__init__(f"{name}={shown(value)}: {problem}")
 
 
 class UnknownHub(ReconvergeError, ValueError):

@@ -13,7 +13,7 @@ from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
 from reconverge.kernel._shard import NEVER_NS, ShardState
-from reconverge.kernel._table import OVERFLOW_KEY, Table
+from reconverge.kernel._table import Table
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.report import Answer, CellReport, LimitReport
@@ -56,6 +56,8 @@ class Kernel:
         self._lease_fixed = lease_ns is not None
         self.tables: dict[str, Table] = {}
         self.keys = 0
+        self._evictions = 0
+        """How often room was looked for in another limit than the one that needed it."""
         self.wake: Callable[[], None] = _nobody
         """Called when an exchange is wanted sooner than expected; it must not wait."""
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
@@ -79,28 +81,43 @@ class Kernel:
             raise LimitConflict(name, f"{table.policy.name} ({table.limit})", policy.name)
         return table
 
-    def admit_key(self) -> bool:
-        """Count one more key, unless the cap is reached."""
+    def admit_key(self, table: Table, now_ns: int) -> bool:
+        """Count one more key of `table`, whose lock the caller holds; unless the cap is reached.
+
+        Without a hub nothing else makes idle keys leave: with every new key, look at two of the old ones.
+        """
+        if self.alone:
+            self._evict_some(table, now_ns)
+        if self.alone and self.keys >= self.keys_max:
+            self._evict_elsewhere(table, now_ns)
         if self.keys >= self.keys_max:
             return False
         self.keys += 1
         return True
 
-    def evict_some(self, newcomer: Cell, now_ns: int) -> None:
-        """Without a hub nothing else makes idle keys leave: with every new key, look at two of the old ones.
+    def _evict_elsewhere(self, table: Table, now_ns: int) -> None:
+        """Look at two keys of another limit, each in its turn; if somebody is at that one just now, nothing is done."""
+        others = [other for other in list(self.tables.values()) if other is not table and other.ring]
+        if not others:
+            return
+        self._evictions += 1
+        other = others[self._evictions % len(others)]
+        if other.lock.acquire(blocking=False):
+            try:
+                self._evict_some(other, now_ns)
+            finally:
+                other.lock.release()
 
-        The caller holds the lock of the newcomer's table, and only keys of that table are looked at.
-        """
-        ring = newcomer.table.ring
-        for _ in range(min(2, len(ring))):
-            cell = ring.popleft()
-            cell.table.advance(cell, now_ns)
-            cell.table.measure(cell)
-            if cell.table.meter.used(cell, now_ns) == 0:
+    def _evict_some(self, table: Table, now_ns: int) -> None:
+        """Let those of the next two keys leave about which there is nothing to remember."""
+        for _ in range(min(2, len(table.ring))):
+            cell = table.ring.popleft()
+            table.advance(cell, now_ns)
+            table.measure(cell)
+            if table.meter.used(cell, now_ns) == 0:
                 self._drop(cell)
             else:
-                ring.append(cell)
-        ring.append(newcomer)
+                table.ring.append(cell)
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
         """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
@@ -287,12 +304,14 @@ class Kernel:
 
     def _drop(self, cell: Cell) -> None:
         """Forget a key about which there is nothing to remember."""
-        if cell.table.cells.get(cell.key) is cell:
+        if cell.table.overflow is cell:
+            cell.table.overflow = None
+        elif cell.table.cells.get(cell.key) is cell:
             del cell.table.cells[cell.key]
-            self.keys -= cell.key != OVERFLOW_KEY
+            self.keys -= 1
 
     def _cells_of(self, shard: ShardState) -> list[Cell]:
-        return [cell for table in self.tables.values() for cell in list(table.cells.values()) if cell.shard is shard]
+        return [cell for table in list(self.tables.values()) for cell in table.all_cells() if cell.shard is shard]
 
     def _limit_reports(self, shard: ShardState, indexes: dict[str, int]) -> tuple[LimitReport, ...]:
         """The limits that cells refer to, in that order, and after them those whose lifetime numbers have changed."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconverge.clock import SECOND_NS
 from reconverge.decision import Decision, Usage
-from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
+from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, shown
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._meter import meter_for
 from reconverge.limit import Limit
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOW_WATER = 0.6
 """Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
 OVERFLOW_KEY = "\x00overflow"
-"""Under which the keys beyond the cap are counted together; a caller's key never starts with NUL."""
+"""What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
 _ONE = 1
 
 
@@ -53,6 +53,8 @@ class Table:
         self.lock = threading.Lock()
         """Held for the arithmetic of one cell at a time, and never across I/O."""
         self.cells: dict[str, Cell] = {}
+        self.overflow: Cell | None = None
+        """In which the keys beyond the cap are counted together."""
         self.ring: deque[Cell] = deque()
         """The cells in turn, to find the idle ones of a node that has no hub."""
         self.admitted = 0
@@ -70,7 +72,10 @@ class Table:
             self.check_cost(cost)
         now_ns = self.now_ns()
         with self.lock:
-            cell = self.cells.get(key)
+            try:
+                cell = self.cells.get(key)
+            except TypeError:  # a list, say; the slow path tells what is wrong with it
+                cell = None
             if cell is not None and cell.used + cost <= cell.room and now_ns < cell.until_ns:
                 cell.used += cost
                 self.admitted += 1
@@ -313,30 +318,38 @@ class Table:
         cell = self.cells.get(key)
         if cell is not None:
             return cell
-        if not self.kernel.admit_key():
-            self.overflowed += 1
-            key = OVERFLOW_KEY
-            if key in self.cells:
-                return self.cells[key]
+        if self.kernel.admit_key(self, now_ns):
+            cell = self.cells[key] = self._new_cell(key, now_ns)
+            return cell
+        self.overflowed += 1
+        if self.overflow is None:
+            self.overflow = self._new_cell(OVERFLOW_KEY, now_ns)
+        return self.overflow
+
+    def _new_cell(self, key: str, now_ns: int) -> Cell:
         cell = Cell(key, self, self.kernel.shard_of(self.name, key), now_ns)
-        self.cells[key] = cell
         if cell.shard.alone:
             cell.line = cell.base = self.capacity
-            self.kernel.evict_some(cell, now_ns)
+            self.ring.append(cell)
         return cell
+
+    def all_cells(self) -> list[Cell]:
+        """Every cell there is at this moment."""
+        overflow = self.overflow
+        return [*self.cells.values()] if overflow is None else [*self.cells.values(), overflow]
 
     def _check_key(self, key: object) -> str:
         """The key as a plain string. Raises InvalidKey."""
         if not isinstance(key, str):
-            raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {key!r:.80} into one first")
+            raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {shown(key)} into one first")
         key = str.__str__(key)  # not str(key), which a subclass may have made into something else
         if not key or key[0] == "\x00":
-            raise InvalidKey(f"a key has at least one character and does not start with NUL; got {key!r:.80}")
+            raise InvalidKey(f"a key has at least one character and does not start with NUL; got {shown(key)}")
         most = self.kernel.key_bytes_max
         try:
             size = len(key.encode())
         except UnicodeEncodeError:
-            raise InvalidKey(f"the key {key!r:.80} has a lone surrogate, which no hub can store") from None
+            raise InvalidKey(f"the key {shown(key)} has a lone surrogate, which no hub can store") from None
         if size > most:
             raise InvalidKey(
                 f"the key {key[:40]!r}... has {size} bytes, more than {most}; hash it, or raise key_bytes_max"
@@ -446,6 +459,7 @@ class Table:
         """Drop all cells and numbers, and whatever lock another thread may have held."""
         self.lock = threading.Lock()
         self.cells = {}
+        self.overflow = None
         self.ring.clear()
         self.admitted = self.refused = self.overflowed = 0
         self.tallies = [Tally() for _ in self.kernel.shards]
