@@ -77,14 +77,14 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = list(self._split())
+        self._tokens = self._split(0)
         self._next = 0
 
     def quota(self) -> Quota:
         """Read: amount ('/' | 'per') [number] unit ['burst' number] ['as' name]."""
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")
-        if not (self.take_mark("/") or self._take_word("per")):
+        if not (self.take_mark("/") or self._take_per()):
             raise self._expected("'/' or 'per'")
         multiple = self._number("a number") if self._peek().kind == "number" else 1
         if multiple == 0:
@@ -117,9 +117,8 @@ class _Reader:
         if not self.ended():
             raise self._expected("'burst', 'as', a separator (, ; |) or the end")
 
-    def _split(self) -> list[_Token]:
+    def _split(self, position: int) -> list[_Token]:
         tokens: list[_Token] = []
-        position = 0
         while position < len(self._text):
             if self._text[position].isspace():
                 position += 1
@@ -140,6 +139,14 @@ class _Reader:
         found = token.kind == "word" and token.text.lower() == word
         self._next += found
         return found
+
+    def _take_per(self) -> bool:
+        """Step over "per", which may touch what follows it: `limits` reads "5 per10 seconds", too."""
+        token = self._peek()
+        if token.kind != "word" or token.text[: len("per")].lower() != "per":
+            return False
+        self._tokens[self._next :] = self._split(token.position + len("per"))
+        return True
 
     def _number(self, what: str) -> int:
         token = self._peek()

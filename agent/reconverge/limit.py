@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
-from reconverge.errors import InvalidLimit
+from reconverge.errors import InvalidLimit, shown
 from reconverge.grammar import Quota, parse_quotas
 
 FIXED_WINDOW: Final = "fixed-window"
@@ -47,7 +47,7 @@ class Limit:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        text = f"{self.quota}/{self.window}s"
+        text = f"{shown(self.quota)}/{shown(self.window)}s"
         if self.algorithm in ANNOUNCED:
             raise InvalidLimit(
                 text, f"the algorithm {self.algorithm!r} is not available yet; use {', '.join(ALGORITHMS)}"
@@ -56,9 +56,9 @@ class Limit:
             raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {', '.join(ALGORITHMS)}")
         _check_quota(text, "quota", self.quota)
         if isinstance(self.window, bool) or not isinstance(self.window, int | float):
-            raise InvalidLimit(text, f"the window {self.window!r} is not a number of seconds")
+            raise InvalidLimit(text, f"the window {shown(self.window)} is not a number of seconds")
         if not WINDOW_MIN_NS <= self.window * SECOND_NS <= WINDOW_MAX_NS:
-            raise InvalidLimit(text, f"the window of {self.window} s is not between 1 ms and ten years")
+            raise InvalidLimit(text, f"the window of {shown(self.window)} s is not between 1 ms and ten years")
         if self.burst is not None:
             _check_quota(text, "burst", self.burst)
             if self.algorithm not in BUCKETS:
@@ -105,7 +105,7 @@ class Limit:
 
     def __str__(self) -> str:
         burst = "" if self.burst is None else f" burst {self.burst}"
-        return f"{self.quota}/{self.window:g}s{burst} ({self.algorithm})"
+        return f"{self.quota}/{_written(self.window_ns)}{burst} ({self.algorithm})"
 
 
 def check_name(name: object) -> str:
@@ -124,8 +124,16 @@ def check_name(name: object) -> str:
     return name
 
 
+def _written(window_ns: int) -> str:
+    """A window as a limit string says it; no limit string can say parts of a millisecond."""
+    if window_ns % SECOND_NS == 0:
+        return f"{window_ns // SECOND_NS}s"
+    milliseconds, rest_ns = divmod(window_ns, MILLISECOND_NS)
+    return f"{milliseconds}ms" if rest_ns == 0 else f"{window_ns / SECOND_NS}s"
+
+
 def _check_quota(text: str, field: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidLimit(text, f"the {field} {value!r} is not a whole number")
+        raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number")
     if not 1 <= value <= QUOTA_MAX:
-        raise InvalidLimit(text, f"the {field} {value} is not between 1 and {QUOTA_MAX}")
+        raise InvalidLimit(text, f"the {field} {shown(value)} is not between 1 and {QUOTA_MAX}")
