@@ -76,6 +76,7 @@ class Syncer:
         self._clock = HubClock()
         self.account = new_name()
         """Under which lifetime numbers are kept. New for every start of a process, and after a fork."""
+        self._account_since_ns = now_ns
         self._generation = 0
         self._sequence = 0
         self._incarnation = ""
@@ -127,10 +128,8 @@ class Syncer:
         assert not self._under_way, "one batch at a time"
         if self._answered and now_ns >= self._shard.lease_until_ns:
             self._lapse()
-            if now_ns - self._shard.acked_ns > ACCOUNT_KEPT_NS:
-                self.account = self._new_name()
-                self._kernel.open_account(self._shard.index)
         if self._lapsed:
+            self._renew_account(now_ns)
             self._started_ns = now_ns
             return self._batch((), (), leaving=False)  # says nothing but the new name
         early = now_ns < self._next_ns and not (self._more or self._leaving)
@@ -249,6 +248,13 @@ class Syncer:
         self._generation += 1
         self._answered = False
         self._lapsed = True
+
+    def _renew_account(self, now_ns: int) -> None:
+        """Open a new account if the hub may be about to close the old one, whose numbers then must not come again."""
+        if now_ns - max(self._shard.acked_ns, self._account_since_ns) > ACCOUNT_KEPT_NS:
+            self.account = self._new_name()
+            self._account_since_ns = now_ns
+            self._kernel.open_account(self._shard.index)
 
     def _silent(self, now_ns: int) -> bool:
         """Whether the hub has not heard of this node for so long that it must, or never."""
