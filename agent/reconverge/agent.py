@@ -202,13 +202,15 @@ class Agent:
 
         Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
         """
-        runner, self._runner = self._runner, None
+        runner = self._runner
+        timeout_s = self._stop_timeout_s if timeout is None else timeout
         if isinstance(runner, ThreadLoop):
-            runner.stop(self._stop_timeout_s if timeout is None else timeout)
+            runner.stop(timeout_s)
         elif runner is not None and runner.alive:
             runner.request_stop()
-        elif runner is not None:
-            self._leave_closed_loop(self._stop_timeout_s if timeout is None else timeout)
+        elif runner is not None and runner.cut_short:
+            runner = self._leave_closed_loop(timeout_s)
+        self._part_with(runner)
 
     def __enter__(self) -> Self:
         self.start()
@@ -234,9 +236,10 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        runner, self._runner = self._runner, None
+        runner = self._runner
         if isinstance(runner, TaskLoop):
             await runner.stop(self._stop_timeout_s)
+        self._part_with(runner)
 
     @property
     def ready(self) -> bool:
@@ -351,13 +354,21 @@ class Agent:
         elif not self._ended:
             self.start()
 
-    def _leave_closed_loop(self, timeout_s: float) -> None:
+    def _part_with(self, runner: ThreadLoop | TaskLoop | None) -> None:
+        """Forget a runner that has ended, and not before: its last words wake it, and must not begin another one."""
+        if self._runner is runner and runner is not None and not runner.alive:
+            self._runner = None
+
+    def _leave_closed_loop(self, timeout_s: float) -> ThreadLoop:
         """The loop that exchanged was closed without a word; say the last ones from a loop of our own."""
         self._exchanges.abandon()
         runner = ThreadLoop(self._exchanges)
         with contextlib.suppress(RuntimeError):  # no thread can be started any more: the interpreter is ending
-            runner.start()
+            with self._starting:
+                self._runner = runner
+                runner.start()
             runner.stop(timeout_s)
+        return runner
 
 
 def _new_name() -> str:

@@ -29,6 +29,11 @@ class TaskLoop:
         """Whether the task is there to be woken."""
         return self._task is not None and not self._task.done() and not self._loop.is_closed()
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether it ended with its loop, before the task had come to its last words."""
+        return not self.alive and not self._stopping
+
     def wake(self) -> None:
         """Have a look at once at what is due. Never waits, and never fails."""
         if threading.get_ident() == self._thread_id:
