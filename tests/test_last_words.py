@@ -1,5 +1,7 @@
-"""Goal: an agent that has been stopped stays stopped. Method: real loops and a hub in memory, and a cell that has been
-reported, so that the last words are the first thing to stir it again.
+"""Goal: an agent that has been stopped stays stopped.
+
+Method: real loops and a hub in memory, and a cell that has been reported, so that the last words are the first thing
+to stir it again.
 """
 
 from __future__ import annotations
@@ -29,8 +31,7 @@ def test_the_last_words_of_a_task_do_not_begin_a_thread() -> None:
     async def serve() -> None:
         async with agent:
             agent.limit("login", "100/hour").allow("ada")
-            while not _reported(agent):
-                await asyncio.sleep(0)
+            await asyncio.to_thread(wait_until, lambda: _reported(agent), "the report of a key")
 
     asyncio.run(serve())
 
