@@ -1,0 +1,113 @@
+"""Goal: the examples do what they say.
+
+Method: each runs as a reader would run it, as a process of its own, and what it prints is read; only the directory of
+its private redis-server is the test's.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers import RedisServer, free_port
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+RUN_S_MAX = 60.0
+"""Each takes about two seconds; a machine may be busy."""
+
+
+def run(example: str, directory: Path, hub: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run an example to its end; `hub` is its RECONVERGE_HUB."""
+    environment = {name: value for name, value in os.environ.items() if name != "RECONVERGE_HUB"}
+    environment["XDG_RUNTIME_DIR"] = str(directory)
+    if hub is not None:
+        environment["RECONVERGE_HUB"] = hub
+    command = [sys.executable, str(EXAMPLES / example)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, env=environment, check=False)
+
+
+def numbers(pattern: str, text: str) -> list[int]:
+    """The numbers that `pattern` finds in what an example printed."""
+    found = re.search(pattern, text)
+    assert found is not None, f"no {pattern!r} in {text!r}"
+    return [int(number) for number in found.groups()]
+
+
+def test_the_quickstart_shows_two_nodes_staying_inside_one_limit(tmp_path: Path) -> None:
+    """Both nodes admit a part, together hardly less than the limit, and in no case more."""
+    ran = run("quickstart.py", tmp_path)
+
+    one, two, both = numbers(r"admitted (\d+) \+ (\d+) = (\d+) of 100\.", ran.stdout)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert one + two == both
+    assert min(one, two) > 0
+    assert 90 <= both <= 100
+
+
+@pytest.mark.parametrize("hub", ["embedded", "redis"])
+def test_the_asyncio_service_refuses_whoever_asks_too_often(
+    hub: str, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """Ada and Bob use up their hour and are answered 429 from then on; Eve never is."""
+    ran = run("asyncio_service.py", tmp_path, None if hub == "embedded" else redis_server.url)
+
+    admitted, refused = numbers(r"ada asked 250 times: (\d+) times 200, (\d+) times 429", ran.stdout)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert admitted + refused == 250
+    assert 90 <= admitted <= 100
+    assert [25, 0] == numbers(r"eve asked 25 times: (\d+) times 200, (\d+) times 429", ran.stdout)
+    (answers,) = numbers(r"the hub answered (\d+) times meanwhile, failures: none", ran.stdout)
+    assert answers > 1
+
+
+def test_the_asyncio_service_goes_on_without_its_hub(tmp_path: Path) -> None:
+    """Nobody listens where the hub should be: all requests are answered all the same, and one warning says why."""
+    ran = run("asyncio_service.py", tmp_path, f"redis://127.0.0.1:{free_port()}/0")
+
+    assert 0 == ran.returncode
+    assert [100, 150] == numbers(r"ada asked 250 times: (\d+) times 200, (\d+) times 429", ran.stdout)
+    assert "the hub answered 0 times meanwhile, failures: {'refused'" in ran.stdout
+    assert 1 == ran.stderr.count("is unavailable")
+
+
+@pytest.mark.parametrize("hub", ["none", "redis"])
+def test_the_threads_charge_exactly_what_they_took(hub: str, tmp_path: Path, redis_server: RedisServer) -> None:
+    """The truth is settled to the token, on as many threads as there are, and the budget runs out before the trace."""
+    ran = run("threads.py", tmp_path, None if hub == "none" else redis_server.url)
+
+    (done,) = numbers(r"(\d+) of 2000 requests were admitted", ran.stdout)
+    took, charged, limit = numbers(r"they took (\d+) tokens, and (\d+) of (\d+) are charged", ran.stdout)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert 0 < done < 2000
+    assert took == charged
+    assert 0.9 * limit < took < 1.1 * limit
+
+
+def test_every_example_is_run_here() -> None:
+    """An example that nobody runs is an example that does not work."""
+    source = Path(__file__).read_text()
+
+    assert [] == [script.name for script in EXAMPLES.glob("*.py") if f'run("{script.name}"' not in source]
+
+
+def test_the_traces_are_what_their_readme_says() -> None:
+    """Names, numbers of rows and columns are those of the files."""
+    readme = (EXAMPLES / "data" / "README.md").read_text()
+    told = {name: (int(rows), columns) for name, rows, columns in re.findall(ROW_OF_A_TRACE, readme, re.MULTILINE)}
+    found: dict[str, tuple[int, str]] = {}
+    for path in (EXAMPLES / "data").glob("*.csv.gz"):
+        with gzip.open(path, "rt", newline="") as lines:
+            header, *rows = csv.reader(lines)
+        found[path.name] = (len(rows), ", ".join(f"`{column}`" for column in header))
+
+    assert found == told
+
+
+ROW_OF_A_TRACE = r"^\| `([\w.-]+)` \| (\d+) \| ([^|]+?) \|"
