@@ -1,0 +1,134 @@
+"""What is installed is whole, and asks for no more than it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib.metadata import EntryPoint, distribution, entry_points, packages_distributions
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconverge import Hub
+from reconverge.hubs import GROUP, HubSettings
+from reconverge_sync.redis import SCRIPT
+
+ROOT = Path(__file__).parent.parent
+SOURCE_ROOTS = {"reconverge": ROOT / "agent", "reconverge_sync": ROOT / "sync"}
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+NOT_FOR_USERS = {"test", "dev"}
+
+ALIAS_OF_MAIN = "__mp_main__"
+"""`multiprocessing` calls the program so, as well."""
+URLS = {"redis+unix": "redis+unix:///run/redis.sock"}
+"""For schemes whose URLs do not name a host."""
+
+
+@pytest.mark.parametrize("package", SOURCE_ROOTS)
+def test_type_checkers_may_look_inside(package: str) -> None:
+    """Both packages say that they are typed."""
+    assert files(package).joinpath("py.typed").is_file()
+
+
+def test_the_script_is_beside_the_hub() -> None:
+    """The hub sends the very script that was installed with it."""
+    assert files("reconverge_sync").joinpath("exchange.lua").read_bytes() == SCRIPT
+
+
+@pytest.mark.parametrize("package", SOURCE_ROOTS)
+def test_no_file_is_left_out_of_the_wheel(package: str) -> None:
+    """Whatever is not Python is declared as package data; nothing else would bring it into a wheel."""
+    patterns: list[str] = PROJECT["tool"]["setuptools"]["package-data"][package]
+
+    assert [] == [file for file in _data_files(SOURCE_ROOTS[package] / package) if not _matches(file, patterns)]
+
+
+@pytest.mark.parametrize("package", SOURCE_ROOTS)
+def test_every_directory_of_modules_is_a_package(package: str) -> None:
+    """Each has an `__init__.py`; a directory without one would be left out of the wheel."""
+    directories = {module.parent for module in (SOURCE_ROOTS[package] / package).rglob("*.py")}
+
+    assert [] == [directory for directory in sorted(directories) if not (directory / "__init__.py").is_file()]
+
+
+def test_one_distribution_brings_both_packages() -> None:
+    """Whoever installs `reconverge` has the hubs as well."""
+    brought_by = packages_distributions()
+
+    assert {"reconverge"} == set(brought_by["reconverge"])
+    assert {"reconverge"} == set(brought_by["reconverge_sync"])
+
+
+def test_what_is_installed_is_what_is_declared() -> None:
+    """The metadata of the installation are those of this tree; where they are not, it has to be installed again."""
+    declared = {(scheme, value) for scheme, value in PROJECT["project"]["entry-points"][GROUP].items()}
+
+    assert PROJECT["project"]["version"] == distribution("reconverge").version
+    assert declared == {(entry.name, entry.value) for entry in _hub_entries()}
+
+
+@pytest.mark.parametrize("scheme", PROJECT["project"]["entry-points"][GROUP])
+def test_every_declared_scheme_opens_a_hub(scheme: str) -> None:
+    """Its entry point leads to a factory that makes a hub of a URL, without meeting anybody yet."""
+    (entry,) = (entry for entry in _hub_entries() if entry.name == scheme)
+
+    hub = entry.load()(URLS.get(scheme, f"{scheme}://localhost"), HubSettings("packaging", 1.0))
+
+    assert isinstance(hub, Hub)
+
+
+def test_the_command_is_there() -> None:
+    """`reconverge` is a command, and leads to something that can be called."""
+    (entry,) = entry_points(group="console_scripts", name="reconverge")
+
+    assert callable(entry.load())
+
+
+def test_the_agent_needs_nothing_but_python() -> None:
+    """No package is required without an extra, and the agent imports none that is not of the standard library."""
+    program = "import sys; before = set(sys.modules); import reconverge; print(*(set(sys.modules) - before))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    imported = {name.partition(".")[0] for name in answer.stdout.split()}
+
+    assert [] == PROJECT["project"]["dependencies"]
+    assert {"reconverge"} == imported - sys.stdlib_module_names - {ALIAS_OF_MAIN}
+
+
+def test_all_is_every_extra_for_users() -> None:
+    """`reconverge[all]` is what an application could want, and nothing that only our own tests want."""
+    assert set(EXTRAS) - NOT_FOR_USERS - {"all"} == _included_in("all")
+
+
+def test_developers_have_what_tests_have_and_tests_what_users_have() -> None:
+    """Each environment has all of the one before, so that one that was set up for more will do for less."""
+    assert "all" in _included_in("test")
+    assert "test" in _included_in("dev")
+
+
+def _hub_entries() -> list[EntryPoint]:
+    return [entry for entry in entry_points(group=GROUP) if entry.value.startswith("reconverge_sync.")]
+
+
+def _data_files(package: Path) -> Iterator[str]:
+    """What is in the package besides Python, by its path there."""
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and path.suffix not in {".py", ".pyc", ".so"}:
+            yield str(path.relative_to(package))
+
+
+def _matches(file: str, patterns: list[str]) -> bool:
+    # In setuptools' patterns, as in a shell's, a star does not reach into another directory.
+    return any(file.count("/") == pattern.count("/") and fnmatch(file, pattern) for pattern in patterns)
+
+
+def _included_in(extra: str) -> set[str]:
+    """The extras that this one is made of."""
+    prefix = "reconverge["
+    parts = [part.removeprefix(prefix).rstrip("]") for part in EXTRAS[extra] if part.startswith(prefix)]
+    return {name for part in parts for name in part.split(",")}

@@ -1,0 +1,1 @@
+"""The public API as type checkers see it."""

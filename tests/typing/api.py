@@ -1,0 +1,237 @@
+"""What users' type checkers are told about the public API. Never run, only checked.
+
+Where a line is marked with `type: ignore`, the checker has to object: a mark that is not needed is an error, too.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from reconverge import (
+    Agent,
+    AgentStats,
+    Clock,
+    CostExceedsQuota,
+    Decision,
+    Hub,
+    HubUnavailable,
+    InvalidCost,
+    InvalidKey,
+    InvalidLimit,
+    InvalidSetting,
+    Limit,
+    LimitConflict,
+    Limiter,
+    LimitStats,
+    MissingExtra,
+    ReconvergeError,
+    Reservation,
+    UnknownHub,
+    UnknownLimit,
+    Usage,
+)
+from reconverge.clock import ManualClock, SystemClock
+from reconverge.report import Answer, Batch, Totals
+
+
+class OwnAgent(Agent):
+    """What an application makes of an agent stays what it is."""
+
+
+class OwnHub:
+    """A hub inherits nothing: it has what the protocol asks for."""
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return 1
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        raise HubUnavailable("refused", f"{len(batch.cells)} cells", applied=False)
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return {}
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+
+
+class HalfAHub:
+    """What lacks a part is no hub."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        raise HubUnavailable("refused", f"{len(batch.cells)} cells")
+
+
+def agents() -> None:
+    """An agent takes a URL or a hub; all else has a name and a default."""
+    assert_type(Agent(), Agent)
+    assert_type(Agent("redis://localhost:6379/0", namespace="shop", sync_interval=0.1), Agent)
+    assert_type(Agent(OwnHub(), clock=ManualClock(start=0.0)), Agent)
+    Agent(
+        hub="memory://",
+        namespace="shop",
+        sync_interval=1,
+        min_sync_interval=None,
+        lease_ttl=60.0,
+        policy="strict",
+        max_overshoot=0.0,
+        cold_allowance=None,
+        max_keys=1_000,
+        key_bytes_max=64,
+        exchange_timeout=0.5,
+        stop_timeout=1.0,
+        sigterm=False,
+        clock=SystemClock(),
+    )
+
+    Agent("memory://", "shop")  # type: ignore[call-arg]
+    Agent(HalfAHub())  # type: ignore[arg-type]
+    Agent(clock=0.0)  # type: ignore[arg-type]
+    Agent(interval=0.1)  # type: ignore[call-arg]
+
+
+def running(agent: OwnAgent) -> None:
+    """`with` hands out the very agent; starting and stopping answer nothing."""
+    with agent as entered:
+        assert_type(entered, OwnAgent)
+    agent.start()
+    agent.stop()
+    agent.stop(timeout=0.5)
+    assert_type(agent.ready, bool)
+
+
+async def running_in_a_loop(agent: OwnAgent) -> None:
+    """`async with` does so, too."""
+    async with agent as entered:
+        assert_type(entered, OwnAgent)
+
+
+def limits(agent: Agent) -> None:
+    """A limit is declared as a string or as a `Limit`, and is a `Limiter` from then on."""
+    assert_type(agent.limit("login", "100/minute"), Limiter)
+    assert_type(agent.limit("login", Limit(100, 60), policy="strict"), Limiter)
+    assert_type(agent.limit("login", "10/s burst 20", algorithm="gcra", max_overshoot=0.5, cold_allowance=1.0), Limiter)
+    assert_type(agent.limiter("login"), Limiter)
+    assert_type(Limit.parse("100/minute", algorithm="fixed-window"), Limit)
+    assert_type(Limit(quota=100, window=0.5, algorithm="token-bucket", burst=20, name="api"), Limit)
+
+    agent.limit("login", 100)  # type: ignore[arg-type]
+    agent.limit("login")  # type: ignore[call-arg]
+    Limit(quota=100)  # type: ignore[call-arg]
+    Limit(100, 60).quota = 200  # type: ignore[misc]
+
+
+def deciding(login: Limiter) -> None:
+    """A decision is a word, or an answer with its grounds; both can be asked for truth."""
+    assert_type(login.allow("ada"), bool)
+    assert_type(login.allow("ada", cost=3), bool)
+    assert_type(login.hit("ada", 3), Decision)
+    assert_type(login.test("ada"), Decision)
+    assert_type(login.usage("ada"), Usage)
+    login.reset("ada")
+    login.warm(["ada", "bob"])
+    login.warm(name for name in ("ada", "bob"))
+    assert_type(login.name, str)
+    assert_type(login.limit, Limit)
+
+    login.allow(1815)  # type: ignore[arg-type]
+    login.allow("ada", cost=0.5)  # type: ignore[arg-type]
+    login.allow("ada", weight=3)  # type: ignore[call-arg]
+    login.hit()  # type: ignore[call-arg]
+
+
+def grounds(decision: Decision, usage: Usage) -> None:
+    """Cost is a whole number, time is in seconds."""
+    assert_type(decision.allowed, bool)
+    assert_type(decision.limit, int)
+    assert_type(decision.remaining, int)
+    assert_type(decision.retry_after, float)
+    assert_type(decision.reset_after, float)
+    assert_type(decision.staleness, float)
+    assert_type(bool(decision), bool)
+    assert_type(usage.own, int)
+    assert_type(usage.total, int)
+    assert_type(usage.limit, int)
+    assert_type(usage.line, int)
+    assert_type(usage.staleness, float)
+
+    decision.allowed = True  # type: ignore[misc]
+    usage.own = 0  # type: ignore[misc]
+
+
+def reserving(login: Limiter) -> None:
+    """A reservation is what `with` hands out, and is settled once the truth is known."""
+    with login.reserve("ada", 800) as reservation:
+        assert_type(reservation, Reservation)
+        assert_type(reservation.allowed, bool)
+        assert_type(reservation.estimate, int)
+        assert_type(reservation.decision, Decision)
+        reservation.settle(650)
+
+    login.reserve("ada")  # type: ignore[call-arg]
+    login.reserve("ada", 800).settle(0.5)  # type: ignore[arg-type]
+
+
+def looking(agent: Agent) -> None:
+    """Statistics are a snapshot."""
+    stats = agent.stats()
+    assert_type(stats, AgentStats)
+    assert_type(stats.hub, str)
+    assert_type(stats.running, bool)
+    assert_type(stats.keys, int)
+    assert_type(stats.limits, dict[str, LimitStats])
+    assert_type(stats.limits["login"].admitted, int)
+    assert_type(stats.exchanges[0].failures, dict[str, int])
+    assert_type(stats.exchanges[0].staleness, float)
+    assert_type(stats.bugs, int)
+
+    stats.keys = 0  # type: ignore[misc]
+
+
+def mistakes(agent: Agent) -> None:
+    """Every mistake is a `ReconvergeError` and carries its facts; most are what Python would raise as well."""
+    every: list[type[ReconvergeError]] = [
+        CostExceedsQuota,
+        HubUnavailable,
+        InvalidCost,
+        InvalidKey,
+        InvalidLimit,
+        InvalidSetting,
+        LimitConflict,
+        MissingExtra,
+        UnknownHub,
+        UnknownLimit,
+    ]
+    assert_type(every[0].__name__, str)
+    try:
+        agent.limiter("login").hit("ada", 101)
+    except CostExceedsQuota as error:
+        assert_type(error.limit, str)
+        assert_type(error.cost, int)
+        assert_type(error.quota, int)
+        value_error: ValueError = error
+        raise value_error from None
+    except InvalidLimit as error:
+        assert_type(error.position, int | None)
+    except UnknownLimit as error:
+        assert_type(error.declared, tuple[str, ...])
+        lookup_error: LookupError = error
+        raise lookup_error from None
+    except HubUnavailable as error:
+        assert_type(error.kind, str)
+        assert_type(error.applied, bool | None)
+
+
+def ports() -> None:
+    """What can be handed in is a protocol: whatever has the parts will do."""
+    clock: Clock = ManualClock()
+    clock = SystemClock()
+    hub: Hub = OwnHub()
+    assert_type(clock.monotonic_ns(), int)
+    assert_type(hub.shards, int)
+
+    hub = HalfAHub()  # type: ignore[assignment]
