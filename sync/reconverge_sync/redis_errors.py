@@ -36,7 +36,7 @@ _BY_TEXT: Final = (
 )
 
 
-def as_unavailable(error: BaseException) -> HubUnavailable:  # noqa: PLR0911  # a table, a line for each kind
+def as_unavailable(error: BaseException) -> HubUnavailable:
     """What a client's exception says about the hub, in words that are safe to show."""
     text = str(error)
     for words, kind, applied in _BY_TEXT:
