@@ -33,6 +33,11 @@ class Limiter:
         return self._table.name
 
     @property
+    def table(self) -> Table:
+        """The limit's part of the kernel, for whoever checks decisions against the truth."""
+        return self._table
+
+    @property
     def limit(self) -> Limit:
         """What was declared."""
         return self._table.limit

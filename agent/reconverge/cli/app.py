@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from reconverge.cli.demo import demo
 from reconverge.cli.doctor import doctor
+from reconverge.cli.replay import replay
 
 app = typer.Typer(
     name="reconverge",
@@ -13,4 +15,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command()(demo)
 app.command()(doctor)
+app.command()(replay)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from reconverge.kernel._pure import Kernel
-from reconverge.kernel._table import Table
+from reconverge.kernel._shard import NEVER_NS
+from reconverge.kernel._table import Table, Verdict
 
 IMPLEMENTATION = "pure"
 """Which of the twins is in use."""
 
-__all__ = ["IMPLEMENTATION", "Kernel", "Table"]
+__all__ = ["IMPLEMENTATION", "NEVER_NS", "Kernel", "Table", "Verdict"]

@@ -125,8 +125,9 @@ class Table:
             hub_us = (now_ns + cell.shard.offset_ns) // 1000
             self.forget(cell, max(hub_us, cell.reset_us + 1), now_ns)
             cell.others_current = cell.others_previous = 0
-            self.stir(cell)
-            self._want(cell, now_ns)
+            if not cell.shard.alone:
+                self._call(cell, now_ns)
+                self._want(cell, now_ns)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Have the hub asked about `keys`, as far as it never was."""
@@ -159,7 +160,7 @@ class Table:
             cell.counted = cell.used
             self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
             if not cell.shard.alone:
-                self.stir(cell)
+                self._call(cell, now_ns)
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
         """As `allow` at a given moment, with what an observer needs to check the answer."""
@@ -172,7 +173,18 @@ class Table:
                 allowed = True
             else:
                 cell, allowed = self._decide(key, cost, now_ns)
-            return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone)
+            return self._verdict(cell, allowed, now_ns)
+
+    def observe(self, key: str, now_ns: int) -> Verdict:
+        """The place in time of a refusal that nobody has asked for; changes nothing."""
+        with self.lock:
+            cell = self._look_up(key, 0, now_ns)
+            self.advance(cell, now_ns)
+            return self._verdict(cell, False, now_ns)
+
+    @staticmethod
+    def _verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
+        return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone)
 
     @staticmethod
     def check_cost(cost: object) -> None:
@@ -208,7 +220,7 @@ class Table:
         if cell.shard.alone:
             self._set_room(cell, spare)
             return cell, allowed
-        self.stir(cell)
+        self._call(cell, now_ns)
         if spare < cell.water:
             self._ask_early(cell, spare, now_ns)
         if not cell.heard:
@@ -483,12 +495,18 @@ class Table:
         return max(1, ceil(LOW_WATER * headroom))
 
     def stir(self, cell: Cell) -> None:
-        """Have the cell reported with the next exchange."""
+        """Have the cell reported with the next exchange, by whoever is busy with this shard."""
         if not cell.stirred:
             cell.stirred = True
             cell.shard.stirred.append(cell)
-            if len(cell.shard.stirred) == 1:
-                self.kernel.wake()
+
+    def _call(self, cell: Cell, now_ns: int) -> None:
+        """Have the cell reported with the next exchange, and call for somebody to make one if nobody may know."""
+        shard = cell.shard
+        first = not shard.stirred  # asked before, because another table's decision may come in between
+        self.stir(cell)
+        if first or now_ns >= shard.attended_until_ns:
+            self.kernel.wake()
 
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
         """Ask for an exchange ahead of time if there is something to be had."""
@@ -500,7 +518,7 @@ class Table:
     def _note_interest(self, cell: Cell, now_ns: int) -> None:
         """A key that is asked about is worth an exchange, if the hub has never been asked."""
         if not cell.shard.alone and not cell.heard:
-            self.stir(cell)
+            self._call(cell, now_ns)
             self._want(cell, now_ns)
 
     def _want(self, cell: Cell, when_ns: int) -> None:

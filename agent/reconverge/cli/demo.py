@@ -1,0 +1,153 @@
+"""`reconverge demo`: four processes, real traffic, a partition, and what a limiter without a bound does beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from random import Random
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from reconverge.cli import fleet, picture
+from reconverge.cli.crowd import Crowd
+from reconverge.cli.cut import Cut
+from reconverge.cli.figures import as_figures, figures_rows, figures_table, verdict_on
+from reconverge.cli.fleet import Progress, Setup
+from reconverge.cli.judgement import Judgement, judge
+from reconverge.cli.replay import BROKEN_STATUS, compressed
+from reconverge.cli.trace import Columns, Request, read_trace, without_gaps
+from reconverge.errors import InvalidSetting
+from reconverge.limit import Limit
+from reconverge.policies import POLICIES
+
+NODES: Final = 4
+SPEED: Final = 60.0
+LIMIT: Final = "60/minute"
+POLICIES_SHOWN: Final = ("balanced", "naive")
+PHASE_S: Final = 15.0
+"""Healthy, cut, healed: so long each."""
+GAP_S: Final = 2.0
+"""The recording is idle for most of each hour; that is not worth watching."""
+CROWD: Final = "flash-crowd"
+CROWD_FACTOR: Final = 3.0
+"""The crowd asks for so many times the limit."""
+DIRECTORY: Final = Path("reconverge-demo")
+REFRESHES_PER_S: Final = 8
+PHASES: Final = ("healthy", "two nodes cut off", "healed")
+
+
+def demo(
+    hub: Annotated[str, typer.Option(help="Where the nodes meet.")] = "embedded://",
+    policy: Annotated[str, typer.Option(help="What to show beside naive.")] = POLICIES_SHOWN[0],
+    seed: Annotated[int, typer.Option(help="Draws the crowd's arrivals, and which nodes are cut off.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")] = False,
+) -> None:
+    """Watch four processes share a limit, through a partition; takes about a minute.
+
+    Each client of a recorded web site may make 60 requests a minute, and so may a crowd that asks for three times as
+    much. A minute passes in a second. Two of the four processes are cut off from the hub for a while. Every request is
+    decided twice: by reconverge, and by a limiter that trusts the last merged total.
+    """
+    if policy not in POLICIES:
+        raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
+    picture.check_available()
+    random = Random(seed)
+    limit = Limit.parse(LIMIT)
+    setup = Setup(
+        requests=_requests(limit, random),
+        limit=compressed(limit, SPEED),
+        policies=tuple(dict.fromkeys((policy, "naive"))),
+        nodes=NODES,
+        speed=SPEED,
+        hub_url=hub,
+        sync_interval_s=0.1,
+        cuts=(Cut(frozenset(random.sample(range(NODES), 2)), PHASE_S, PHASE_S),),
+    )
+    console = Console(stderr=as_json)
+    console.print(_introduction(setup), highlight=False)
+    with _live_table(console, setup) as watch:
+        outcome = fleet.run(setup, watch)
+    judgements = judge(outcome)
+    crowd = Crowd(outcome, CROWD, PHASES, PHASE_S)
+    sentences = [crowd.verdict(), *map(verdict_on, judgements)]
+    paths = _save(crowd, judgements, sentences)
+    if as_json:
+        print(json.dumps(as_figures(outcome, judgements) | {"crowd": crowd.as_json(), "files": paths}, indent=2))
+    else:
+        console.print(figures_table(judgements), crowd.table())
+        for sentence in sentences:
+            console.print(sentence, highlight=False)
+        console.print("saved: " + ", ".join(paths), highlight=False)
+    if not all(judgement.kept for judgement in judgements):
+        raise typer.Exit(BROKEN_STATUS)
+
+
+def _requests(limit: Limit, random: Random) -> list[Request]:
+    """The first minutes of the recording, and the crowd."""
+    duration_s = len(PHASES) * PHASE_S * SPEED
+    with as_file(files("reconverge.cli") / "access-2015.csv.gz") as path:
+        recorded = without_gaps(read_trace(path, Columns(key="client")), GAP_S)
+    requests = [request for request in recorded if request.t_s < duration_s]
+    moment_s = 0.0
+    while (moment_s := moment_s + random.expovariate(CROWD_FACTOR * limit.quota / limit.window)) < duration_s:
+        requests.append(Request(moment_s, CROWD, 1, 0))
+    return sorted(requests, key=lambda request: request.t_s)
+
+
+def _introduction(setup: Setup) -> str:
+    clients = len({request.key for request in setup.requests}) - 1
+    may = LIMIT.replace("/", " requests a ")
+    return (
+        f"{setup.nodes} processes, {len(setup.requests)} requests of {clients} clients and of a crowd. "
+        f"Each client, and the crowd, may make {may}; a minute passes in a second."
+    )
+
+
+@contextmanager
+def _live_table(console: Console, setup: Setup) -> Generator[Callable[[Progress], None]]:
+    """A table of the nodes, kept up to date while they run."""
+    with Live(console=console, refresh_per_second=REFRESHES_PER_S, transient=True) as live:
+
+        def watch(progress: Progress) -> None:
+            live.update(_picture_of(setup, progress))
+
+        yield watch
+
+
+def _picture_of(setup: Setup, progress: Progress) -> Group:
+    phase = PHASES[min(int(progress.elapsed_s // PHASE_S), len(PHASES) - 1)]
+    table = Table(box=None, padding=(0, 2))
+    for heading in ("node", "link to the hub", "requests", *(f"admitted by {name}" for name in setup.policies)):
+        table.add_column(heading, justify="left" if heading in ("node", "link to the hub") else "right")
+    for node, (done, admitted) in enumerate(zip(progress.done, progress.admitted, strict=True)):
+        link = Text("cut", style="bold red") if node in progress.cut else Text("up", style="green")
+        table.add_row(str(node), link, str(done), *map(str, admitted))
+    sums = [sum(each) for each in zip(*progress.admitted, strict=True)]
+    table.add_row("all", "", str(sum(progress.done)), *map(str, sums), style="bold")
+    clock = Text(f"{progress.elapsed_s:5.1f} of {progress.duration_s:.0f} s: {phase}")
+    return Group(clock, table)
+
+
+def _save(crowd: Crowd, judgements: list[Judgement], sentences: list[str]) -> list[str]:
+    """Write the picture and the page; returns where they are."""
+    title = f"A crowd asks for {CROWD_FACTOR:g} times the limit, and two of four nodes are cut off for a while"
+    chart = crowd.chart(title)
+    png, page = DIRECTORY / "admitted.png", DIRECTORY / "admitted.html"
+    try:
+        DIRECTORY.mkdir(exist_ok=True)
+        picture.save_png(chart, png)
+        head = ["", *(judgement.policy for judgement in judgements)]
+        picture.save_page(
+            chart, page, heading="reconverge demo", sentences=sentences, table=[head, *figures_rows(judgements)]
+        )
+    except OSError as error:
+        raise InvalidSetting("directory", str(DIRECTORY), f"cannot be written to: {error.strerror}") from None
+    return [str(png), str(page)]

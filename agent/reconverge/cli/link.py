@@ -1,0 +1,140 @@
+"""The wires between nodes and a hub on this machine, which can be cut and healed.
+
+A cut is a black hole in both directions: connections stay open, nothing arrives, and what was under way arrives when
+the wire is healed, even if its sender has long given up. That is the worst that a network does to a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import unquote, urlsplit
+
+from reconverge.errors import InvalidSetting
+
+CHUNK_BYTES: Final = 65_536
+START_S: Final = 5.0
+DEFAULT_PORT: Final = 6379
+SCHEMES: Final = ("redis", "redis+unix")
+
+_Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+class Links:
+    """One wire for each node, as unix sockets that lead to the hub. A context manager; it has a thread of its own.
+
+    Raises:
+        InvalidSetting: the hub is not one that a wire of this kind can lead to.
+    """
+
+    def __init__(self, hub_url: str, nodes: int) -> None:
+        self._open, self._url = _way_to(hub_url)
+        self._directory = tempfile.TemporaryDirectory(prefix="reconverge-links-")
+        self._paths = [Path(self._directory.name) / f"{node}.sock" for node in range(nodes)]
+        self._loop = asyncio.new_event_loop()
+        self._healed = [asyncio.Event() for _ in range(nodes)]
+        for healed in self._healed:
+            healed.set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="reconverge-links", daemon=True)
+
+    def url(self, node: int) -> str:
+        """Where this node finds the hub, at the end of its wire."""
+        return self._url(self._paths[node])
+
+    def cut(self, nodes: frozenset[int]) -> None:
+        """From now on nothing passes between these nodes and the hub."""
+        for node in nodes:
+            self._loop.call_soon_threadsafe(self._healed[node].clear)
+
+    def heal(self, nodes: frozenset[int]) -> None:
+        """From now on everything passes, beginning with what was held back."""
+        for node in nodes:
+            self._loop.call_soon_threadsafe(self._healed[node].set)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(START_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result(START_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(START_S)
+        self._loop.close()
+        self._directory.cleanup()
+
+    async def _listen(self) -> None:
+        self._servers = [
+            await asyncio.start_unix_server(self._answer(healed), path=path)
+            for path, healed in zip(self._paths, self._healed, strict=True)
+        ]
+
+    async def _hang_up(self) -> None:
+        for server in self._servers:
+            server.close()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def _answer(self, healed: asyncio.Event) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        """What to do when a node calls."""
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = self._loop.create_task(self._carry(reader, writer, healed))
+            self._pumps.add(task)
+            task.add_done_callback(self._pumps.discard)
+
+        return connected
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, healed: asyncio.Event) -> None:
+        with contextlib.suppress(OSError):
+            await healed.wait()
+            hub_reader, hub_writer = await self._open()
+            try:
+                await asyncio.gather(_pump(reader, hub_writer, healed), _pump(hub_reader, writer, healed))
+            finally:
+                hub_writer.close()
+        writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, healed: asyncio.Event) -> None:
+    """Pass bytes on while the wire is whole; what was read while it was cut is held."""
+    with contextlib.suppress(OSError):
+        while chunk := await reader.read(CHUNK_BYTES):
+            await healed.wait()
+            writer.write(chunk)
+            await writer.drain()
+        await healed.wait()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
+    """How to reach the hub, and what a node is told instead: the same URL with a unix socket in place of the host."""
+    parts = urlsplit(hub_url)
+    if parts.scheme not in SCHEMES:
+        raise InvalidSetting(
+            "cut",
+            f"{parts.scheme}://",
+            "nodes can only be cut off from embedded:// and redis:// hubs; use one of these",
+        )
+    login, at, _ = parts.netloc.rpartition("@")
+    query = parts.query
+    if parts.scheme == "redis" and "db=" not in query:
+        query = "&".join(filter(None, [query, f"db={parts.path.strip('/') or '0'}"]))
+
+    def url(socket: Path) -> str:
+        return f"redis+unix://{login}{at}{socket}?{query}"
+
+    if parts.scheme == "redis+unix":
+        return (lambda: asyncio.open_unix_connection(unquote(parts.path))), url
+    return (lambda: asyncio.open_connection(parts.hostname or "localhost", parts.port or DEFAULT_PORT)), url

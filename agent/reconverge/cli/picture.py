@@ -1,0 +1,129 @@
+"""A picture of a run: what each policy admitted in every window, against the limit and the declared bound."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from reconverge.errors import MissingExtra
+
+COLOURS: Final = ("#1f6f8b", "#d1495b", "#6a994e", "#8d6a9f")
+INK: Final = "#333333"
+DOTS_PER_INCH: Final = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What one policy admitted, by window."""
+
+    policy: str
+    admitted: Sequence[int]
+    bound: float | None
+    """The most that a window may admit, by declaration; None when nothing is declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One key over time."""
+
+    title: str
+    moments_s: Sequence[float]
+    """When each window begins, in seconds after the start."""
+    window_s: float
+    asked: Sequence[int]
+    quota: int
+    series: Sequence[Series]
+    cuts: Sequence[tuple[float, float, str]]
+    """Begin, end, and what to write there."""
+
+
+def check_available() -> None:
+    """Raise MissingExtra when pictures cannot be drawn."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtra("a picture", "matplotlib", "plot")
+
+
+def save_png(chart: Chart, path: Path) -> None:
+    """Draw the chart into a file. Raises OSError."""
+    path.write_bytes(_drawn(chart, "png"))
+
+
+def save_page(
+    chart: Chart, path: Path, *, heading: str, sentences: Sequence[str], table: Sequence[Sequence[str]]
+) -> None:
+    """Write a page that needs no other file: the chart, what it means, and the figures. Raises OSError."""
+    picture = base64.b64encode(_drawn(chart, "svg")).decode()
+    head, *rows = table
+    header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    body = "\n".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    said = "\n".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
+    path.write_text(
+        f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(heading)}</title>
+<style>
+  body {{ font: 16px/1.5 system-ui, sans-serif; color: {INK}; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
+  img {{ width: 100%; }}
+  table {{ border-collapse: collapse; }}
+  th, td {{ padding: .3rem .9rem; border-bottom: 1px solid #ddd; text-align: right; }}
+  th:first-child, td:first-child {{ text-align: left; }}
+</style>
+<h1>{html.escape(heading)}</h1>
+{said}
+<img alt="{html.escape(chart.title)}" src="data:image/svg+xml;base64,{picture}">
+<table>
+<thead><tr>{header}</tr></thead>
+<tbody>
+{body}
+</tbody>
+</table>
+</html>
+""",
+        encoding="utf-8",
+    )
+
+
+def _drawn(chart: Chart, form: str) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for begin_s, end_s, label in chart.cuts:
+        axes.axvspan(begin_s, end_s, color="#f3e9d2", zorder=0)
+        axes.text(
+            (begin_s + end_s) / 2, 0.985, label, ha="center", va="top", color=INK, transform=axes.get_xaxis_transform()
+        )
+    axes.step(chart.moments_s, chart.asked, where="post", color="#bbbbbb", linewidth=1, label="asked for")
+    for each, colour in zip(chart.series, COLOURS, strict=False):
+        axes.step(
+            chart.moments_s, each.admitted, where="post", color=colour, linewidth=2, label=f"admitted by {each.policy}"
+        )
+        if each.bound is not None:
+            axes.axhline(
+                each.bound, color=colour, linestyle=":", linewidth=1.5, label=f"declared bound of {each.policy}"
+            )
+    axes.axhline(chart.quota, color=INK, linestyle="--", linewidth=1.2, label="limit")
+    _dress(axes, chart)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=form, dpi=DOTS_PER_INCH)
+    return drawn.getvalue()
+
+
+def _dress(axes: Any, chart: Chart) -> None:
+    axes.set_title(chart.title, loc="left", color=INK)
+    axes.set_xlabel("seconds after the start")
+    axes.set_ylabel(f"requests per window of {chart.window_s:g} s")
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

@@ -1,0 +1,159 @@
+"""`reconverge replay`: a recording of real requests, replayed on real processes, and judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from reconverge.cli import fleet
+from reconverge.cli.cut import Cut
+from reconverge.cli.figures import as_figures, figures_table, verdict_on
+from reconverge.cli.fleet import NODES_MAX, Outcome, Setup
+from reconverge.cli.judgement import Judgement, judge
+from reconverge.cli.trace import Columns, read_trace, without_gaps
+from reconverge.errors import InvalidSetting
+from reconverge.limit import ALGORITHMS, SLIDING_WINDOW, WINDOW_MIN_NS, Limit
+from reconverge.policies import POLICIES
+
+BROKEN_STATUS: Final = 1
+SPEED_MAX: Final = 1e6
+
+
+class SpreadName(StrEnum):
+    """How requests are dealt to the nodes."""
+
+    ROUND_ROBIN = "round-robin"
+    HASH = "hash"
+
+
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file with a column t_s (seconds).", metavar="TRACE")],
+    limit: Annotated[str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.")],
+    key: Annotated[str, typer.Option(help="The column that says whom to count for; '*' for one shared key.")],
+    cost: Annotated[str | None, typer.Option(help="The column with what a request costs; by default 1.")] = None,
+    settle: Annotated[
+        str | None, typer.Option(help="The column with what a request turns out to cost on top, once it is over.")
+    ] = None,
+    settle_after: Annotated[float, typer.Option(help="Seconds that a request takes, in the recording's time.")] = 5.0,
+    nodes: Annotated[int, typer.Option(help="Processes.", min=1, max=NODES_MAX)] = 4,
+    speed: Annotated[
+        float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.")
+    ] = 60.0,
+    max_gap: Annotated[
+        float | None, typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.")
+    ] = None,
+    hub: Annotated[str, typer.Option(help="Where the nodes meet.", envvar="RECONVERGE_HUB")] = "embedded://",
+    algorithm: Annotated[str, typer.Option(help=", ".join(ALGORITHMS))] = SLIDING_WINDOW,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
+    ] = None,
+    sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.")] = 0.1,
+    spread: Annotated[SpreadName, typer.Option(help="Who gets a request.")] = SpreadName.ROUND_ROBIN,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which nodes are cut off.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Replay a recording of requests across real processes, and judge what they admitted.
+
+    Every request is decided at its own time by one of the processes, each with an agent of its own. Ends with status 1
+    when a promise was broken.
+    """
+    policies = tuple(dict.fromkeys(policy or ["balanced"]))
+    for name in policies:
+        if name not in POLICIES:
+            raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
+    _check_positive("speed", speed, SPEED_MAX)
+    _check_positive("settle_after", settle_after, 86_400.0)
+    requests = read_trace(trace, Columns(key, cost, settle))
+    if max_gap is not None:
+        _check_positive("max_gap", max_gap, math.inf)
+        requests = without_gaps(requests, max_gap)
+    random = Random(seed)
+    setup = Setup(
+        requests=requests,
+        limit=compressed(Limit.parse(limit, algorithm=algorithm), speed),
+        policies=policies,
+        nodes=nodes,
+        speed=speed,
+        hub_url=hub,
+        sync_interval_s=sync_interval,
+        spread=spread.value,
+        cuts=tuple(Cut.parse(text, nodes=nodes, random=random) for text in cut or []),
+        settle_after_s=settle_after if settle is not None else 0.0,
+    )
+    with _progress_bar() as watch:
+        outcome = fleet.run(setup, watch)
+    judgements = judge(outcome)
+    if as_json:
+        print(json.dumps(as_figures(outcome, judgements), indent=2))
+    else:
+        _show(Console(), trace, limit, outcome, judgements)
+    if not all(judgement.kept for judgement in judgements):
+        raise typer.Exit(BROKEN_STATUS)
+
+
+def compressed(limit: Limit, speed: float) -> Limit:
+    """The same limit for a recording that is replayed so much faster. Raises InvalidSetting."""
+    window = limit.window / speed
+    if window * 1e9 < WINDOW_MIN_NS:
+        raise InvalidSetting("speed", speed, f"leaves a window of {window * 1000:.3g} ms; at least 1 ms must remain")
+    return replace(limit, window=window)
+
+
+def _check_positive(name: str, value: float, most: float) -> None:
+    if not 0 < value <= most:
+        raise InvalidSetting(name, value, f"must be above 0 and at most {most:g}")
+
+
+@contextmanager
+def _progress_bar() -> Generator[Callable[[fleet.Progress], None]]:
+    """Shows how far the fleet is, on the error stream, so that the output stays clean."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting the nodes")
+
+        def watch(progress: fleet.Progress) -> None:
+            cut = f", {len(progress.cut)} cut off" if progress.cut else ""
+            bar.update(
+                task,
+                description=f"{sum(progress.done)} requests{cut}",
+                total=progress.duration_s,
+                completed=min(progress.elapsed_s, progress.duration_s),
+            )
+
+        yield watch
+
+
+def _show(console: Console, trace: Path, limit: str, outcome: Outcome, judgements: list[Judgement]) -> None:
+    """The figures as a table, and what they mean in a sentence each."""
+    setup = outcome.setup
+    console.print(
+        f"{trace.name}: {limit} ({setup.limit.algorithm}) on {setup.nodes} nodes, {setup.speed:g} times as fast, "
+        f"exchanging every {setup.sync_interval_s:g} s",
+        highlight=False,
+    )
+    console.print(figures_table(judgements))
+    for judgement in judgements:
+        console.print(verdict_on(judgement), highlight=False)

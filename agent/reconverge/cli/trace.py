@@ -1,0 +1,141 @@
+"""A recording of requests, read from a CSV file that may be gzipped."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from reconverge.errors import InvalidKey, ReconvergeError
+
+TIME: Final = "t_s"
+SHARED_KEY: Final = "*"
+"""In place of a column: all requests share one key."""
+COST_MAX: Final = 10**12
+KEY_BYTES_MAX: Final = 256
+FIELD_CHARACTERS_MAX: Final = 10_000
+
+
+class InvalidTrace(ReconvergeError, ValueError):
+    """Raised when a recording cannot be read; says in which file, and in which line if it is one."""
+
+    def __init__(self, path: Path, problem: str, line: int | None = None) -> None:
+        self.path = path
+        self.line = line
+        where = f"{path}" if line is None else f"{path}:{line}"
+        super().__init__(f"{where}: {problem}")
+
+
+class Request(NamedTuple):
+    """One request of a recording."""
+
+    t_s: float
+    """Seconds since the recording began."""
+    key: str
+    cost: int
+    """What is known of its cost before it is made."""
+    settle: int
+    """What it turns out to cost on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns mean what. `cost` and `settle` are optional: every request then costs 1, and nothing on top."""
+
+    key: str = SHARED_KEY
+    cost: str | None = None
+    settle: str | None = None
+
+    def needed(self) -> list[str]:
+        """The columns that a recording must have."""
+        named = [TIME, self.key, self.cost, self.settle]
+        return [name for name in named if name is not None and name != SHARED_KEY]
+
+
+def read_trace(path: Path, columns: Columns) -> list[Request]:
+    """All requests of a recording in the order of their times, the first of them at 0.
+
+    Raises:
+        InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.
+    """
+    try:
+        with _opened(path) as file:
+            requests = sorted(_rows(path, file, columns), key=lambda request: request.t_s)
+    except FileNotFoundError:
+        raise InvalidTrace(path, "there is no such file") from None
+    except UnicodeDecodeError:
+        raise InvalidTrace(path, "is not a text file in UTF-8; a gzipped one has to end in .gz") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidTrace(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not requests:
+        raise InvalidTrace(path, "has no requests")
+    begin_s = requests[0].t_s
+    return [request._replace(t_s=request.t_s - begin_s) for request in requests]
+
+
+def without_gaps(requests: list[Request], longest_s: float) -> list[Request]:
+    """The same requests, with every idle stretch cut down to `longest_s` seconds."""
+    shortened = []
+    skipped_s = last_s = 0.0
+    for request in requests:
+        skipped_s += max(0.0, request.t_s - last_s - longest_s)
+        last_s = request.t_s
+        shortened.append(request._replace(t_s=request.t_s - skipped_s))
+    return shortened
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def _rows(path: Path, file: IO[str], columns: Columns) -> Iterator[Request]:
+    csv.field_size_limit(FIELD_CHARACTERS_MAX)
+    reader = csv.DictReader(file, restkey="\x00rest")
+    present = reader.fieldnames or []
+    for name in columns.needed():
+        if name not in present:
+            raise InvalidTrace(path, f"has no column {name!r}; its columns: {', '.join(present) or 'none'}", 1)
+    try:
+        for row in reader:
+            yield _request(row, columns)
+    except (ValueError, csv.Error) as error:
+        raise InvalidTrace(path, str(error), reader.line_num) from None
+
+
+def _request(row: dict[str, str | None], columns: Columns) -> Request:
+    if "\x00rest" in row:
+        raise ValueError("has more fields than there are columns")
+    text = _field(row, TIME)
+    try:
+        t_s = float(text)
+    except ValueError:
+        raise ValueError(f"{TIME} is {text!r}, not a number of seconds") from None
+    if not math.isfinite(t_s):
+        raise ValueError(f"{TIME} is {text!r}, not a moment")
+    key = "all" if columns.key == SHARED_KEY else _field(row, columns.key)
+    if len(key.encode()) > KEY_BYTES_MAX or key.startswith("\x00"):
+        raise InvalidKey(f"{columns.key} is {key[:40]!r}..., which cannot be a key of at most {KEY_BYTES_MAX} bytes")
+    cost = 1 if columns.cost is None else _amount(row, columns.cost)
+    settle = 0 if columns.settle is None else _amount(row, columns.settle)
+    return Request(t_s, key, cost, settle)
+
+
+def _field(row: dict[str, str | None], name: str) -> str:
+    text = row[name]
+    if not text:
+        raise ValueError(f"{name} is missing")
+    return text
+
+
+def _amount(row: dict[str, str | None], name: str) -> int:
+    text = _field(row, name)
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(COST_MAX)) or int(text) > COST_MAX:
+        raise ValueError(f"{name} is {text!r}, not a whole number from 0 to {COST_MAX}")
+    return int(text)
