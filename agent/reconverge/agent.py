@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from secrets import token_hex
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
@@ -31,6 +32,8 @@ SYNC_INTERVAL_MIN: Final = 0.001
 SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
 NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
+
+AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
 """The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
@@ -191,26 +194,23 @@ class Agent:
         if self._kernel.alone or self._ended:
             return
         with self._starting:
-            if self._runner is not None and self._runner.alive:
-                return
-            runner = ThreadLoop(self._exchanges)
-            self._adopt(runner)
-            runner.start()
+            if not self._running:
+                self._succeed(ThreadLoop)
 
     def stop(self, timeout: float | None = None) -> None:
         """Say the last words and stop; waits for at most `timeout` seconds (by default `stop_timeout`).
 
+        Within the loop that `async with agent` exchanges in it cannot wait; the end of that block does.
         Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
         """
-        runner = self._runner
         timeout_s = self._stop_timeout_s if timeout is None else timeout
-        if isinstance(runner, ThreadLoop):
-            runner.stop(timeout_s)
-        elif runner is not None and runner.alive:
-            runner.request_stop()
-        elif runner is not None and runner.cut_short:
-            runner = self._leave_closed_loop(timeout_s)
-        self._part_with(runner)
+        runner = self._runner
+        if runner is None:
+            return
+        if not (runner.alive or runner.left):
+            runner = self._speak_for_the_dead()
+        runner.request_stop()
+        runner.join(timeout_s)
 
     def __enter__(self) -> Self:
         self.start()
@@ -222,15 +222,15 @@ class Agent:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        if self._kernel.alone:
+        if self._kernel.alone or self._ended:
             return self
-        if isinstance(self._runner, TaskLoop) and self._runner.alive:
-            raise RuntimeError("this agent already exchanges in a running loop; use one agent for each loop")
-        if self._runner is not None:
-            await asyncio.to_thread(self.stop)
-        runner = TaskLoop(self._exchanges)
-        self._adopt(runner)
-        runner.start()
+        with self._starting:
+            runner = self._runner
+            if self._running and isinstance(runner, TaskLoop):
+                raise RuntimeError("this agent already exchanges in a running loop; use one agent for each loop")
+            if runner is not None:
+                runner.request_stop()
+            self._succeed(TaskLoop)
         return self
 
     async def __aexit__(
@@ -238,8 +238,12 @@ class Agent:
     ) -> None:
         runner = self._runner
         if isinstance(runner, TaskLoop):
+            if not (runner.alive or runner.left):  # its task was cancelled together with this one
+                with self._starting:
+                    runner = self._succeed(TaskLoop)
             await runner.stop(self._stop_timeout_s)
-        self._part_with(runner)
+        elif runner is not None:
+            await asyncio.to_thread(self.stop)
 
     @property
     def ready(self) -> bool:
@@ -256,7 +260,7 @@ class Agent:
         }
         return AgentStats(
             hub=self._hub_name,
-            running=self._runner is not None and self._runner.alive,
+            running=self._running,
             kernel=IMPLEMENTATION,
             keys=self._kernel.keys,
             limits=limits,
@@ -341,33 +345,35 @@ class Agent:
         assert self._hub is not None
         return self._hub
 
-    def _adopt(self, runner: ThreadLoop | TaskLoop) -> None:
-        self._exchanges.abandon()
+    @property
+    def _running(self) -> bool:
+        return self._runner is not None and self._runner.listening
+
+    def _succeed(self, kind: Callable[..., AnyLoop]) -> AnyLoop:
+        """Have another runner take over, as soon as the one before it is gone."""
+        before = self._runner
+        runner = kind(self._exchanges, after=before if before is not None and before.alive else None)
         self._runner = runner
         register(self, sigterm=self._sigterm)
+        runner.start()
+        return runner
 
     def _wake(self) -> None:
         """A cell has something to say: have the loop look, or start one if there is none to hear it."""
         runner = self._runner
-        if runner is not None and runner.alive:
+        if runner is not None and runner.listening:
             runner.wake()
         elif not self._ended:
-            self.start()
+            with contextlib.suppress(RuntimeError):  # no thread can be had just now: a later decision will try again
+                self.start()
 
-    def _part_with(self, runner: ThreadLoop | TaskLoop | None) -> None:
-        """Forget a runner that has ended, and not before: its last words wake it, and must not begin another one."""
-        if self._runner is runner and runner is not None and not runner.alive:
-            self._runner = None
-
-    def _leave_closed_loop(self, timeout_s: float) -> ThreadLoop:
-        """The loop that exchanged was closed without a word; say the last ones from a loop of our own."""
-        self._exchanges.abandon()
-        runner = ThreadLoop(self._exchanges)
-        with contextlib.suppress(RuntimeError):  # no thread can be started any more: the interpreter is ending
-            with self._starting:
-                self._runner = runner
-                runner.start()
-            runner.stop(timeout_s)
+    def _speak_for_the_dead(self) -> ThreadLoop:
+        """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
+        with contextlib.suppress(RuntimeError), self._starting:
+            return self._succeed(ThreadLoop)
+        runner = ThreadLoop(self._exchanges)  # the interpreter is ending, and no thread can be had any more
+        runner.request_stop()
+        runner.run()
         return runner
 
 

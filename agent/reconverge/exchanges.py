@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final, Protocol
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
@@ -13,11 +14,42 @@ from reconverge.syncer import Syncer
 
 logger = logging.getLogger("reconverge")
 
-IDLE_S = 3600.0
+IDLE_S: Final = 3600.0
 """The longest sleep; whoever has something to say wakes the loop."""
+BUG_PAUSE_S: Final = 1.0
+TAKE_OVER_POLL_S: Final = 0.01
+"""How often a runner looks whether the one before it is gone."""
 
 
-BUG_PAUSE_S = 1.0
+class Runner(Protocol):
+    """Whoever drives the exchanges. There is one at a time: the next one waits until this one is gone."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still touch the exchanges."""
+        ...
+
+    @property
+    def listening(self) -> bool:
+        """Whether it goes on exchanging, and can be woken."""
+        ...
+
+    @property
+    def left(self) -> bool:
+        """Whether it has come to its last words, and said them if the hub would hear them."""
+        ...
+
+    def wake(self) -> None:
+        """Have a look at once at what is due. Never waits, and never fails."""
+        ...
+
+    def request_stop(self) -> None:
+        """Have it say the last words and end. Does not wait for that."""
+        ...
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until it is gone, for at most `timeout_s`, and not at all where waiting would keep it from going."""
+        ...
 
 
 class Exchanges:
@@ -30,6 +62,8 @@ class Exchanges:
         self._open_hub = open_hub
         self._clock = clock
         self._timeout_s = timeout_s
+        self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
+        """By how much an exchange, or getting over a bug, may delay the next look at what is due."""
         self._hub_name = hub_name
         self._hub: Hub | None = None
         self.bugs = 0
@@ -41,7 +75,10 @@ class Exchanges:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
         now_ns = self._clock.monotonic_ns()
         due_ns = min(syncer.due_ns(now_ns) for syncer in self._syncers)
-        return min(max(0, due_ns - now_ns) / SECOND_NS, IDLE_S)
+        due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
+        for syncer in self._syncers:
+            syncer.attend(due_ns + self._grace_ns)
+        return (due_ns - now_ns) / SECOND_NS
 
     async def carry_out(self) -> None:
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation."""
@@ -52,15 +89,12 @@ class Exchanges:
                 await self._exchange(due[0])
             elif due:
                 await asyncio.gather(*(self._exchange(syncer) for syncer in due))
-        except Exception:
-            # Nothing here should fail; if it does all the same, the loop must outlive it, and at a slow pace.
-            self.bugs += 1
-            if self.bugs == 1:
-                logger.exception("reconverge: an exchange failed in a way that was not foreseen")
+        except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, the loop must outlive it
+            self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
 
-    def abandon(self) -> None:
-        """Give up what a loop that is no more had under way."""
+    def take_over(self) -> None:
+        """Begin to drive: what the runner before left under way will not be answered."""
         for syncer in self._syncers:
             syncer.abandon(now_ns=self._clock.monotonic_ns())
 
@@ -78,10 +112,18 @@ class Exchanges:
                 logger.debug("reconverge: closing the hub failed", exc_info=True)
 
     async def _leave(self, syncer: Syncer) -> None:
-        syncer.leave(self._clock.monotonic_ns())
-        while not syncer.left:
-            if not await self._exchange(syncer):
-                return
+        try:
+            syncer.leave(self._clock.monotonic_ns())
+            while not syncer.left:
+                if not await self._exchange(syncer):
+                    return
+        except Exception as error:  # noqa: BLE001  # as above: the other shards' last words must still be said
+            self._note_bug(error)
+
+    def _note_bug(self, error: Exception) -> None:
+        self.bugs += 1
+        if self.bugs == 1:
+            logger.error("reconverge: an exchange failed in a way that was not foreseen", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
         """Make one exchange; whatever goes wrong is told to the syncer. Returns whether it was answered."""

@@ -6,19 +6,26 @@ import asyncio
 import contextlib
 import threading
 
-from reconverge.exchanges import Exchanges
+from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges, Runner
 
 
 class TaskLoop:
-    """Runs the exchanges as a task. Made, started and stopped in the loop that it runs in."""
+    """Runs the exchanges as a task. Made, started and stopped in the loop that it runs in.
 
-    def __init__(self, exchanges: Exchanges) -> None:
+    It begins when `after`, the runner before it, is gone.
+    """
+
+    def __init__(self, exchanges: Exchanges, *, after: Runner | None = None) -> None:
         self._exchanges = exchanges
+        self._after = after
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._wake = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
+        self._ended = threading.Event()
+        self.left = False
+        """See `Runner.left`."""
 
     def start(self) -> None:
         """Begin to exchange."""
@@ -26,13 +33,13 @@ class TaskLoop:
 
     @property
     def alive(self) -> bool:
-        """Whether the task is there to be woken."""
+        """See `Runner.alive`."""
         return self._task is not None and not self._task.done() and not self._loop.is_closed()
 
     @property
-    def cut_short(self) -> bool:
-        """Whether it ended with its loop, before the task had come to its last words."""
-        return not self.alive and not self._stopping
+    def listening(self) -> bool:
+        """See `Runner.listening`."""
+        return self.alive and not self._stopping
 
     def wake(self) -> None:
         """Have a look at once at what is due. Never waits, and never fails."""
@@ -44,22 +51,39 @@ class TaskLoop:
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def request_stop(self) -> None:
-        """Have the task say its last words and stop, when the loop next runs."""
+        """See `Runner.request_stop`."""
         self._stopping = True
         self.wake()
 
-    async def stop(self, timeout_s: float) -> bool:
-        """Say the last words and stop; returns whether that was done within `timeout_s`."""
+    def join(self, timeout_s: float) -> None:
+        """See `Runner.join`."""
+        if threading.get_ident() != self._thread_id:
+            self._ended.wait(timeout_s)
+        elif self._task is not None and self.alive and not self._loop.is_running():
+            with contextlib.suppress(RuntimeError):  # another loop is running here, and must not be held up
+                self._loop.run_until_complete(asyncio.wait({self._task}, timeout=timeout_s))
+
+    async def stop(self, timeout_s: float) -> None:
+        """Say the last words and stop; what is not said within `timeout_s` is left unsaid."""
         assert self._task is not None
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
         if not done:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=timeout_s)
-        return bool(done)
 
     async def _run(self) -> None:
         try:
+            while self._after is not None and self._after.alive:  # noqa: ASYNC110  # it may belong to another loop
+                await asyncio.sleep(TAKE_OVER_POLL_S)
+            self._after = None
+            await self._exchange_until_stopped()
+        finally:
+            self._ended.set()
+
+    async def _exchange_until_stopped(self) -> None:
+        try:
+            self._exchanges.take_over()
             while not self._stopping:
                 alarm = self._loop.call_later(self._exchanges.due_in_s(), self._wake.set)
                 try:
@@ -70,5 +94,10 @@ class TaskLoop:
                 if not self._stopping:
                     await self._exchanges.carry_out()
             await self._exchanges.leave()
-        finally:
+            self.left = True
+        except GeneratorExit:  # the loop was closed under this task: nothing can be awaited any more
+            raise
+        except BaseException:
             await self._exchanges.close()
+            raise
+        await self._exchanges.close()

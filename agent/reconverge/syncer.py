@@ -15,7 +15,7 @@ from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub_clock import HubClock
-from reconverge.kernel import Kernel
+from reconverge.kernel import NEVER_NS, Kernel
 from reconverge.report import Answer, Batch, CellReport, LimitReport, Status
 
 CELLS_MAX: Final = 256
@@ -118,6 +118,10 @@ class Syncer:
         regular_ns = min(regular_ns, self._silent_until_ns())
         return min(max(early_ns, self._started_ns + self._kernel.interval_min_ns), max(regular_ns, self._next_ns))
 
+    def attend(self, until_ns: int) -> None:
+        """Whoever drives this syncer will ask again what is due, at `until_ns` at the latest if still there."""
+        self._shard.attended_until_ns = until_ns
+
     # ------------------------------------------------------------ what to say
 
     def take(self, now_ns: int) -> Batch | None:
@@ -147,8 +151,13 @@ class Syncer:
         return self._batch(limits, cells, leaving=self._leaving and not self._more)
 
     def leave(self, now_ns: int) -> None:
-        """Have the following batches be the node's last words: all counts, and no lines any more."""
+        """Have the following batches be the node's last words: all counts, and no lines any more.
+
+        From here on nobody attends to this shard: whoever decides afterwards has to call for somebody.
+        """
+        self._shard.attended_until_ns = -NEVER_NS
         self._leaving = True
+        self.left = False
         self._failures_in_a_row = 0
         self._kernel.give_up_lines(self._shard.index, now_ns=now_ns)
 
@@ -222,7 +231,8 @@ class Syncer:
         self._next_ns = max(now_ns, self._started_ns + int(delay_ns * (0.75 + 0.25 * self._random.random())))
 
     def abandon(self, *, now_ns: int) -> None:
-        """Whoever drove this syncer is gone; what was under way will not be answered."""
+        """Whoever drove this syncer is gone; what was under way will not be answered, and last words were none."""
+        self._leaving = False
         if self._under_way:
             self.failed("abandoned", now_ns=now_ns)
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import threading
 
-from reconverge.exchanges import Exchanges
+from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges, Runner
 
 
 class ThreadLoop:
     """Runs the exchanges on a daemon thread, with an event loop that runs only while one is under way.
 
     Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket.
+    It begins when `after`, the runner before it, is gone.
     """
 
-    def __init__(self, exchanges: Exchanges) -> None:
+    def __init__(self, exchanges: Exchanges, *, after: Runner | None = None) -> None:
         self._exchanges = exchanges
+        self._after = after
         self._wake = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="reconverge", daemon=True)
+        self._thread = threading.Thread(target=self.run, name="reconverge", daemon=True)
+        self.left = False
+        """See `Runner.left`."""
 
     def start(self) -> None:
         """Begin to exchange."""
@@ -26,30 +31,45 @@ class ThreadLoop:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is there to be woken."""
+        """See `Runner.alive`."""
         return self._thread.is_alive()
+
+    @property
+    def listening(self) -> bool:
+        """See `Runner.listening`."""
+        return self.alive and not self._stopping
 
     def wake(self) -> None:
         """Have a look at once at what is due. Never waits."""
         self._wake.set()
 
-    def stop(self, timeout_s: float) -> bool:
-        """Say the last words and stop; returns whether that was done within `timeout_s`."""
+    def request_stop(self) -> None:
+        """See `Runner.request_stop`."""
         self._stopping = True
         self._wake.set()
+
+    def join(self, timeout_s: float) -> None:
+        """See `Runner.join`."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
-    def _run(self) -> None:
-        loop = asyncio.new_event_loop()
+    def run(self) -> None:
+        """What the thread does; for a caller who cannot start one any more, on the caller's own."""
+        while self._after is not None and self._after.alive:
+            self._after.join(TAKE_OVER_POLL_S)
+        self._after = None
+        # An epoll would be shared with forked children, and what they do to their copies of these connections would
+        # happen to ours; poll keeps nothing in the operating system.
+        loop = asyncio.SelectorEventLoop(selectors.PollSelector())
         try:
+            self._exchanges.take_over()
             while not self._stopping:
                 self._wake.wait(self._exchanges.due_in_s())
                 self._wake.clear()
                 if not self._stopping:
                     loop.run_until_complete(self._exchanges.carry_out())
             loop.run_until_complete(self._exchanges.leave())
+            self.left = True
             loop.run_until_complete(self._exchanges.close())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:

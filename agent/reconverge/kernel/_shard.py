@@ -35,6 +35,8 @@ class ShardState:
         self.lease_until_ns = NEVER_NS if self.alone else -NEVER_NS
         self.unconfirmed = 0
         """Cells that have yet to be reported to a hub that has lost its data."""
+        self.attended_until_ns = -NEVER_NS
+        """Until when somebody has promised to look what is due; a decision after that calls for somebody."""
         self.early_ns = NEVER_NS
         """When to exchange ahead of time, because a cell wants it."""
         # Deques, because deciding threads append while the exchanging one takes, each without the other's lock.
