@@ -132,15 +132,21 @@ local function catch_up(e, limit, g)
   end
 end
 
-local function depart(e, limit, g, now)
+local function drained_milli(limit, passed, line)
+  return floor(max(0, passed) * limit[L_QUOTA] * line / limit[L_CAPACITY] / limit[L_WINDOW] * 1000)
+end
+
+local function depart(e, limit, g, now, idle)
   local used = ceil(entry_used(e, limit, g, now))
   local unheard = limit[L_OVERSHOOT] >= 0 and max(0, e[E_LINE] + e[E_OVERDRAFT] - used) or 0
   if limit[L_KIND] == BUCKET then
-    e[E_PREVIOUS] = e[E_PREVIOUS] + 1000 * unheard
+    local drained = drained_milli(limit, now - idle, e[E_LINE] + e[E_DEBT])
+    e[E_PREVIOUS] = max(0, e[E_PREVIOUS] + 1000 * unheard - drained)
+    e[E_LINE] = ceil(e[E_PREVIOUS] / 1000)
   else
     e[E_CURRENT] = e[E_CURRENT] + unheard
+    e[E_LINE] = used + unheard
   end
-  e[E_LINE] = used + unheard
   e[E_BASE], e[E_OVERDRAFT], e[E_DEBT], e[E_NEED], e[E_ASK], e[E_DEMAND] = 0, 0, 0, 0, 0, 0
 end
 
@@ -153,8 +159,7 @@ end
 
 local function fade(e, limit, g, now)
   if limit[L_KIND] == BUCKET then
-    local drain = now - e[E_SEEN]
-    local drained = floor(drain * limit[L_QUOTA] * e[E_LINE] / limit[L_CAPACITY] / limit[L_WINDOW] * 1000)
+    local drained = drained_milli(limit, now - e[E_SEEN], e[E_LINE])
     if drained >= min(e[E_PREVIOUS], FADE_MILLI_MIN) then
       e[E_PREVIOUS] = max(0, e[E_PREVIOUS] - drained)
       e[E_SEEN] = now
@@ -358,7 +363,8 @@ local function scan(key, g, node, e, limit, batch, now)
       local lease = record and record[4] or batch.lease
       local left = record and record[5] == 1 and name ~= node
       if left or now - seen > lease or now - x[E_SEEN] > time_to_live(limit, batch) then
-        depart(x, limit, g, now)
+        local held = x[E_LINE] > 0 or x[E_OVERDRAFT] > 0
+        depart(x, limit, g, now, held and seen + lease or x[E_SEEN])
         fold(departed, x, limit)
         gone[#gone + 1] = name
       else

@@ -66,6 +66,10 @@ class Rule:
             runs_out_us = max(runs_out_us, ceil(float(self.window_us) * self.capacity / self.quota))
         return 2 * runs_out_us
 
+    def drained_milli(self, passed_us: int, line: int) -> int:
+        """What has run out of a bucket meanwhile by the part of the drain that goes with a line, in thousandths."""
+        return floor(float(max(0, passed_us)) * self.quota * line / self.capacity / self.window_us * 1000)
+
 
 @dataclass(slots=True)
 class Entry:
@@ -114,15 +118,18 @@ class Entry:
             return self.previous / 1000
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
-    def depart(self, rule: Rule, cell: Cell, hub_us: int) -> None:
-        """Give up the lines. The node may have used them up unheard before its lease was over, so that counts."""
+    def depart(self, rule: Rule, cell: Cell, hub_us: int, idle_us: int) -> None:
+        """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts."""
         used = ceil(self.used(rule, cell, hub_us))
         unheard = max(0, self.line + self.overdraft - used) if rule.bounded else 0
         if rule.bucket:
-            self.previous += 1000 * unheard
+            # Nobody else was granted what it held, so it has drained by that since.
+            drained = rule.drained_milli(hub_us - idle_us, self.line + self.debt)
+            self.previous = max(0, self.previous + 1000 * unheard - drained)
+            self.line = ceil(self.previous / 1000)
         else:
             self.current += unheard
-        self.line = used + unheard
+            self.line = used + unheard
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = 0
 
     def fold(self, other: Entry, rule: Rule) -> None:
@@ -135,8 +142,7 @@ class Entry:
     def fade(self, rule: Rule, cell: Cell, hub_us: int) -> None:
         """Let go of what the departed nodes' counts do not need any more."""
         if rule.bucket:
-            drain_us = float(hub_us - self.seen_us)
-            drained = floor(drain_us * rule.quota * self.line / rule.capacity / rule.window_us * 1000)
+            drained = rule.drained_milli(hub_us - self.seen_us, self.line)
             if drained >= min(self.previous, FADE_MILLI_MIN):
                 self.previous = max(0, self.previous - drained)
                 self.seen_us = hub_us

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
+from reconverge.limit import TOKEN_BUCKET
 from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
 
@@ -128,7 +129,8 @@ class Shard:
         epoch = hub_us // limit.window_us
         if report.epoch == epoch + 1:
             epoch = report.epoch  # the node's clock is slightly ahead
-        identity = (limit.name, limit.algorithm, limit.window_us, report.key)
+        counted = TOKEN_BUCKET if rule.bucket else limit.algorithm  # buckets of both names are counted alike
+        identity = (limit.name, counted, limit.window_us, report.key)
         cell = self.cells.get(identity)
         if cell is None or hub_us > cell.expires_us:
             cell = self.cells[identity] = Cell(epoch=epoch, capacity=limit.capacity, filled_us=hub_us)
@@ -198,7 +200,9 @@ class Shard:
             lease_us = batch.lease_us if record is None else record.lease_us
             left = record is not None and record.gone and name != batch.node
             if left or hub_us - seen_us > lease_us or hub_us - entry.seen_us > rule.time_to_live_us(batch):
-                entry.depart(rule, cell, hub_us)
+                # Who held nothing could use nothing; who held lines could until the lease was over.
+                held = entry.line > 0 or entry.overdraft > 0
+                entry.depart(rule, cell, hub_us, seen_us + lease_us if held else entry.seen_us)
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue

@@ -1,0 +1,18 @@
+"""For tests: a clock that moves when told to, and what every hub has to keep its promises about.
+
+`HubContract` is for whoever writes a hub; `ManualClock` is for everybody's tests, see `reconverge.Agent`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# Under pytest a claim that fails then shows the values it compared. Without pytest nothing is missing.
+if (_pytest := sys.modules.get("pytest")) is not None:
+    for _part in ("scene", "lines", "repeats", "names", "keys", "windows", "data", "uses", "fleets"):
+        _pytest.register_assert_rewrite(f"{__name__}._{_part}")
+
+from reconverge.clock import ManualClock
+from reconverge.testing.hub_contract import HubContract
+
+__all__ = ["HubContract", "ManualClock"]

@@ -1,0 +1,61 @@
+"""The promises of `reconverge.Hub`, as tests that whoever writes a hub inherits."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from reconverge.clock import ManualClock
+from reconverge.hub import Hub
+from reconverge.testing._data import DataClaims
+from reconverge.testing._fleets import FleetClaims
+from reconverge.testing._keys import KeyClaims
+from reconverge.testing._lines import LineClaims
+from reconverge.testing._names import NameClaims
+from reconverge.testing._repeats import RepeatClaims
+from reconverge.testing._uses import UseClaims
+from reconverge.testing._windows import WindowClaims
+
+
+class HubContract(LineClaims, RepeatClaims, NameClaims, KeyClaims, WindowClaims, DataClaims, UseClaims, FleetClaims):
+    """What every hub promises, claim by claim.
+
+    Inherit it under a name that your test runner collects, and say which hub to test:
+
+        class TestMyHub(HubContract):
+            def make_hub(self, clock):
+                return MyHub(URL, clock=clock)
+
+    Each claim is an ordinary method `test_...` that runs its own event loop and uses `assert`; it needs no plugin, and
+    nothing but what `reconverge` itself needs. Only `make_hub` must be given. A claim that cannot be tried for want of
+    one of the others is skipped (`unittest.SkipTest`).
+    """
+
+    own_clock: ClassVar[bool] = False
+    """Whether the hub goes by a clock of its own, and ignores the one that `make_hub` is given.
+
+    Then the claims that need time to pass are skipped, and the others take the hub's clock to be about this machine's.
+    Give a hub a `clock` if you can: half of what may go wrong needs hours.
+    """
+
+    seeds: ClassVar[range] = range(8)
+    """The random schedules to try; a claim that fails names the seed."""
+
+    def make_hub(self, clock: ManualClock) -> Hub:
+        """A hub without any data, whose time is `clock.wall_ns()`. Called once for each claim, outside of any loop."""
+        return super().make_hub(clock)
+
+    def join(self, hub: Hub) -> Hub:
+        """Another object for the same hub and the same data, as another process would have; else `hub` itself."""
+        return super().join(hub)
+
+    def make_stranger(self, hub: Hub) -> Hub:
+        """A hub on the same server as `hub`, with the same clock and another namespace."""
+        return super().make_stranger(hub)
+
+    def make_unreachable(self) -> Hub:
+        """A hub whose server is not there."""
+        return super().make_unreachable()
+
+    async def lose_data(self, hub: Hub) -> None:
+        """Take all its data from `hub`, as a server does that comes back empty."""
+        await super().lose_data(hub)

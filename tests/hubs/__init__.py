@@ -1,0 +1,1 @@
+"""Tests of hubs: what each promises, and what happens when it breaks."""
