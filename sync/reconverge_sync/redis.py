@@ -29,6 +29,8 @@ SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
 SCHEMES: Final = ("redis", "rediss", "redis+unix")
 CONNECT_SHARE: Final = 0.5
 """How much of an exchange's time connecting may take."""
+CONNECTIONS_MAX: Final = 4
+"""So many exchanges of one process are under way at once; those with further shards wait for their turn."""
 
 
 class RedisHub:
@@ -70,6 +72,7 @@ class RedisHub:
         self._certainly_new = certainly_new
         self._client: redis.asyncio.Redis | None = None
         self._client_of: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
 
     @property
     def shards(self) -> int:
@@ -113,7 +116,9 @@ class RedisHub:
     async def _call(self, *command: object) -> object:
         problem: HubUnavailable | None = None
         try:
-            return await self._connected().execute_command(*command)
+            client = self._connected()
+            async with self._turns:
+                return await client.execute_command(*command)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the client raises, this exchange has failed
@@ -128,6 +133,7 @@ class RedisHub:
         if self._client is None or self._client_of != here:
             self._client = self._connection.client(self._settings.timeout_s)
             self._client_of = here
+            self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
         return self._client
 
     def _prefix(self, shard: int) -> str:
@@ -202,7 +208,7 @@ class _Connection:
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s * CONNECT_SHARE,
             health_check_interval=0,
-            max_connections=4,
+            max_connections=CONNECTIONS_MAX,
             protocol=2,
             **_ANONYMOUS,
         )
