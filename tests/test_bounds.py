@@ -1,0 +1,65 @@
+"""Goal: the bounds hold that are declared for a key nobody has heard of yet, and for `available`.
+
+Method: the state machine of the protocol, with policies that may admit before the first answer.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant
+
+from reconverge.clock import ManualClock
+from reconverge.limit import ALGORITHMS, BUCKETS, Limit
+from reconverge.policies import choose
+from reconverge.report import Batch
+from reconverge_sync.memory import MemoryHub
+from tests.node import START_S, Node, Truth
+from tests.test_protocol import COST_MAX, KEYS, NODES_MAX, Protocol
+
+
+class Daring(Protocol):
+    """The same nodes, hub and network, but nodes that do not wait for the first answer."""
+
+    @initialize(
+        algorithm=st.sampled_from(ALGORITHMS),
+        quota=st.sampled_from([7, 40, 300]),
+        window_s=st.sampled_from([2.0, 9.0]),
+        overshoot=st.sampled_from([0.1, 0.5, inf]),
+        cold_allowance=st.sampled_from([0.25, 1.0]),
+        nodes=st.integers(2, NODES_MAX),
+    )
+    def begin(
+        self, algorithm: str, quota: int, window_s: float, overshoot: float, cold_allowance: float, nodes: int
+    ) -> None:
+        """Start the nodes, with one limit."""
+        self.clock = ManualClock(START_S)
+        self.hub = MemoryHub(clock=self.clock)
+        self.limit = Limit(quota, window_s, algorithm=algorithm, burst=12 if algorithm in BUCKETS else None)
+        self.policy = choose(max_overshoot=overshoot, cold_allowance=cold_allowance)
+        self.nodes: list[Node] = []
+        self.late: list[Batch] = []
+        self.truth = {key: Truth(self.limit, self.clock) for key in KEYS}
+        self.nodes_ever = self.departures = 0
+        self.remembered_until_ns = 0
+        self.witness_needed = False
+        for _ in range(nodes):
+            self._start_node()
+
+    @invariant()
+    def the_limit_holds(self) -> None:
+        """No key is admitted beyond the declared bound, to which each node adds what it may do to a new key."""
+        if not hasattr(self, "truth"):
+            return
+        capacity = self.limit.capacity
+        bound = self.policy.bound(capacity, self.nodes_ever, COST_MAX)
+        if self.policy.max_overshoot < inf:
+            bound += self.nodes_ever * self.policy.cold_allowance * capacity
+        for key in KEYS:
+            assert self.truth[key].excess() <= bound + 1e-6, f"{key}: {self.truth[key].excess()} > {bound}"
+
+
+TestDaring = Daring.TestCase
+TestDaring.settings = settings(max_examples=200, stateful_step_count=30)
