@@ -43,7 +43,8 @@ class RedisServer:
             stderr=subprocess.DEVNULL,
             preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
         )
-        wait_until(lambda: _accepts(self.port), f"redis-server on port {self.port}")
+        # It listens on the port before it listens on the socket.
+        wait_until(lambda: _accepts(self.port) and _listens(self.socket), f"redis-server on port {self.port}")
         return self
 
     def kill(self) -> None:
@@ -118,6 +119,11 @@ def _accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.2)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def _die_with_parent() -> None:

@@ -1,0 +1,336 @@
+"""Hubs with one fault each, to show that the contract finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+from reconverge.clock import Clock
+from reconverge.report import Answer, Batch, CellReport, Status, Totals
+from reconverge_sync.memory import MemoryHub
+
+
+class Maximum(MemoryHub):
+    """Keeps the largest count it was ever told, as if counts could only rise."""
+
+    def __init__(self, *, clock: Clock | None = None, shards: int = 1) -> None:
+        super().__init__(clock=clock, shards=shards)
+        self._most: Counter[tuple[str, str]] = Counter()
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        for cell in batch.cells:
+            self._most[batch.node, cell.key] = max(self._most[batch.node, cell.key], cell.current)
+        return await super().exchange(
+            _cells(batch, lambda cell: cell._replace(current=self._most[batch.node, cell.key]))
+        )
+
+
+class Accumulating(MemoryHub):
+    """Takes running counts for differences, and adds them up."""
+
+    def __init__(self, *, clock: Clock | None = None, shards: int = 1) -> None:
+        super().__init__(clock=clock, shards=shards)
+        self._sums: Counter[tuple[str, str]] = Counter()
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        for cell in batch.cells:
+            self._sums[batch.node, cell.key] += cell.current
+        return await super().exchange(
+            _cells(batch, lambda cell: cell._replace(current=self._sums[batch.node, cell.key]))
+        )
+
+
+class Renumbering(MemoryHub):
+    """Takes whatever comes for news, as if messages came once and in order."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        self._numbers = getattr(self, "_numbers", count(1))
+        return await super().exchange(batch._replace(sequence=next(self._numbers)))
+
+
+class Generous(MemoryHub):
+    """Grants one more than it has."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        answer = await super().exchange(batch)
+        return answer._replace(cells=tuple(cell._replace(line=cell.line + 1) for cell in answer.cells))
+
+
+class Trusting(MemoryHub):
+    """Grants to each node as if it were the only one."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(_cells(batch, lambda cell: cell._replace(key=f"{batch.node} {cell.key}")))
+
+
+class Ungrateful(MemoryHub):
+    """Forgets what a node has used when it leaves."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        if batch.leaving:
+            batch = _cells(batch, lambda cell: cell._replace(current=0, previous=0))
+        return await super().exchange(batch)
+
+
+class Patient(MemoryHub):
+    """Never gives a node up."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(batch._replace(lease_us=1 << 60))
+
+
+class Hasty(MemoryHub):
+    """Gives a node up before its lease is over."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(batch._replace(lease_us=batch.lease_us // 2))
+
+
+class Grand(MemoryHub):
+    """Goes by the largest capacity instead of the smallest."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        limits = tuple(limit._replace(capacity=max(100, limit.capacity)) for limit in batch.limits)
+        return await super().exchange(batch._replace(limits=limits))
+
+
+class Piecemeal(MemoryHub):
+    """Grants a part of what is asked for at once."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(_cells(batch, lambda cell: cell._replace(ask=0)))
+
+
+class Unforgiving(MemoryHub):
+    """Does not pass a reset on."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(_cells(batch, lambda cell: cell._replace(reset_us=0)))
+
+
+class Anonymous(MemoryHub):
+    """Calls its data by the same name whatever happens to them."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        answer = await super().exchange(batch._replace(incarnation=""))
+        return answer._replace(incarnation="the same")
+
+
+class Restless(MemoryHub):
+    """Calls its data by another name in every answer."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        self._numbers = getattr(self, "_numbers", count(1))
+        answer = await super().exchange(batch._replace(incarnation=""))
+        return answer._replace(incarnation=f"data {next(self._numbers)}")
+
+
+class Curt(MemoryHub):
+    """Tells nodes that it refuses nothing else."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        answer = await super().exchange(batch)
+        return answer if answer.status is Status.MERGED else answer._replace(incarnation="")
+
+
+class Unlearned(MemoryHub):
+    """Deals lines out again that were granted before its data were lost."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        if batch.incarnation not in ("", self._shards[0].incarnation):
+            batch = _cells(batch, lambda cell: cell._replace(line=0, base=0, overdraft=0))
+        return await super().exchange(batch._replace(incarnation=""))
+
+
+class NameCounting(MemoryHub):
+    """Keeps lifetime totals under a node's name, which changes, instead of its account."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(batch._replace(account=batch.node))
+
+
+class Mangling(MemoryHub):
+    """Puts keys into some other form, as a careless encoding does."""
+
+    def mangle(self, key: str) -> str:
+        """What becomes of a key."""
+        return key.casefold()
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(_cells(batch, lambda cell: cell._replace(key=self.mangle(cell.key))))
+
+
+class Stripping(Mangling):
+    """Takes white space for padding."""
+
+    def mangle(self, key: str) -> str:
+        """See `Mangling`."""
+        return key.strip()
+
+
+class Normalizing(Mangling):
+    """Takes letters for the same that look the same."""
+
+    def mangle(self, key: str) -> str:
+        """See `Mangling`."""
+        return unicodedata.normalize("NFC", key)
+
+
+class Truncating(Mangling):
+    """Ends keys where a string of C would."""
+
+    def mangle(self, key: str) -> str:
+        """See `Mangling`."""
+        return key.split("\x00", 1)[0]
+
+
+class Shortening(Mangling):
+    """Has room for 255 bytes only."""
+
+    def mangle(self, key: str) -> str:
+        """See `Mangling`."""
+        return key.encode()[:255].decode(errors="ignore")
+
+
+class Tagged(Mangling):
+    """Goes by what stands between braces, as a Redis Cluster does."""
+
+    def mangle(self, key: str) -> str:
+        """See `Mangling`."""
+        inside = key.partition("{")[2].partition("}")[0]
+        return inside or key
+
+
+class LimitBlind(MemoryHub):
+    """Counts a key once for all limits."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        limits = tuple(limit._replace(name="limit") for limit in batch.limits)
+        return await super().exchange(batch._replace(limits=limits))
+
+
+class Reversing(MemoryHub):
+    """Answers cells in another order than they were reported in."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        answer = await super().exchange(batch)
+        return answer._replace(cells=answer.cells[::-1])
+
+
+class Rounding(MemoryHub):
+    """Keeps numbers as if six digits were enough."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(
+            _cells(batch, lambda cell: cell._replace(current=int(float(f"{cell.current:.6g}"))))
+        )
+
+
+class Shardless(MemoryHub):
+    """Keeps all shards in one place."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await super().exchange(batch._replace(shard=0))
+
+
+class Forgetful(MemoryHub):
+    """Knows nothing of the window before."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        answer = await super().exchange(batch)
+        return answer._replace(cells=tuple(cell._replace(previous=0, last_demand=0) for cell in answer.cells))
+
+
+class Faithful(MemoryHub):
+    """Works in the first event loop that used it, and in no other."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        here = asyncio.get_running_loop()
+        if getattr(self, "_home", here) is not here:
+            raise RuntimeError("attached to a different loop")
+        self._home = here
+        return await super().exchange(batch)
+
+
+class Confused(MemoryHub):
+    """Leaves a cancelled exchange's answer in the line, where the next one reads it."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        self._unread: list[Answer] = getattr(self, "_unread", [])
+        self._unread.append(await super().exchange(batch))
+        await asyncio.sleep(0)
+        return self._unread.pop(0)
+
+
+class Single(MemoryHub):
+    """Can only make one exchange at a time."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        if getattr(self, "_busy", False):
+            raise RuntimeError("another exchange is under way")
+        self._busy = True
+        await asyncio.sleep(0)
+        self._busy = False
+        return await super().exchange(batch)
+
+
+class OnceClosed(MemoryHub):
+    """Is closed for good."""
+
+    _closed = False
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        if self._closed:
+            raise RuntimeError("the hub is closed")
+        return await super().exchange(batch)
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        if self._closed:
+            raise RuntimeError("the hub is closed already")
+        self._closed = True
+
+
+class Frank(MemoryHub):
+    """Is not there, and says so in its client's words."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def _cells(batch: Batch, change: Callable[[CellReport], CellReport]) -> Batch:
+    return batch._replace(cells=tuple(change(cell) for cell in batch.cells))
