@@ -6,7 +6,6 @@ import importlib.metadata
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from reconverge.errors import InvalidSetting, MissingExtra, UnknownHub
 from reconverge.hub import Hub
@@ -59,14 +58,14 @@ def scheme_of(url: str) -> str:
 
 
 def redacted(url: str) -> str:
-    """`url` without the password and the user's name, fit to be shown."""
-    try:
-        parts = urlsplit(url)
-        secret = parts.username or parts.password
-    except ValueError:
-        secret = url
-    query = re.sub(r"(?i)((?:password|token|secret|username)=)[^&#]*", r"\1***", url)
-    if not secret:
-        return query
-    scheme, _, rest = query.partition("://")
-    return f"{scheme}://***@{rest.rpartition('@')[2]}"
+    """`url` without the password and the user's name, fit to be shown.
+
+    What stands before the last @ is taken for them even where a parser would not: a password may hold a / ? or #
+    that should have been escaped.
+    """
+    shown = re.sub(r"(?i)((?:password|token|secret|username)=)[^&#]*", r"\1***", url)
+    if "@" not in url:
+        return shown
+    scheme, mark, _ = url.partition("://")
+    _, found, place = shown.rpartition("@")
+    return f"{scheme + mark if mark else ''}***{found}{place if found else ''}"

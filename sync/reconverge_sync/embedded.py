@@ -14,12 +14,13 @@ import time
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
-from urllib.parse import urlsplit
 
+from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hubs import HubSettings
+from reconverge.hubs import HubSettings, redacted
 from reconverge.report import Answer, Batch, Totals
 from reconverge_sync.binary import find_redis_server
+from reconverge_sync.embedded_diagnosis import diagnose_embedded
 from reconverge_sync.redis import RedisHub
 
 START_S: Final = 6.0
@@ -42,9 +43,9 @@ class EmbeddedHub:
     """
 
     def __init__(self, url: str, settings: HubSettings) -> None:
-        name = urlsplit(url).netloc or "default"
+        name = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0] or "default"
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}", name):
-            raise InvalidSetting("hub", url, "may be named with up to 64 letters, digits and _.-")
+            raise InvalidSetting("hub", redacted(url), "may be named with up to 64 letters, digits and _.-")
         self._binary = find_redis_server()
         self.directory = directory_of(name)
         self._redis = RedisHub(self.url, settings, certainly_new=(self.directory / "fresh").exists)
@@ -73,6 +74,10 @@ class EmbeddedHub:
         """See `Hub.totals`."""
         await self.ensure_running()
         return await self._redis.totals()
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`; starts the server if it does not run."""
+        return await diagnose_embedded(self, self._redis, self._binary, runs=self._ready())
 
     async def close(self) -> None:
         """See `Hub.close`. The server ends with its last user."""

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha1
 from importlib.resources import files
 from secrets import token_hex
@@ -18,11 +19,15 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
 from reconverge.clock import MICROSECOND_NS, Clock
+from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hubs import HubSettings, redacted
 from reconverge.report import Answer, Batch, Totals
+from reconverge.trial import TRIAL, scratch_namespace
 from reconverge_sync.codec import KINDS, decode_accounts, decode_answer, encode_batch
+from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
 from reconverge_sync.redis_errors import as_unavailable
+from reconverge_sync.redis_failure import Address
 
 SCRIPT: Final = files("reconverge_sync").joinpath("exchange.lua").read_bytes()
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
@@ -38,6 +43,10 @@ class RedisHub:
 
     Beyond that: the client's own retries are off, because they count twice; everything is merged by one script, which
     checks all of a batch before it writes; passwords appear in no message, traceback or repr.
+
+    A user of its own needs no more than this, for the namespace `shop` (and `+select` for another database than 0):
+
+        ACL SETUSER shop on >PASSWORD resetkeys ~shop:{* resetchannels -@all +eval +evalsha +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time
 
     Args:
         url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`. As
@@ -81,7 +90,10 @@ class RedisHub:
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
-        keys = self._keys(batch)
+        return await self._exchange(self._settings.namespace, batch)
+
+    async def _exchange(self, namespace: str, batch: Batch) -> Answer:
+        keys = _keys(namespace, batch)
         payload = encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())
         arguments: list[object] = [len(keys), *keys, payload]
         if self._clock is not None:
@@ -92,11 +104,26 @@ class RedisHub:
         """See `Hub.totals`."""
         sums: dict[str, Totals] = {}
         for shard in range(self._shards):
-            accounts: Any = await self._call("HGETALL", f"{self._prefix(shard)}accounts")
+            accounts: Any = await self._call("HGETALL", f"{_prefix(self._settings.namespace, shard)}accounts")
             for name, totals in decode_accounts(accounts).items():
                 known = sums.get(name, Totals(0, 0))
                 sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
         return sums
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`."""
+        namespace = self._settings.namespace
+        scratch = scratch_namespace(namespace)
+        patient = RedisPatient(
+            client=self._connected(),
+            address=self._connection.address,
+            namespace=namespace,
+            script=SCRIPT,
+            keys=_keys(namespace, TRIAL),
+            scratch_keys=_keys(scratch, TRIAL),
+            exchange=partial(self._exchange, scratch),
+        )
+        return await RedisDiagnosis(patient).run()
 
     async def close(self) -> None:
         """See `Hub.close`."""
@@ -136,20 +163,22 @@ class RedisHub:
             self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
         return self._client
 
-    def _prefix(self, shard: int) -> str:
-        # The braces make one hash slot of a shard; neither the namespace nor a limit's name can contain any.
-        return f"{self._settings.namespace}:{{{shard}}}:"
-
-    def _keys(self, batch: Batch) -> list[str]:
-        prefix = self._prefix(batch.shard)
-        keys = [f"{prefix}meta", f"{prefix}nodes", f"{prefix}accounts"]
-        for cell in batch.cells:
-            limit = batch.limits[cell.limit]
-            keys.append(f"{prefix}c:{limit.name}:{KINDS[limit.algorithm]}:{limit.window_us}:{cell.key}")
-        return keys
-
     def __repr__(self) -> str:
         return f"RedisHub({self._shown!r}, namespace={self._settings.namespace!r})"
+
+
+def _prefix(namespace: str, shard: int) -> str:
+    # The braces make one hash slot of a shard; neither the namespace nor a limit's name can contain any.
+    return f"{namespace}:{{{shard}}}:"
+
+
+def _keys(namespace: str, batch: Batch) -> list[str]:
+    prefix = _prefix(namespace, batch.shard)
+    keys = [f"{prefix}meta", f"{prefix}nodes", f"{prefix}accounts"]
+    for cell in batch.cells:
+        limit = batch.limits[cell.limit]
+        keys.append(f"{prefix}c:{limit.name}:{KINDS[limit.algorithm]}:{limit.window_us}:{cell.key}")
+    return keys
 
 
 def _anonymous() -> dict[str, Any]:
@@ -159,6 +188,13 @@ def _anonymous() -> dict[str, Any]:
 
 
 _ANONYMOUS: Final = _anonymous()
+
+
+_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
+_TLS_REQUIREMENTS: Final = ("none", "optional", "required")
+_UNREADABLE: Final = (
+    "cannot be read: a port is a number up to 65535, and in a password / ? # [ ] @ are written %2F %3F %23 %5B %5D %40"
+)
 
 
 class _Connection:
@@ -171,7 +207,12 @@ class _Connection:
 
     @classmethod
     def of(cls, url: str) -> _Connection:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 6379
+        except ValueError:
+            # No cause: its message may show a part of the password.
+            raise InvalidSetting("hub", redacted(url), _UNREADABLE) from None
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         options: dict[str, Any] = {"db": query.pop("db", "0")}
         if parts.scheme == "redis+unix":
@@ -179,26 +220,38 @@ class _Connection:
                 raise InvalidSetting("hub", redacted(url), "lacks the path of the socket")
             options["unix_socket_path"] = unquote(parts.path)
         else:
-            try:
-                port = parts.port or 6379
-            except ValueError:
-                raise InvalidSetting("hub", redacted(url), "has a port that is no number up to 65535") from None
             options |= {"host": parts.hostname or "localhost", "port": port}
             if parts.path.strip("/"):
                 options["db"] = parts.path.strip("/")
             if parts.scheme == "rediss":
                 options["ssl"] = True
-                options |= {name: query.pop(name) for name in list(query) if name.startswith("ssl_")}
+                options |= {name: query.pop(name) for name in list(query) if name in _TLS_OPTIONS}
                 if "ssl_check_hostname" in options:
                     options["ssl_check_hostname"] = options["ssl_check_hostname"].lower() in ("1", "true", "yes")
-        if not str(options["db"]).isdigit():
-            raise InvalidSetting("hub", redacted(url), f"has the database {options['db']!r}, which is no number")
+                if options.get("ssl_cert_reqs", "none") not in _TLS_REQUIREMENTS:
+                    known = ", ".join(_TLS_REQUIREMENTS)
+                    raise InvalidSetting("hub", redacted(url), f"has an ssl_cert_reqs that is none of {known}")
+        if not options["db"].isdecimal():
+            raise InvalidSetting("hub", redacted(url), "names a database, after the last /, that is no number")
         if query:
             raise InvalidSetting("hub", redacted(url), f"has options that are not known: {', '.join(sorted(query))}")
         options["db"] = int(options["db"])
         options["username"] = unquote(parts.username) if parts.username else None
         options["password"] = unquote(parts.password) if parts.password else None
         return cls(options)
+
+    @property
+    def address(self) -> Address:
+        """Where it leads, without what must not be shown."""
+        options = self._options
+        host = options.get("host", "")
+        return Address(
+            place=options.get("unix_socket_path") or f"{f'[{host}]' if ':' in host else host}:{options['port']}",
+            host=host,
+            encrypted="ssl" in options,
+            database=options["db"],
+            has_password=bool(options["password"]),
+        )
 
     def client(self, timeout_s: float) -> redis.asyncio.Redis:
         return redis.asyncio.Redis(

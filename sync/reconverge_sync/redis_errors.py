@@ -1,4 +1,4 @@
-"""What a Redis client's exceptions mean: their classes mislead, so the text decides where it must."""
+"""What a Redis client's exceptions mean: some classes mislead, so the text decides where it must."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from redis import exceptions
 
 from reconverge.errors import HubUnavailable
 
+_BY_CLASS: Final = (
+    # The client takes the first word off these replies, and with it what they mean. None of them was applied.
+    (exceptions.NoScriptError, "noscript"),
+    (exceptions.OutOfMemoryError, "out-of-memory"),
+    (exceptions.ReadOnlyError, "read-only"),
+    (exceptions.BusyLoadingError, "loading"),
+    (exceptions.MasterDownError, "master-down"),
+    (exceptions.TryAgainError, "moving"),
+    (exceptions.AskError, "moving"),  # MOVED, too
+    (exceptions.ClusterDownError, "cluster-down"),
+    (exceptions.NoPermissionError, "permission"),
+)
 _BY_TEXT: Final = (
     # Which words, what kind, and whether the message may have been applied. Scripts wrap the words in a ResponseError.
     ("NOSCRIPT", "noscript", False),
@@ -39,6 +51,9 @@ _BY_TEXT: Final = (
 def as_unavailable(error: BaseException) -> HubUnavailable:
     """What a client's exception says about the hub, in words that are safe to show."""
     text = str(error)
+    for kind_of_error, kind in _BY_CLASS:
+        if isinstance(error, kind_of_error):
+            return HubUnavailable(kind, text[:200], applied=False)
     for words, kind, applied in _BY_TEXT:
         if words in text:
             return HubUnavailable(kind, text[:200], applied=applied)
