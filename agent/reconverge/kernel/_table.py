@@ -447,6 +447,7 @@ class Table:
         cell.reset_us = reset_us
         cell.used = cell.counted = cell.previous = cell.level = 0
         cell.confirmed = (-1, 0, 0)
+        self.set_until(cell, now_ns)
         self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
 
     def forget_confirmed(self, cell: Cell) -> None:
