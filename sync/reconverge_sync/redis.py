@@ -46,7 +46,8 @@ class RedisHub:
 
     A user of its own needs no more than this, for the namespace `shop` (and `+select` for another database than 0):
 
-        ACL SETUSER shop on >PASSWORD resetkeys ~shop:{* resetchannels -@all +eval +evalsha +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time
+        ACL SETUSER shop on >PASSWORD resetkeys ~shop:* resetchannels -@all +eval +evalsha
+            +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time
 
     Args:
         url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`. As

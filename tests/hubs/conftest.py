@@ -71,7 +71,7 @@ def tls_redis(certificates: Certificates) -> Iterator[TLSRedis]:
 @pytest.fixture
 def acl_line() -> str:
     """What RedisHub says its user must be allowed."""
-    found = re.search(r"ACL SETUSER \S+ (on .*)", RedisHub.__doc__ or "")
+    found = re.search(r"ACL SETUSER \S+ (on .*?)\n\n", RedisHub.__doc__ or "", re.DOTALL)
     assert found is not None
     return found[1]
 

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from itertools import count
 
 from reconverge.clock import Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hubs import HubSettings
 from reconverge.report import Answer, Batch, CellReport, Status, Totals
 from reconverge_sync.memory import MemoryHub
+from reconverge_sync.redis import RedisHub
 
 
 class Maximum(MemoryHub):
@@ -330,6 +333,42 @@ class Frank(MemoryHub):
     async def totals(self) -> dict[str, Totals]:
         """See `Hub.totals`."""
         raise ConnectionRefusedError(111, "Connection refused")
+
+
+class Requeuing(RedisHub):
+    """Sends differences, and sends them again when there was no answer, as is usually done."""
+
+    def __init__(self, url: str, settings: HubSettings) -> None:
+        super().__init__(url, settings)
+        self._counted = 0
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        difference = sum(limit.charged for limit in batch.limits) - self._counted
+        if batch.limits:
+            await self._call("INCRBY", "counted", difference)
+            self._counted += difference
+        return await super().exchange(batch)
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        counted = await self._call("GET", "counted")
+        assert isinstance(counted, bytes)
+        return {"login": Totals(int(counted), 0)}
+
+
+class Dropping(Requeuing):
+    """Sends each difference once, whatever becomes of it, as is done where that is known to count twice."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        counted = self._counted
+        try:
+            return await super().exchange(batch)
+        except HubUnavailable:
+            if batch.limits and self._counted == counted:
+                self._counted = sum(limit.charged for limit in batch.limits)
+            raise
 
 
 def _cells(batch: Batch, change: Callable[[CellReport], CellReport]) -> Batch:

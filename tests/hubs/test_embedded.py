@@ -1,0 +1,47 @@
+"""Goal: the embedded hub keeps every promise of a hub. Method: the contract that all hubs share, on its own server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconverge.hub import Hub
+from reconverge.hubs import HubSettings
+from reconverge.testing import HubContract, ManualClock
+from reconverge_sync.embedded import EmbeddedHub
+from reconverge_sync.redis import RedisHub
+
+SETTINGS = HubSettings("contract", 5.0)
+
+
+class TestEmbeddedHub(HubContract):
+    """A server for each claim, which goes by the machine's clock."""
+
+    own_clock = True
+    seeds = range(1)
+
+    @pytest.fixture(autouse=True)
+    def in_a_directory_of_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No other test, and nobody else, uses this server."""
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def make_hub(self, clock: ManualClock) -> Hub:
+        """The first to use a server that does not run yet."""
+        return EmbeddedHub("embedded://contract", SETTINGS)
+
+    def join(self, hub: Hub) -> Hub:
+        """One more user of the same server."""
+        return EmbeddedHub("embedded://contract", SETTINGS)
+
+    def make_stranger(self, hub: Hub) -> Hub:
+        """Another fleet that uses the same server."""
+        return EmbeddedHub("embedded://contract", HubSettings("contract2", 5.0))
+
+    async def lose_data(self, hub: Hub) -> None:
+        """Empty the server."""
+        assert isinstance(hub, EmbeddedHub)
+        await hub.ensure_running()
+        redis = RedisHub(hub.url, SETTINGS)
+        await redis._call("FLUSHALL")
+        await redis.close()
