@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
-from reconverge.hub_clock import HubClock
+from reconverge.hub_clock import DRIFT, HubClock
 from reconverge.kernel import NEVER_NS, Kernel
 from reconverge.report import Answer, Batch, CellReport, LimitReport, Status
 
@@ -217,7 +217,8 @@ class Syncer:
             self.left = True
             self._retire()
         elif not shard.unconfirmed:
-            shard.lease_until_ns = sent_ns + self._kernel.lease_ns
+            # As that batch asked for it, and less by what the hub's clock may be faster.
+            shard.lease_until_ns = sent_ns + int(batch.lease_us * MICROSECOND_NS * (1 - DRIFT))
 
     def failed(self, kind: str, *, now_ns: int) -> None:
         """The batch under way got no answer, for a reason of class `kind`; it may have arrived all the same."""
