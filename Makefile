@@ -8,8 +8,8 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 with_dev := .venv/.with-dev
-with_test := $(or $(wildcard $(with_dev)),.venv/.with-test)
-with_demo := $(or $(wildcard $(with_dev)),$(wildcard .venv/.with-test),.venv/.with-embedded,cli,plot)
+with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
+with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
 .PHONY: help demo test check coverage clean
 .NOTPARALLEL:
