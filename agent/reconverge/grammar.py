@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from reconverge.errors import InvalidLimit
+from reconverge.errors import InvalidLimit, shown
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -59,7 +59,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
         InvalidLimit: the text cannot be read; it says where and what was expected.
     """
     if not isinstance(text, str):
-        raise InvalidLimit(repr(text), f"a limit is a string like '100/minute', not {type(text).__name__}")
+        raise InvalidLimit(shown(text), f"a limit is a string like '100/minute', not {type(text).__name__}")
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidLimit(text[:40] + "...", f"{len(text)} characters are more than {TEXT_LENGTH_MAX}")
     reader = _Reader(text)

@@ -115,7 +115,7 @@ def check_name(name: object) -> str:
         InvalidLimit: it is not a string of 1 to 64 letters, digits, or `_-./`.
     """
     if not isinstance(name, str):
-        raise InvalidLimit(repr(name), f"a limit's name is a string, not {type(name).__name__}")
+        raise InvalidLimit(shown(name), f"a limit's name is a string, not {type(name).__name__}")
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
         raise InvalidLimit(name, f"a limit's name has 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
     for position, character in enumerate(name):
