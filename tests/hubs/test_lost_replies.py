@@ -68,7 +68,7 @@ def test_sending_differences_once_would_lose_them(redis_server: RedisServer) -> 
 def test_last_words_survive_a_connection_that_was_cut_unnoticed(own_redis: RedisServer) -> None:
     """An agent that stops finds its connection closed, as by a proxy that was restarted, and says them on another."""
     agent = Agent(own_redis.url, namespace="lossy", sync_interval=60.0)
-    login = agent.limit("login", "1000000/hour")
+    login = agent.limit("login", "1000000/day")
     login.allow("ada")
     eventually(lambda: login.usage("ada").line > 0, "an exchange")
     admitted = 1 + sum(login.allow("ada") for _ in range(10))
@@ -85,7 +85,7 @@ def _load(relay: Relay, make_hub: Callable[[], Hub], losses: Callable[[], int], 
     Returns what they admitted.
     """
     agents = [Agent(make_hub(), sync_interval=0.01, policy="available", exchange_timeout=0.2) for _ in range(AGENTS)]
-    limiters = [agent.limit("login", "1000000/hour") for agent in agents]
+    limiters = [agent.limit("login", "1000000/day") for agent in agents]
     admitted = 0
 
     def ask() -> bool:

@@ -77,6 +77,13 @@ class Member:
         for syncer in self._syncers:
             await self._exchanges(syncer)
 
+    async def exchanges_if_due(self) -> None:
+        """Do what a loop would do at this moment."""
+        for syncer in self._syncers:
+            now_ns = self._clock.monotonic_ns()
+            if syncer.due_ns(now_ns) <= now_ns:
+                await self._exchanges(syncer)
+
     async def loses_an_answer(self) -> Batch | None:
         """The hub hears this node, but this node does not hear the hub."""
         batch = self.loses_a_request()
