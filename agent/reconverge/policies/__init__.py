@@ -19,6 +19,8 @@ __all__ = ["AVAILABLE", "BALANCED", "NAIVE", "POLICIES", "STRICT", "Policy", "Vi
 
 OVERSHOOT_MIN = 0.001
 """Overdrafts are dealt out in thousandths of the capacity."""
+OVERSHOOT_MAX = 1000.0
+"""Larger ones, of the largest quota, would not fit into the numbers that a hub can count with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,14 @@ def choose(
     Raises:
         InvalidSetting: the name is unknown, a number is out of range, or name and number contradict each other.
     """
-    if name is not None and name not in POLICIES:
+    if name is not None and (not isinstance(name, str) or name not in POLICIES):
         raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
     if max_overshoot is not None and not _is_share(max_overshoot, math.inf):
         raise InvalidSetting("max_overshoot", max_overshoot, "must be 0 or more; 0.1 allows 10 % above the limit")
     if max_overshoot is not None and 0 < max_overshoot < OVERSHOOT_MIN:
         raise InvalidSetting("max_overshoot", max_overshoot, f"must be 0 or at least {OVERSHOOT_MIN}")
+    if max_overshoot is not None and OVERSHOOT_MAX < max_overshoot < math.inf:
+        raise InvalidSetting("max_overshoot", max_overshoot, f"must be at most {OVERSHOOT_MAX:g}, or infinite")
     if cold_allowance is not None and not _is_share(cold_allowance, 1.0):
         raise InvalidSetting("cold_allowance", cold_allowance, "must be from 0 to 1, a share of the limit")
     if name is None:
