@@ -33,10 +33,11 @@ class HubClock:
         """
         midpoint_ns = (sent_ns + received_ns) // 2
         error_ns = (received_ns - sent_ns + 1) // 2 + 500
-        sample = _Sample(hub_us * 1000 + 500 - midpoint_ns, error_ns, received_ns)
+        # The hub may have read its clock as early as this was sent: the two have been drifting apart since then.
+        sample = _Sample(hub_us * 1000 + 500 - midpoint_ns, error_ns, sent_ns)
         if self._samples:
             best = self._best(received_ns)
-            if abs(sample.offset_ns - best.offset_ns) > error_ns + best.error_at_ns(received_ns):
+            if abs(sample.offset_ns - best.offset_ns) > sample.error_at_ns(received_ns) + best.error_at_ns(received_ns):
                 self._samples.clear()
         self._samples.append(sample)
         return len(self._samples) == 1
