@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import re
 import ssl
 from typing import Final
 
@@ -40,12 +42,16 @@ _BY_TEXT: Final = (
     ("NOAUTH", "auth", False),
     ("WRONGPASS", "auth", False),
     ("invalid username-password", "auth", False),
+    ("without any password configured", "auth", False),
     ("NOPERM", "permission", False),
     ("no permission", "permission", False),
     ("can't run this command or subcommand", "permission", False),
     ("max number of clients", "too-many-clients", False),
     ("DENIED", "denied", False),
 )
+_UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
+_UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
+"""Negative numbers are those of names that have no address."""
 
 
 def as_unavailable(error: BaseException) -> HubUnavailable:
@@ -64,7 +70,7 @@ def as_unavailable(error: BaseException) -> HubUnavailable:
     if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
         return HubUnavailable("tls", text[:200], applied=False)
     if isinstance(error, exceptions.ConnectionError | OSError):
-        refused = "111" in text or "refused" in text or "101" in text or "Name or service" in text
+        refused = _UNREACHED_TEXT.search(text) is not None
         return HubUnavailable("refused" if refused else "connection", text[:200], applied=False if refused else None)
     if isinstance(error, exceptions.ResponseError):
         return HubUnavailable("script", text[:200], applied=None)
