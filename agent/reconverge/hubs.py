@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from reconverge.errors import InvalidSetting, MissingExtra, UnknownHub
 from reconverge.hub import Hub
@@ -14,6 +15,8 @@ GROUP = "reconverge.hubs"
 """The entry-point group: each entry is named after a scheme and is a `HubFactory`."""
 MEMORY = "memory"
 """The scheme of a node that has nobody to meet; no hub is opened for it."""
+EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
+"""Which extra installs what a scheme needs, where that is not `redis`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
     try:
         factory: HubFactory = entries[scheme].load()
     except ModuleNotFoundError as error:
-        extra = "mqtt" if scheme.startswith("mqtt") else "redis"
-        raise MissingExtra(f"a {scheme}:// hub", error.name or "?", extra) from error
+        hub = f"{'an' if scheme[0] in 'aeiou' else 'a'} {scheme}:// hub"
+        raise MissingExtra(hub, error.name or "?", EXTRAS.get(scheme, "redis")) from error
     return factory(url, settings)
 
 
@@ -66,6 +69,6 @@ def redacted(url: str) -> str:
     shown = re.sub(r"(?i)((?:password|token|secret|username)=)[^&#]*", r"\1***", url)
     if "@" not in url:
         return shown
-    scheme, mark, _ = url.partition("://")
+    scheme = re.match(r"[a-z][a-z0-9+.-]*://", url)
     _, found, place = shown.rpartition("@")
-    return f"{scheme + mark if mark else ''}***{found}{place if found else ''}"
+    return f"{scheme[0] if scheme else ''}***{found}{place if found else ''}"

@@ -31,11 +31,16 @@ from reconverge_sync.redis_failure import Address
 
 SCRIPT: Final = files("reconverge_sync").joinpath("exchange.lua").read_bytes()
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
+DEFAULT_PORT: Final = 6379
 SCHEMES: Final = ("redis", "rediss", "redis+unix")
 CONNECT_SHARE: Final = 0.5
 """How much of an exchange's time connecting may take."""
 CONNECTIONS_MAX: Final = 4
 """So many exchanges of one process are under way at once; those with further shards wait for their turn."""
+
+_inherited: list[redis.asyncio.Redis] = []
+"""Clients of the process that this one is a fork of. Taking them apart would make the epoll that both share forget its
+connections: it would hear nothing any more."""
 
 
 class RedisHub:
@@ -131,6 +136,8 @@ class RedisHub:
         client, self._client = self._client, None
         if client is not None and self._client_of == _whereabouts():
             await client.aclose()
+        elif client is not None:
+            self._leave_alone(client)
 
     async def _run(self, *arguments: object) -> object:
         try:
@@ -159,10 +166,17 @@ class RedisHub:
         """The client of this process and this loop; one that belongs to another is left alone."""
         here = _whereabouts()
         if self._client is None or self._client_of != here:
+            if self._client is not None:
+                self._leave_alone(self._client)
             self._client = self._connection.client(self._settings.timeout_s)
             self._client_of = here
             self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
         return self._client
+
+    def _leave_alone(self, client: redis.asyncio.Redis) -> None:
+        """Forget a client of another loop; but keep the parent's, if this process is a fork of its."""
+        if self._client_of is not None and self._client_of[0] != os.getpid():
+            _inherited.append(client)
 
     def __repr__(self) -> str:
         return f"RedisHub({self._shown!r}, namespace={self._settings.namespace!r})"
@@ -194,7 +208,8 @@ _ANONYMOUS: Final = _anonymous()
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
 _TLS_REQUIREMENTS: Final = ("none", "optional", "required")
 _UNREADABLE: Final = (
-    "cannot be read: a port is a number up to 65535, and in a password / ? # [ ] @ are written %2F %3F %23 %5B %5D %40"
+    "cannot be read: a port is a number from 1 to 65535, "
+    "and in a password / ? # [ ] @ are written %2F %3F %23 %5B %5D %40"
 )
 
 
@@ -210,7 +225,9 @@ class _Connection:
     def of(cls, url: str) -> _Connection:
         try:
             parts = urlsplit(url)
-            port = parts.port or 6379
+            port = DEFAULT_PORT if parts.port is None else parts.port
+            if port == 0:
+                raise ValueError("port 0")
         except ValueError:
             # No cause: its message may show a part of the password.
             raise InvalidSetting("hub", redacted(url), _UNREADABLE) from None

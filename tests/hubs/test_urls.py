@@ -1,0 +1,137 @@
+"""Goal: a URL that cannot be used is refused when it is given, in words that help and tell no password.
+
+Method: each way to get it wrong; and, in a process of their own, agents to which a package is missing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from reconverge import Agent, InvalidSetting, UnknownHub
+from reconverge.hubs import HubSettings, redacted
+from reconverge_sync.redis import RedisHub
+
+SETTINGS = HubSettings("shop", 1.0)
+MALFORMED = [
+    ("redis://ada:hunter2@localhost:port/0", "port"),
+    ("redis://ada:hunter2@localhost:70000/0", "port"),
+    ("redis://ada:hunter2@localhost:-1/0", "port"),
+    ("redis://ada:hunter2@localhost:0/0", "port"),
+    ("redis://ada:hunter2@[::1/0", "read"),
+    ("redis://ada:hunter2]@localhost/0", "read"),
+    ("redis://ada:hunter2/x@localhost/0", "port"),
+    ("redis://ada:hunter2#x@localhost/0", "port"),
+    ("redis://ada:hunter2?x@localhost/0", "port"),
+    ("redis://ada:hunter2@localhost/zero", "database"),
+    ("redis://ada:hunter2@localhost/-1", "database"),
+    ("redis://ada:hunter2@localhost/1/2", "database"),
+    ("redis://ada:hunter2@localhost/\u00b2", "database"),
+    ("redis://ada:hunter2@localhost?db=x", "database"),
+    ("redis://ada:hunter2@localhost?timeout=3", "timeout"),
+    ("redis://ada:hunter2@localhost?password=hunter2", "password"),
+    ("redis://ada:hunter2@localhost?ssl_ca_certs=/ca.pem", "ssl_ca_certs"),
+    ("rediss://ada:hunter2@localhost?ssl_cert_reqs=maybe", "ssl_cert_reqs"),
+    ("rediss://ada:hunter2@localhost?ssl_password=hunter2", "ssl_password"),
+    ("redis+unix://", "path"),
+    ("redis+unix://ada:hunter2@?db=0", "path"),
+    ("redis+unix:///redis.sock?db=x", "database"),
+]
+
+
+@pytest.mark.parametrize(("url", "word"), MALFORMED, ids=[url for url, _ in MALFORMED])
+def test_a_malformed_url_is_refused(url: str, word: str) -> None:
+    """When the agent is made, with the URL as far as it may be shown, and what is wrong with it."""
+    with pytest.raises(InvalidSetting) as raised:
+        Agent(url)
+
+    assert "hub" == raised.value.name
+    assert redacted(url) == raised.value.value
+    assert word in str(raised.value).replace(redacted(url), "")
+    assert "hunter2" not in f"{raised.value} {raised.value!r} {raised.value.args} {vars(raised.value)}"
+    assert (None, None) == (
+        raised.value.__cause__,
+        None if raised.value.__suppress_context__ else raised.value.__context__,
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost", "redis://localhost"),
+        ("redis://localhost:6380/2", "redis://localhost:6380/2"),
+        ("redis://:pw@localhost", "redis://***@localhost"),
+        ("redis://ada:p%40w@10.0.0.1:6380/2?db=3", "redis://***@10.0.0.1:6380/2?db=3"),
+        ("redis://[::1]:6380/2", "redis://[::1]:6380/2"),
+        ("rediss://ada:pw@host?ssl_ca_certs=/ca.pem&ssl_check_hostname=no", None),
+        ("redis+unix:///var/run/redis.sock?db=2", None),
+        ("redis+unix://ada:pw@/var/run/redis%20two.sock", "redis+unix://***@/var/run/redis%20two.sock"),
+    ],
+)
+def test_a_good_url_is_shown_without_its_password(url: str, shown: str | None) -> None:
+    """Making a hub connects to nothing."""
+    assert f"RedisHub({shown or redacted(url)!r}, namespace='shop')" == repr(RedisHub(url, SETTINGS))
+
+
+@pytest.mark.parametrize("scheme", ["mongodb", "mqttt", "http", "redis+tcp"])
+def test_an_unknown_scheme_names_the_known_ones(scheme: str) -> None:
+    """Whoever mistypes is told what there is."""
+    with pytest.raises(UnknownHub) as raised:
+        Agent(f"{scheme}://ada:hunter2@localhost")
+
+    assert scheme == raised.value.scheme
+    assert {"embedded", "memory", "redis", "redis+unix", "rediss"} <= set(raised.value.known)
+    for known in raised.value.known:
+        assert f"{known}://" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "hub", ["localhost:6379", "", "redis:/localhost", "ada:hunter2@localhost", "://x", 7, None.__class__]
+)
+def test_what_is_no_url_is_refused(hub: object) -> None:
+    """And what a URL looks like is said."""
+    with pytest.raises(InvalidSetting) as raised:
+        Agent(hub)  # type: ignore[arg-type]
+
+    assert "hunter2" not in str(raised.value)
+
+
+MISSING = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import reconverge
+
+try:
+    reconverge.Agent({url!r})
+except reconverge.MissingExtra as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("package", ["redis", "msgpack"])
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("redis://localhost", "redis"),
+        ("rediss://localhost", "redis"),
+        ("redis+unix:///x", "redis"),
+        ("embedded://", "embedded"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(url: str, extra: str, package: str) -> None:
+    """The agent works without it as far as it can: what needs it says so."""
+    run = subprocess.run(
+        [sys.executable, "-c", MISSING.format(package=package, url=url)], capture_output=True, text=True, check=True
+    )
+
+    assert f"package {package!r}" in run.stdout
+    assert f"pip install 'reconverge[{extra}]'" in run.stdout
