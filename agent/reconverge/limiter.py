@@ -69,8 +69,8 @@ class Limiter:
 
     def reserve(self, key: str, estimate: int) -> Reservation:
         """Charge an estimate now and the truth later, with `Reservation.settle`."""
-        decision, epoch = self._table.hit_in_epoch(key, estimate)
-        return Reservation(self._table, key, estimate, decision, epoch)
+        decision, mark = self._table.hit_and_mark(key, estimate)
+        return Reservation(self._table, key, estimate, decision, mark)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.kernel import Table
+    from reconverge.kernel import Mark, Table
 
 
 class Reservation:
@@ -20,12 +20,12 @@ class Reservation:
     A reservation that is never settled keeps its estimate.
     """
 
-    __slots__ = ("_epoch", "_key", "_settled", "_table", "decision", "estimate")
+    __slots__ = ("_key", "_mark", "_settled", "_table", "decision", "estimate")
 
-    def __init__(self, table: Table, key: str, estimate: int, decision: Decision, epoch: int) -> None:
+    def __init__(self, table: Table, key: str, estimate: int, decision: Decision, mark: Mark) -> None:
         self._table = table
         self._key = key
-        self._epoch = epoch
+        self._mark = mark
         self._settled = False
         self.estimate = estimate
         self.decision = decision
@@ -46,7 +46,7 @@ class Reservation:
             return
         self._settled = True
         if actual != self.estimate:
-            self._table.correct(self._key, self._epoch, actual - self.estimate)
+            self._table.correct(self._key, self._mark.epoch, actual - self.estimate, mark=self._mark)
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconverge.kernel._lows import Mark
 from reconverge.kernel._pure import Kernel
 from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._table import Table, Verdict
@@ -9,4 +10,4 @@ from reconverge.kernel._table import Table, Verdict
 IMPLEMENTATION = "pure"
 """Which of the twins is in use."""
 
-__all__ = ["IMPLEMENTATION", "NEVER_NS", "Kernel", "Table", "Verdict"]
+__all__ = ["IMPLEMENTATION", "NEVER_NS", "Kernel", "Mark", "Table", "Verdict"]

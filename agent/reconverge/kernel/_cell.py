@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from reconverge.kernel._shard import NEVER_NS
 
 if TYPE_CHECKING:
+    from reconverge.kernel._lows import Lows
     from reconverge.kernel._shard import ShardState
     from reconverge.kernel._table import Table
 
@@ -45,6 +46,7 @@ class Cell:
         "last_demand",
         "level",
         "line",
+        "lows",
         "marked_ns",
         "measured_ns",
         "need_milli",
@@ -99,6 +101,8 @@ class Cell:
         """How full the bucket was at `marked_ns`, in cost times nanoseconds of the window, so that it drains by whole
         numbers; buckets only."""
         self.marked_ns = now_ns
+        self.lows: Lows | None = None
+        """How low the bucket has been; kept from the first charge on that may yet be corrected."""
         self.charged = 0
         """Charged since the cell began."""
         self.reset_us = 0

@@ -205,6 +205,8 @@ class Bucket:
         """Let the bucket drain since it was last marked."""
         drains_until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.shard.lease_until_ns))
         drained = max(0, drains_until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
+        if cell.lows is not None:
+            cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
         cell.level = max(0, cell.level + cell.used * self._window_ns - drained)
         cell.used = cell.counted = 0
         cell.marked_ns = max(cell.marked_ns, now_ns)

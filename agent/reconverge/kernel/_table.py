@@ -12,6 +12,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, shown
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._lows import Lows, Mark
 from reconverge.kernel._meter import meter_for
 from reconverge.limit import Limit
 from reconverge.policies import Policy, View
@@ -94,6 +95,17 @@ class Table:
             cell, allowed = self._decide(key, cost, now_ns)
             return self._explain(cell, cost, allowed, now_ns), cell.epoch
 
+    def hit_and_mark(self, key: str, cost: int) -> tuple[Decision, Mark]:
+        """As `hit`, for a charge that will be corrected later."""
+        self.check_cost(cost)
+        now_ns = self.now_ns()
+        with self.lock:
+            cell, allowed = self._decide(key, cost, now_ns)
+            if cell.lows is None and self.meter.bucket:
+                cell.lows = Lows()
+            mark = Mark(cell, cell.epoch, cell.reset_us, cell.lows.looks if cell.lows is not None else 0)
+            return self._explain(cell, cost, allowed, now_ns), mark
+
     def test(self, key: str, cost: int = 1) -> Decision:
         """What `hit` would answer, without charging anything."""
         self.check_cost(cost)
@@ -138,11 +150,12 @@ class Table:
                 self.advance(cell, now_ns)
                 self._note_interest(cell, now_ns)
 
-    def correct(self, key: str, epoch: int, difference: int) -> None:
+    def correct(self, key: str, epoch: int, difference: int, *, mark: Mark | None = None) -> None:
         """Charge `difference` more for a request admitted in `epoch`, or give some back when it is negative.
 
         Nothing is asked and nothing refused: the request has happened. What is given back never takes the meter
-        below zero, and is lost if what it was charged to has passed.
+        below zero, and is lost if what it was charged to has passed. Without a `mark` only a window's end counts as
+        that, and not that a bucket has drained or the key was reset.
         """
         now_ns = self.now_ns()
         with self.lock:
@@ -156,7 +169,7 @@ class Table:
                 cell.charged += difference
             else:
                 tally.refunded -= difference
-                self._give_back(cell, epoch, -difference, now_ns)
+                self._give_back(cell, epoch, -difference, mark, now_ns)
             cell.counted = cell.used
             self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
             if not cell.shard.alone:
@@ -477,10 +490,15 @@ class Table:
         self.admitted = self.refused = self.overflowed = 0
         self.tallies = [Tally() for _ in self.kernel.shards]
 
-    def _give_back(self, cell: Cell, epoch: int, amount: int, now_ns: int) -> None:
+    def _give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        if mark is not None and (cell is not mark.cell or cell.reset_us != mark.reset_us):
+            return
         if self.meter.bucket:
             self.meter.settle(cell, now_ns)
             returned = min(amount * self.window_ns, cell.level)
+            if cell.lows is not None:
+                returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
+                cell.lows.lower(returned)
             cell.level -= returned
             cell.charged -= amount
             self.set_until(cell, now_ns)
