@@ -62,6 +62,8 @@ def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
         for payload in accounts.values():
             _, *flat = _unpack(payload)
             for name, charged, refunded in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+                if type(name) is not str:
+                    raise ValueError("the name of a limit is no string")
                 known = sums.get(name, Totals(0, 0))
                 sums[name] = Totals(known.charged + _whole(charged), known.refunded + _whole(refunded))
     except (ValueError, TypeError, msgpack.UnpackException) as error:

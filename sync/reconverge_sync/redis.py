@@ -157,7 +157,7 @@ class RedisHub:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the client raises, this exchange has failed
-            problem = as_unavailable(error)
+            problem = as_unavailable(error, secrets=self._connection.secrets)
             problem.__cause__ = error if isinstance(error, NoScriptError) else None
         # Raised out here: the client's own traceback shows the password to whoever prints locals.
         raise problem
@@ -257,6 +257,12 @@ class _Connection:
         options["username"] = unquote(parts.username) if parts.username else None
         options["password"] = unquote(parts.password) if parts.password else None
         return cls(options)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, wherever it turns up; the longest first, as one may be part of another."""
+        options = self._options
+        return tuple(sorted(filter(None, (options["password"], options["username"])), key=len, reverse=True))
 
     @property
     def address(self) -> Address:

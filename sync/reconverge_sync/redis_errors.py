@@ -54,9 +54,15 @@ _UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str,
 """Negative numbers are those of names that have no address."""
 
 
-def as_unavailable(error: BaseException) -> HubUnavailable:
-    """What a client's exception says about the hub, in words that are safe to show."""
+def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
+    """What a client's exception says about the hub, in words that are safe to show.
+
+    None of `secrets` is among them: a server that does not know AUTH repeats what it was told.
+    """
     text = str(error)
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
     for kind_of_error, kind in _BY_CLASS:
         if isinstance(error, kind_of_error):
             return HubUnavailable(kind, text[:200], applied=False)

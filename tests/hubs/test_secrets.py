@@ -31,7 +31,15 @@ USER = "margaret"
 LOGIN = f"{USER}:{quote(SECRET, safe='')}@"
 
 
-@pytest.fixture(params=["wrong password", "refused", "hangs up", "unknown authority", "hostile reply", "no such host"])
+TELLTALES = {
+    "no redis": f"I do not know AUTH {USER} {SECRET}",
+    "no such command": f"-ERR unknown command 'AUTH', with args beginning with: '{USER}' '{SECRET}'",
+    "wrong type": f"-WRONGTYPE {SECRET}",
+}
+"""What servers say that repeat what they do not understand."""
+
+
+@pytest.fixture(params=["wrong password", "refused", "hangs up", "unknown authority", "no such host", *TELLTALES])
 def failing(
     request: pytest.FixtureRequest,
     own_redis: RedisServer,
@@ -41,7 +49,7 @@ def failing(
 ) -> Iterator[tuple[str, str]]:
     """The URL of a hub that fails, and the kind of its failures."""
     allow(own_redis, acl_line)
-    with Parrot() as silent, Parrot(f"-ERR I heard {SECRET[:3]}\r\n".encode()) as hostile:
+    with Parrot() as silent, Parrot(f"{TELLTALES.get(request.param)}\r\n".encode()) as telltale:
         yield {
             "wrong password": (f"redis://{LOGIN}127.0.0.1:{own_redis.port}/0", "auth"),
             "refused": (f"redis://{LOGIN}127.0.0.1:{free_port()}/0", "refused"),
@@ -50,7 +58,9 @@ def failing(
                 f"rediss://{LOGIN}127.0.0.1:{tls_redis.port}/0?ssl_ca_certs={certificates.stranger}",
                 "tls",
             ),
-            "hostile reply": (f"redis://{LOGIN}127.0.0.1:{hostile.port}/0", "script"),
+            "no redis": (f"redis://{LOGIN}127.0.0.1:{telltale.port}/0", "client"),
+            "no such command": (f"redis://{LOGIN}127.0.0.1:{telltale.port}/0", "script"),
+            "wrong type": (f"redis://{LOGIN}127.0.0.1:{telltale.port}/0", "script"),
             "no such host": (f"redis://{LOGIN}nosuch.invalid/0", "refused"),
         }[request.param]
 
