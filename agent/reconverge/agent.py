@@ -31,6 +31,8 @@ from reconverge.thread_loop import ThreadLoop
 SYNC_INTERVAL_MIN: Final = 0.001
 SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
+LEASE_INTERVALS_MIN: Final = 6
+LEASE_TIMEOUTS_MIN: Final = 3
 NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
 
 AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
@@ -89,7 +91,7 @@ class Agent:
         exchange_timeout: seconds that one exchange may take.
         stop_timeout: seconds that the last words may take.
         sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
-            has a handler of its own.
+            has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
         clock: where time comes from.
 
     Raises:
@@ -121,9 +123,11 @@ class Agent:
         if min_sync_interval is None:
             min_sync_interval = min(sync_interval, max(sync_interval / 10, MIN_SYNC_INTERVAL))
         _check_seconds("min_sync_interval", min_sync_interval, 0.0, sync_interval)
-        if lease_ttl is not None:
-            _check_seconds("lease_ttl", lease_ttl, 6 * sync_interval, 86_400.0)
         _check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
+        if lease_ttl is not None:
+            # A lease that is over before an answer can come would never be worth anything.
+            lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_TIMEOUTS_MIN * exchange_timeout)
+            _check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
         _check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
         _check_count("max_keys", max_keys)
         _check_count("key_bytes_max", key_bytes_max)
@@ -147,7 +151,7 @@ class Agent:
             lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
         )
         self._begin()
-        register(self, sigterm=False)
+        register(self, sigterm=sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
 
@@ -238,10 +242,11 @@ class Agent:
     ) -> None:
         runner = self._runner
         if isinstance(runner, TaskLoop):
-            if not (runner.alive or runner.left):  # its task was cancelled together with this one
+            await runner.stop(self._stop_timeout_s)
+            if not runner.left:  # its task had been cancelled, together with the one that leaves here
                 with self._starting:
                     runner = self._succeed(TaskLoop)
-            await runner.stop(self._stop_timeout_s)
+                await runner.stop(self._stop_timeout_s)
         elif runner is not None:
             await asyncio.to_thread(self.stop)
 
@@ -351,9 +356,8 @@ class Agent:
 
     def _succeed(self, kind: Callable[..., AnyLoop]) -> AnyLoop:
         """Have another runner take over, as soon as the one before it is gone."""
-        before = self._runner
-        runner = kind(self._exchanges, after=before if before is not None and before.alive else None)
-        self._runner = runner
+        before = self._runner if self._runner is not None and self._runner.alive else None
+        self._runner = runner = kind(self._exchanges, after=before)
         register(self, sigterm=self._sigterm)
         runner.start()
         return runner

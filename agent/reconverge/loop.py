@@ -69,6 +69,7 @@ class TaskLoop:
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
         if not done:
+            self.left = True
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=timeout_s)
 

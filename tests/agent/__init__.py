@@ -1,0 +1,1 @@
+"""An agent as its application meets it: with threads, loops, processes, and a hub."""

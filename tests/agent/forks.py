@@ -1,0 +1,171 @@
+"""Processes that fork: `python -m tests.agent.forks NAME HUB` runs the function of that name.
+
+The parent decides before and after, so that a thread or a task of it exchanges while it forks. Whoever has decided says
+who it is, under which name, how many it has admitted by its own count, and how many exchanges have failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import sys
+import threading
+from urllib.parse import urlsplit
+
+from reconverge import Agent, Limiter
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.memory import MemoryHub
+from tests.agent.programs import say, wait_for_a_line
+from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, heard, introduce, node_of
+from tests.waiting import eventually_in_loop
+
+CHILDREN = 4
+_agents: dict[str, Agent] = {}
+
+
+def login_of(hub: str) -> Limiter:
+    """The limiter of this process, which a fork inherits and a new process makes."""
+    if hub not in _agents:
+        _agents[hub] = Agent(hub, sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
+    return _agents[hub].limit("login", NEVER_FULL)
+
+
+def admit(hub: str, who: str) -> None:
+    """Admit one request that is reported at once, and nine more that only the last words can tell of."""
+    login = login_of(hub)
+    admitted = introduce(login, who) + admitted_of(login, 9, who)
+    assert 10 == admitted
+    introduce_yourself(hub, who)
+
+
+def introduce_yourself(hub: str, who: str) -> None:
+    """Say who has decided, and how that has gone."""
+    stats = _agents[hub].stats()
+    say(who, node_of(_agents[hub]), stats.limits["login"].admitted, sum(stats.exchanges[0].failures.values()))
+
+
+def forks_a_child_that_decides(hub: str) -> None:
+    """The child uses the agent that it has inherited, and comes to its end like any program."""
+    admit(hub, "parent")
+    wait_for_a_line()
+    child = os.fork()
+    if child == 0:
+        admit(hub, "child")
+        sys.exit()
+    os.waitpid(child, 0)
+    admit(hub, "again")
+
+
+def forks_a_child_that_ends(hub: str) -> None:
+    """The child has no use for the agent; all that it inherited is taken apart at its end."""
+    admit(hub, "parent")
+    wait_for_a_line()
+    child = os.fork()
+    if child == 0:
+        sys.exit()
+    os.waitpid(child, 0)
+    admit(hub, "again")
+
+
+def forks_with_a_careless_hub(hub: str) -> None:
+    """The child takes the parent's connection apart as soon as it needs one of its own."""
+    _agents[hub] = Agent(CarelessHub(hub), sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
+    forks_a_child_that_decides(hub)
+
+
+class CarelessHub:
+    """A hub that says something on its connection with every exchange, and forgets the one of another process."""
+
+    def __init__(self, url: str) -> None:
+        self._hub = MemoryHub()
+        self._port = urlsplit(url).port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._pid = 0
+        self.shards = 1
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        if self._pid != os.getpid():
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            self._pid = os.getpid()
+            gc.collect()
+        assert self._streams is not None
+        reader, writer = self._streams
+        writer.write(b"PING\r\n")
+        assert b"+PONG\r\n" == await reader.readline()
+        return await self._hub.exchange(batch)
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await self._hub.totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+
+def forks_while_others_decide(hub: str) -> None:
+    """A child that is forked from the main thread while another one holds whatever it holds."""
+    login = login_of(hub)
+    ended = threading.Event()
+
+    def decide() -> None:
+        while not ended.is_set():
+            login.allow("parent")
+
+    thread = threading.Thread(target=decide)
+    thread.start()
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            login.allow("child")
+            _agents[hub].stop()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert 0 == status
+    ended.set()
+    thread.join()
+    introduce_yourself(hub, "parent")
+
+
+def forks_in_its_loop(hub: str) -> None:
+    """An application whose event loop exchanges, and which hands work to a process of its own."""
+
+    async def serve() -> None:
+        login = login_of(hub)
+        async with _agents[hub]:
+            admitted = admitted_of(login, 1, "parent")
+            await eventually_in_loop(lambda: heard(login, "parent"), "the first answer")
+            assert 10 == admitted + admitted_of(login, 9, "parent")
+            introduce_yourself(hub, "parent")
+            await asyncio.to_thread(wait_for_a_line)
+            child = multiprocessing.get_context("fork").Process(target=admit, args=(hub, "child"))
+            child.start()
+            await asyncio.to_thread(child.join)
+            admitted = admitted_of(login, 1, "again")
+            await eventually_in_loop(lambda: heard(login, "again"), "an answer after the fork")
+            assert 10 == admitted + admitted_of(login, 9, "again")
+            introduce_yourself(hub, "again")
+
+    asyncio.run(serve())
+
+
+def multiplies(hub: str, method: str) -> None:
+    """Children of `multiprocessing`, which leave past everything that ordinary ends pass by."""
+    admit(hub, "parent")
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    children = [context.Process(target=admit, args=(hub, f"child-{number}")) for number in range(CHILDREN)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert 0 == child.exitcode
+
+
+if __name__ == "__main__":
+    name, *arguments = sys.argv[1:]
+    globals()[name](*arguments)

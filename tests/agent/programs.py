@@ -1,0 +1,172 @@
+"""What the processes under test do: `python -m tests.agent.programs NAME HUB` runs the function of that name.
+
+A program prints what it admitted as soon as that is certain, and other words as its function says; it waits for a line
+where its test has something to do first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import NoReturn
+
+import reconverge.process
+from reconverge import Agent, Limiter
+from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, introduce
+
+
+def begin(hub: str, *, sigterm: bool = True) -> Limiter:
+    """Admit one request that the hub knows of, and nine more that only the last words can tell it about."""
+    agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0, sigterm=sigterm)
+    login = agent.limit("login", NEVER_FULL)
+    say(introduce(login) + admitted_of(login, 9))
+    return login
+
+
+def begin_without_hub(hub: str) -> Limiter:
+    """As `begin`, where nobody answers."""
+    login = Agent(hub, sync_interval=0.02, exchange_timeout=0.3).limit("login", NEVER_FULL)
+    say(admitted_of(login, 10))
+    return login
+
+
+def say(*words: object) -> None:
+    """Print at once."""
+    print(*words, flush=True)  # noqa: T201  # how a program speaks to its test
+
+
+def wait_for_a_line() -> None:
+    """Until the test has done its part."""
+    sys.stdin.readline()
+
+
+# ---------------------------------------------------------------- ordinary ends
+
+
+def comes_to_its_end(hub: str) -> None:
+    """The main program has nothing more to do."""
+    begin(hub)
+
+
+def exits(hub: str) -> NoReturn:
+    """Somebody calls `sys.exit`."""
+    begin(hub)
+    sys.exit(3)
+
+
+def fails(hub: str) -> NoReturn:
+    """An exception ends the program."""
+    begin(hub)
+    raise LookupError("on purpose")
+
+
+def drops_its_agent(hub: str) -> None:
+    """Nobody knows the agent any more, and nobody has stopped it."""
+    begin(hub)
+    gc.collect()
+
+
+def leaves_its_loop_closed(hub: str) -> None:
+    """A loop that nobody left, and then the end."""
+
+    async def serve() -> None:
+        agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
+        await agent.__aenter__()
+        login = agent.limit("login", NEVER_FULL)
+        admitted = admitted_of(login, 1)
+        while login.usage("ada").staleness == float("inf"):  # noqa: ASYNC110  # the answer comes through this loop
+            await asyncio.sleep(0.005)
+        say(admitted + admitted_of(login, 9))
+
+    asyncio.run(serve())
+
+
+def ends_without_hub(hub: str) -> None:
+    """Nobody has ever answered, or nobody does any more once a line has been read."""
+    begin_without_hub(hub)
+    wait_for_a_line()
+
+
+# ---------------------------------------------------------------- signals
+
+
+def rests(hub: str) -> None:
+    """The main thread waits for whatever comes."""
+    begin(hub)
+    while True:
+        signal.pause()
+
+
+def rests_with_a_handler_of_its_own(hub: str) -> None:
+    """The application has decided what SIGTERM does."""
+    ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    begin(hub)
+    assert signal.getsignal(signal.SIGTERM) is end
+    while not ended.is_set():
+        signal.pause()
+    say("mine")
+
+
+def rests_without_a_handler(hub: str) -> None:
+    """The agent has been told to leave SIGTERM alone."""
+    begin(hub, sigterm=False)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    while True:
+        signal.pause()
+
+
+def decides_on_another_thread(hub: str) -> None:
+    """The agent is made by the main thread and used by others, as in a server with worker threads."""
+    agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
+    login = agent.limit("login", NEVER_FULL)
+    worker = threading.Thread(target=lambda: say(introduce(login) + admitted_of(login, 9)))
+    worker.start()
+    worker.join()
+    while True:
+        signal.pause()
+
+
+def never_lets_go(hub: str) -> None:
+    """Another thread, which is no daemon, would keep the process alive for ever; the grace is short for once."""
+    reconverge.process.SIGTERM_GRACE_S = 0.2  # type: ignore[misc]
+    threading.Thread(target=threading.Event().wait).start()
+    rests(hub)
+
+
+def serves(hub: str) -> None:
+    """An asynchronous application."""
+
+    async def serve() -> None:
+        agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
+        async with agent:
+            login = agent.limit("login", NEVER_FULL)
+            admitted = admitted_of(login, 1)
+            while login.usage("ada").staleness == float("inf"):  # noqa: ASYNC110  # the answer comes through this loop
+                await asyncio.sleep(0.005)
+            say(admitted + admitted_of(login, 9))
+            await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def admits_for_ever(hub: str) -> None:
+    """Says how many it has admitted, over and over."""
+    login = Agent(hub, sync_interval=0.01).limit("login", NEVER_FULL)
+    admitted = 0
+    while True:
+        admitted += admitted_of(login, 100)
+        say(admitted)
+
+
+if __name__ == "__main__":
+    name, *arguments = sys.argv[1:]
+    globals()[name](*arguments)

@@ -1,0 +1,142 @@
+"""Goal: however a process ends, `kill -9` excepted, the hub hears everything that it admitted, and nobody is bothered.
+
+Method: real processes that end in every way there is, at a pace at which only last words can have said all; a real
+Redis that is asked afterwards. Warnings about what was left open would stand in what they complained of.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.agent.process import Process
+from tests.agent.world import net_at
+from tests.servers import RedisServer, free_port
+from tests.waiting import eventually
+
+ADMITTED = 10
+TOLD_BEFORE = 1
+"""What the hub knows of those without the last words."""
+SIGTERM_STATUS = 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("comes_to_its_end", 0), ("exits", 3), ("drops_its_agent", 0), ("leaves_its_loop_closed", 0)],
+)
+def test_the_end_of_a_program_loses_nothing(program: str, status: int, redis_server: RedisServer) -> None:
+    """Nor is the process kept alive, and nothing is printed that the program did not print."""
+    with Process(program, redis_server.url) as process:
+        ended = process.ends()
+
+    assert (status, [str(ADMITTED)]) == ended
+    assert "" == process.stderr
+    assert ADMITTED == net_at(redis_server.url)
+
+
+def test_an_exception_that_ends_a_program_loses_nothing(redis_server: RedisServer) -> None:
+    """It is printed as ever, and that is all."""
+    with Process("fails", redis_server.url) as process:
+        ended = process.ends()
+
+    assert (1, [str(ADMITTED)]) == ended
+    assert process.stderr.rstrip().endswith("LookupError: on purpose")
+    assert 1 == process.stderr.count("Traceback")
+    assert ADMITTED == net_at(redis_server.url)
+
+
+# ---------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize("program", ["rests", "decides_on_another_thread", "never_lets_go", "serves"])
+def test_sigterm_loses_nothing(program: str, redis_server: RedisServer) -> None:
+    """Whatever the main thread is at, and whoever else is busy; the status says which signal it was."""
+    with Process(program, redis_server.url) as process:
+        assert str(ADMITTED) == process.says()
+
+        process.send(signal.SIGTERM)
+
+        assert (SIGTERM_STATUS, []) == process.ends()
+    assert "" == process.stderr
+    assert ADMITTED == net_at(redis_server.url)
+
+
+@pytest.mark.parametrize("program", ["rests", "serves"])
+def test_ctrl_c_loses_nothing(program: str, redis_server: RedisServer) -> None:
+    """The main thread is interrupted, as ever."""
+    with Process(program, redis_server.url) as process:
+        assert str(ADMITTED) == process.says()
+
+        process.send(signal.SIGINT)
+
+        assert (-signal.SIGINT, []) == process.ends()
+    assert process.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert ADMITTED == net_at(redis_server.url)
+
+
+def test_an_applications_own_handler_is_left_alone(redis_server: RedisServer) -> None:
+    """It does what it did before, and the end that it leads to loses nothing either."""
+    with Process("rests_with_a_handler_of_its_own", redis_server.url) as process:
+        assert str(ADMITTED) == process.says()
+
+        process.send(signal.SIGTERM)
+
+        assert (0, ["mine"]) == process.ends()
+    assert "" == process.stderr
+    assert ADMITTED == net_at(redis_server.url)
+
+
+def test_sigterm_can_be_left_to_the_operating_system(redis_server: RedisServer) -> None:
+    """With `sigterm=False` it ends the process at once, and what the hub had not heard is lost."""
+    with Process("rests_without_a_handler", redis_server.url) as process:
+        assert str(ADMITTED) == process.says()
+
+        process.send(signal.SIGTERM)
+
+        assert (-signal.SIGTERM, []) == process.ends()
+    assert TOLD_BEFORE == net_at(redis_server.url)
+
+
+def test_kill_loses_no_more_than_what_was_not_yet_heard(redis_server: RedisServer) -> None:
+    """What the hub had been told stays, and it was never told more than was admitted."""
+    with Process("admits_for_ever", redis_server.url) as process:
+        eventually(lambda: net_at(redis_server.url) > 0, "a report")
+        heard = net_at(redis_server.url)
+
+        process.send(signal.SIGKILL)
+
+        status, said = process.ends()
+    assert -signal.SIGKILL == status
+    assert heard <= net_at(redis_server.url) <= int(said[-1]) + 100  # of which it had no time to speak
+
+
+# ---------------------------------------------------------------- without a hub
+
+
+def test_an_end_without_a_hub_is_quiet() -> None:
+    """Nobody has ever answered: one warning says so, and the end says nothing."""
+    with Process("ends_without_hub", f"redis://127.0.0.1:{free_port()}/0") as process:
+        assert str(ADMITTED) == process.says()
+        process.go_on()
+
+        assert (0, []) == process.ends()
+    _says_no_more_than_that_the_hub_is_unavailable(process)
+
+
+def test_an_end_beside_a_hub_that_hangs_is_quiet(own_redis: RedisServer) -> None:
+    """The last words are not heard, and not waited for much longer than an exchange may take."""
+    own_redis.pause()
+    with Process("ends_without_hub", own_redis.url) as process:
+        assert str(ADMITTED) == process.says()
+        process.go_on()
+
+        assert (0, []) == process.ends()
+    own_redis.resume()
+    _says_no_more_than_that_the_hub_is_unavailable(process)
+
+
+def _says_no_more_than_that_the_hub_is_unavailable(process: Process) -> None:
+    lines = process.stderr.splitlines()
+    assert len(lines) <= 1
+    assert all("is unavailable" in line and "deciding from memory" in line for line in lines)

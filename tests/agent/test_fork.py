@@ -1,0 +1,76 @@
+"""Goal: a forked child is a node of its own, its parent does not notice, and nothing is lost or doubled between them.
+
+Method: real processes that fork while they exchange; the server says which connections there are. The pace is an hour,
+so that all but the first request of each is told by last words alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.agent.process import Process
+from tests.agent.world import net_at
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+@pytest.mark.parametrize("program", ["forks_a_child_that_decides", "forks_in_its_loop"])
+def test_a_child_has_a_name_and_counts_of_its_own(program: str, redis_server: RedisServer) -> None:
+    """What it has inherited counts for the parent alone, who keeps its name."""
+    with Process(program, redis_server.url, module="forks") as process:
+        process.go_on()
+        parent, child, again = process.says_until("again")
+        assert 0 == process.ends()[0]
+
+    assert [parent[1], "20"] == again[1:3]
+    assert parent[1] != child[1]
+    assert "10" == child[2]
+    assert "" == process.stderr
+    assert 30 == net_at(redis_server.url)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["forks_a_child_that_decides", "forks_a_child_that_ends", "forks_in_its_loop", "forks_with_a_careless_hub"],
+)
+def test_the_parents_connection_survives_the_child(program: str, redis_server: RedisServer) -> None:
+    """The child neither uses nor closes it, nor makes the parent deaf on it."""
+    with Process(program, redis_server.url, module="forks") as process:
+        process.says()
+        eventually(lambda: 1 == len(_connections(redis_server)), "the parent's connection, and no other test's")
+        before = _connections(redis_server)
+        process.go_on()
+        again = process.says_until("again")[-1]
+        after = _connections(redis_server)
+        assert 0 == process.ends()[0]
+
+    assert before <= after
+    assert "0" == again[3]
+
+
+def test_a_child_forked_from_among_deciding_threads_can_decide(redis_server: RedisServer) -> None:
+    """Whatever lock another thread held at that moment is not held in the child."""
+    with Process("forks_while_others_decide", redis_server.url, module="forks") as process:
+        status, (said,) = process.ends()
+
+    assert 0 == status
+    assert int(said.split()[2]) + 20 == net_at(redis_server.url)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_of_multiprocessing_say_their_last_words(method: str, redis_server: RedisServer) -> None:
+    """Though they leave past the ordinary end; each is a node of its own."""
+    with Process("multiplies", redis_server.url, method, module="forks") as process:
+        status, said = process.ends()
+
+    assert 0 == status
+    assert 5 == len({line.split()[1] for line in said})
+    assert "" == process.stderr
+    assert 50 == net_at(redis_server.url)
+
+
+def _connections(server: RedisServer) -> set[str]:
+    """The connections to the server's port; those of the tests' own commands come through its socket."""
+    return set(re.findall(rf"id=(\d+) addr=\S+ laddr=127\.0\.0\.1:{server.port} ", server.command("CLIENT", "LIST")))

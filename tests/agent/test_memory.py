@@ -1,0 +1,244 @@
+"""Goal: `memory://` is a central limiter, exact from the first call on, and nothing runs in the background for it.
+
+Method: a clock of the test's own. Where threads meet: a barrier, threads that give way at every few lines of a
+decision, also in its midst, and a record of who decided when, which has to show that they really did take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count, pairwise
+from secrets import token_hex
+from types import FrameType
+from typing import Any, TypeVar
+
+import pytest
+
+from reconverge import Agent, Limit, LimitConflict
+from reconverge.testing import ManualClock
+from tests.agent.world import admitted_of, exchange_threads
+
+ALGORITHMS = ("fixed-window", "sliding-window", "token-bucket", "gcra")
+QUOTA = 10
+MINUTE_S = 60.0
+START_S = 1_750_000_020.0  # a minute begins
+THREADS = 64
+LINES = 2
+Answer = TypeVar("Answer")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands at the beginning of a minute."""
+    return ManualClock(START_S)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name for kernels that no other test shares."""
+    return token_hex(8)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Let threads give way in the midst of their decisions: at every few lines of the kernel."""
+    lines = count()
+
+    def give_way(frame: FrameType, event: str, _argument: Any) -> Any:
+        if "reconverge/kernel" not in frame.f_code.co_filename:
+            return None
+        if event == "line" and next(lines) % LINES == 0:
+            select.select([], [], [], 0)  # lets go of the interpreter for a moment
+        return give_way
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threading.settrace(give_way)
+    yield
+    threading.settrace(None)
+    sys.setswitchinterval(interval_s)
+
+
+# ---------------------------------------------------------------- exactness
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_quota_is_admitted_and_not_one_more(algorithm: str, clock: ManualClock) -> None:
+    """From the very first call on, without anything to wait for."""
+    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, algorithm))
+
+    answers = [login.allow("ada") for _ in range(QUOTA + 5)]
+
+    assert [True] * QUOTA + [False] * 5 == answers
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_remaining_counts_down_to_zero(algorithm: str, clock: ManualClock) -> None:
+    """There is nobody else, so what this node has left is what there is, and it is never stale."""
+    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, algorithm))
+
+    decisions = [login.hit("ada") for _ in range(QUOTA)]
+
+    assert list(reversed(range(QUOTA))) == [decision.remaining for decision in decisions]
+    assert {0.0} == {decision.staleness for decision in decisions}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_moment_named_by_a_refusal_is_the_first_that_admits(algorithm: str, clock: ManualClock) -> None:
+    """Not a nanosecond earlier, and no later either."""
+    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, algorithm))
+    admitted_of(login, QUOTA)
+    retry_after_ns = round(login.hit("ada").retry_after * 1e9)
+
+    clock.advance_ns(retry_after_ns - 1)
+    assert not login.test("ada")
+
+    clock.advance_ns(1)
+    assert login.test("ada")
+
+
+def test_a_request_that_does_not_fit_leaves_room_for_one_that_does(clock: ManualClock) -> None:
+    """A refusal costs nothing."""
+    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S))
+    login.allow("ada", cost=7)
+
+    assert not login.allow("ada", cost=4)
+    assert login.allow("ada", cost=3)
+
+
+# ---------------------------------------------------------------- nothing in the background
+
+
+def test_nothing_runs_in_the_background(clock: ManualClock) -> None:
+    """No thread is started, by no way of starting, and no exchange is counted."""
+    before = threading.enumerate()
+    agent = Agent("memory://", clock=clock)
+    login = agent.limit("login", Limit(QUOTA, MINUTE_S))
+
+    with agent:
+        login.allow("ada")
+        agent.start()
+
+    assert before == threading.enumerate()
+    assert not agent.stats().running
+    assert () == agent.stats().exchanges
+
+
+def test_no_task_runs_either(clock: ManualClock) -> None:
+    """In a loop the agent adds nothing to it."""
+    agent = Agent("memory://", clock=clock)
+    login = agent.limit("login", Limit(QUOTA, MINUTE_S))
+
+    async def serve() -> int:
+        async with agent:
+            login.allow("ada")
+            return len(asyncio.all_tasks())
+
+    assert 1 == asyncio.run(serve())
+    assert [] == exchange_threads()
+
+
+def test_without_a_hub_an_agent_is_ready_at_once() -> None:
+    """There is nobody to wait for."""
+    assert Agent("memory://").ready
+
+
+# ---------------------------------------------------------------- who shares
+
+
+def test_agents_of_one_name_share_their_limits(name: str, clock: ManualClock) -> None:
+    """What one admits, the other has no room for."""
+    ada, bob = (Agent(f"memory://{name}", clock=clock).limit("login", Limit(QUOTA, MINUTE_S)) for _ in range(2))
+
+    assert QUOTA == admitted_of(ada, 6) + admitted_of(bob, 6)
+    assert 0 == bob.hit("ada").remaining
+
+
+def test_agents_without_a_name_share_nothing(clock: ManualClock) -> None:
+    """`memory://` is private to its agent."""
+    ada, bob = (Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S)) for _ in range(2))
+
+    assert 12 == admitted_of(ada, 6) + admitted_of(bob, 6)
+
+
+def test_agents_of_different_names_share_nothing(name: str, clock: ManualClock) -> None:
+    """A name is a fleet."""
+    hubs = (f"memory://{name}", f"memory://{name}-2")
+    ada, bob = (Agent(hub, clock=clock).limit("login", Limit(QUOTA, MINUTE_S)) for hub in hubs)
+
+    assert 12 == admitted_of(ada, 6) + admitted_of(bob, 6)
+
+
+def test_namespaces_share_nothing_under_one_name(name: str, clock: ManualClock) -> None:
+    """As on every other hub."""
+    ada, bob = (
+        Agent(f"memory://{name}", namespace=namespace, clock=clock).limit("login", Limit(QUOTA, MINUTE_S))
+        for namespace in ("shop", "forum")
+    )
+
+    assert 12 == admitted_of(ada, 6) + admitted_of(bob, 6)
+
+
+def test_agents_of_one_name_must_agree_on_their_limits(name: str) -> None:
+    """They decide from one count, which can only have one meaning."""
+    Agent(f"memory://{name}").limit("login", "10/minute")
+
+    with pytest.raises(LimitConflict, match="login"):
+        Agent(f"memory://{name}").limit("login", "20/minute")
+
+
+# ---------------------------------------------------------------- many threads
+
+
+@pytest.mark.parametrize("method", ["allow", "hit"])
+def test_64_threads_on_one_key_admit_exactly_the_quota(method: str, restless: None, clock: ManualClock) -> None:
+    """However their decisions fall between each other."""
+    agent = Agent("memory://", clock=clock)
+    decide: Callable[[str], object] = getattr(agent.limit("login", Limit(1000, MINUTE_S)), method)
+
+    answers, turns = _all_at_once(lambda _thread, _attempt: bool(decide("ada")), attempts=100)
+
+    assert 1000 == answers[True]
+    assert THREADS * 100 == sum(answers.values())
+    assert turns > THREADS  # one after another they would need one turn less
+
+
+def test_64_threads_on_64_keys_admit_exactly_the_quota_of_each(restless: None, clock: ManualClock) -> None:
+    """No key's count suffers from another's, also not when it is made."""
+    agent = Agent("memory://", clock=clock)
+    login = agent.limit("login", Limit(QUOTA, MINUTE_S))
+
+    def decide(thread: int, attempt: int) -> tuple[str, bool]:
+        key = f"key {(thread + attempt) % 64}"
+        return key, login.allow(key)
+
+    answers, turns = _all_at_once(decide, attempts=64)
+
+    assert {f"key {number}": QUOTA for number in range(64)} == {key: n for (key, yes), n in answers.items() if yes}
+    assert turns > THREADS  # one after another they would need one turn less
+    stats = agent.stats().limits["login"]
+    assert (64 * QUOTA, 64 * (64 - QUOTA)) == (stats.admitted, stats.refused)
+
+
+def _all_at_once(decide: Callable[[int, int], Answer], *, attempts: int) -> tuple[Counter[Answer], int]:
+    """Have 64 threads decide at the same time; returns their answers, and how often another thread came to decide."""
+    barrier = threading.Barrier(THREADS)
+    journal: list[tuple[int, Answer]] = []
+
+    def work(thread: int) -> None:
+        barrier.wait()
+        for attempt in range(attempts):
+            journal.append((thread, decide(thread, attempt)))  # noqa: PERF401  # each in its turn
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    turns = sum(one != other for (one, _), (other, _) in pairwise(journal))
+    return Counter(answer for _, answer in journal), turns
