@@ -142,14 +142,21 @@ class Agent:
         self._runner: ThreadLoop | TaskLoop | None = None
         self._starting = threading.Lock()
         self._ended = False
-        self._kernel = self._make_kernel(
-            hub,
+        kernel = Kernel(
+            self._clock,
+            namespace=self._namespace,
             interval_ns=round(sync_interval * SECOND_NS),
             interval_min_ns=round(min_sync_interval * SECOND_NS),
             keys_max=max_keys,
             key_bytes_max=key_bytes_max,
+            shards=1 if self._hub is None else self._hub.shards,
+            alone=self._hub is None,
             lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
         )
+        shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
+        if shared_name:
+            kernel = _shared_kernels.setdefault((shared_name, self._namespace), kernel)
+        self._kernel = kernel
         self._begin()
         register(self, sigterm=sigterm and not self._kernel.alone)
 
@@ -301,32 +308,6 @@ class Agent:
         if scheme_of(hub) == MEMORY:
             return None
         return open_hub(hub, HubSettings(self._namespace, self._timeout_s))
-
-    def _make_kernel(
-        self,
-        hub: str | Hub,
-        *,
-        interval_ns: int,
-        interval_min_ns: int,
-        keys_max: int,
-        key_bytes_max: int,
-        lease_ns: int | None,
-    ) -> Kernel:
-        kernel = Kernel(
-            self._clock,
-            namespace=self._namespace,
-            interval_ns=interval_ns,
-            interval_min_ns=interval_min_ns,
-            keys_max=keys_max,
-            key_bytes_max=key_bytes_max,
-            shards=1 if self._hub is None else self._hub.shards,
-            alone=self._hub is None,
-            lease_ns=lease_ns,
-        )
-        shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
-        if shared_name:
-            return _shared_kernels.setdefault((shared_name, self._namespace), kernel)
-        return kernel
 
     def _begin(self) -> None:
         """Become a node that the hub has never heard of."""
