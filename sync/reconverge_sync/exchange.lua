@@ -429,8 +429,8 @@ local function merge_cell(key, report, batch, meta, now)
   end
   take_counts(g, e, report, limit, now)
   count(g, e, 1)
-  if g[G_FIRST] == node then g[G_FIRST], g[G_RESERVED] = '', 0 end
   if now >= g[G_SCAN] or g[G_SCAN] > now + batch.interval then scan(key, g, node, e, limit, batch, now) end
+  if g[G_FIRST] == node then g[G_FIRST], g[G_RESERVED] = '', 0 end
   if not batch.leaving and not learning(g, limit, batch, meta, now) then
     count(g, e, -1)
     grant(g, node, e, report, limit, now)

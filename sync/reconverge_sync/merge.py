@@ -150,10 +150,10 @@ class Shard:
         _take_counts(cell, entry, report, rule, hub_us)
         cell.count(entry)
         cell.entries[batch.node] = entry
-        if cell.first == batch.node:
-            cell.first, cell.reserved = "", 0
         if hub_us >= cell.scan_us or cell.scan_us > hub_us + batch.interval_us:
             self._scan(cell, batch, rule, hub_us)
+        if cell.first == batch.node:
+            cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
         if not batch.leaving and not self._learning(cell, batch, rule, hub_us):
             cell.count(entry, -1)
             _grant(cell, batch.node, entry, report, rule, hub_us)
