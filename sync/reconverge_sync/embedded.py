@@ -96,7 +96,16 @@ class EmbeddedHub:
             raise HubUnavailable("embedded", f"{self.directory}: {error}", applied=False) from None
 
     def _ready(self) -> bool:
-        return (self.directory / "ready").exists()
+        """Whether the server runs. Files prove nothing by themselves: they outlive a keeper that was killed."""
+        return (self.directory / "ready").exists() and self._kept()
+
+    def _kept(self) -> bool:
+        """Whether there is a keeper, which has the directory locked."""
+        directory = os.open(self.directory, os.O_RDONLY)
+        try:
+            return not _try_lock(directory, fcntl.LOCK_SH)
+        finally:
+            os.close(directory)
 
     def _join(self) -> None:
         """Become a user of the server, and start it if there is none."""
@@ -109,6 +118,7 @@ class EmbeddedHub:
             deadline_s = time.monotonic() + START_S
             while time.monotonic() < deadline_s:
                 if self._hold_users_lock() and (self._ready() or self._start(deadline_s)):
+                    self._alone = False  # whoever starts another server after this one may hold lines
                     return
                 time.sleep(POLL_S)
             log = self.directory / "redis.log"
@@ -133,7 +143,7 @@ class EmbeddedHub:
                 # It goes into the background by itself, so this returns at once and leaves no child.
                 command = [sys.executable, "-m", "reconverge_sync.keeper", str(self.directory), self._binary]
                 command += ["fresh"] if self._alone else []
-                self._alone = False  # when it has to be started again, there was one before
+                self._alone = False  # others may use it by the time it has to be started again
                 subprocess.run(
                     command,
                     check=False,
@@ -166,7 +176,7 @@ def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
     return EmbeddedHub(url, settings)
 
 
-def _try_lock(file: IO[str], how: int) -> bool:
+def _try_lock(file: IO[str] | int, how: int) -> bool:
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -3,7 +3,8 @@
 Run as `python -m reconverge_sync.keeper DIRECTORY REDIS_SERVER [fresh]`; `fresh` when nobody can have used another
 server of that name before, which is noted in the directory for all users to see. It goes into the background, so
 whoever starts it has no child to wait for. Users hold `users.lock` together; that this process gets it alone means that
-all of them are gone, however they went.
+all of them are gone, however they went. It has the directory itself locked for as long as it lives, which tells the
+users that the files there are true, tells another keeper to wait, and keeps those away that clean up temporary files.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ OPTIONS = ("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction
 
 def keep(directory: Path, binary: str, *, fresh: bool) -> None:
     """Run the server until its last user is gone."""
+    fcntl.flock(os.open(directory, os.O_RDONLY), fcntl.LOCK_EX)  # until this process ends
     ready, path = directory / "ready", directory / "redis.sock"
     ready.unlink(missing_ok=True)
     path.unlink(missing_ok=True)

@@ -79,6 +79,23 @@ def test_last_words_survive_a_connection_that_was_cut_unnoticed(own_redis: Redis
     assert Totals(admitted, 0) == _known(RedisHub(own_redis.url, SETTINGS))
 
 
+def test_last_words_survive_a_server_that_was_restarted_unnoticed() -> None:
+    """An agent that stops finds its connection dead, and the server back with its data, and says them to that."""
+    with RedisServer("--appendonly", "yes", "--appendfsync", "always") as server:
+        agent = Agent(server.url, namespace="lossy", sync_interval=60.0)
+        login = agent.limit("login", "1000000/day")
+        login.allow("ada")
+        eventually(lambda: login.usage("ada").line > 0, "an exchange")
+        admitted = 1 + sum(login.allow("ada") for _ in range(10))
+
+        server.kill()
+        server.start()
+        eventually(lambda: server.command("PING") == "+PONG", "it has read its data")
+        agent.stop()
+
+        assert Totals(admitted, 0) == _known(RedisHub(server.url, SETTINGS))
+
+
 def _load(relay: Relay, make_hub: Callable[[], Hub], losses: Callable[[], int], *, heal: bool = True) -> int:
     """Have agents asked until enough was lost, and stop them, on a sound network by default.
 
