@@ -185,7 +185,7 @@ class Bucket:
 
     Also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket as a
     meter, ITU-T I.371). A node that holds a share of the capacity drains at that share of the rate, so that all nodes
-    together never drain faster than the quota allows.
+    together never drain faster than the quota allows. It drains by its own clock, whatever the hub's may say.
     """
 
     aligned = False
@@ -221,11 +221,11 @@ class Bucket:
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
         """See `Meter`."""
-        return (line * self._window_ns - self._lag(cell) - cell.level) // self._window_ns - cell.used
+        return (line * self._window_ns - cell.level) // self._window_ns - cell.used
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         """See `Meter`."""
-        excess = cell.level + (cell.used + cost - line) * self._window_ns + self._lag(cell)
+        excess = cell.level + (cell.used + cost - line) * self._window_ns
         rate = self._rate(cell)
         return max(1, -(-excess * self._capacity // rate)) if rate > 0 else NEVER_NS
 
@@ -250,10 +250,6 @@ class Bucket:
     def _rate(self, cell: Cell) -> int:
         """What drains per nanosecond, times the capacity."""
         return self._quota * (self._capacity if self._merged_only else min(cell.line, self._capacity))
-
-    def _lag(self, cell: Cell) -> int:
-        """What may seem to have drained only because of the clock's error."""
-        return -(-cell.lag_ns * self._rate(cell) // self._capacity)
 
 
 def meter_for(limit: Limit, *, merged_only: bool = False) -> Meter:
