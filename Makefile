@@ -1,4 +1,4 @@
-# Needs Python >= 3.11, gcc and make; everything else is set up in .venv, and redis-server by apt-get where that may be.
+# Needs Python >= 3.11, gcc and make; all else is set up in .venv, and by apt-get where that may be done.
 # An environment with more in it than a target needs will do.
 
 PYTHON ?= python3
@@ -18,11 +18,11 @@ help: ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `reconverge demo`
-	@.ci/servers
+	@.ci/programs redis-server
 	.venv/bin/reconverge demo $(ARGS)
 
 test: $(with_test) ## run all tests; ARGS='...' for pytest
-	@.ci/servers
+	@.ci/programs redis-server openssl
 	.venv/bin/python -m pytest $(ARGS)
 
 check: $(with_dev) ## run every checker
@@ -34,7 +34,7 @@ check: $(with_dev) ## run every checker
 	.venv/bin/interrogate tests
 
 coverage: $(with_dev) ## run all tests, and say which lines and branches they leave out
-	@.ci/servers
+	@.ci/programs redis-server openssl
 	.venv/bin/coverage erase
 	.venv/bin/coverage run -m pytest $(ARGS)
 	.venv/bin/coverage combine --quiet
