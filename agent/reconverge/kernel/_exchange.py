@@ -104,7 +104,8 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: i
     cell.overdraft = answer.overdraft
     cell.capacity = min(table.capacity, answer.capacity)
     cell.heard_ns = heard_ns
-    cell.confirmed = (report.epoch, report.current, report.previous)
+    if report.reset_us == cell.reset_us:
+        cell.confirmed = (report.epoch, report.current, report.previous)
     cell.held = bool(answer.line or answer.base or answer.overdraft or report.need_milli)
     _hear_of_others(cell, report, answer, heard_ns=heard_ns, now_ns=now_ns)
     _hear_of_demand(cell, answer)
@@ -156,23 +157,24 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
 def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
     """Work out what the others have used: all that the hub knows of, less this node's own part of it."""
     table = cell.table
+    counted = report.reset_us >= answer.reset_us
     if table.meter.bucket:
-        cell.others_current = max(0, answer.previous - report.previous)
+        cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
         cell.fleet_used = answer.previous / 1000 + answer.silent
         if table.policy.merged_only:
             drained = table.quota * (now_ns - heard_ns)
             merged = max(0, answer.current * table.window_ns // 1000 - drained)
             cell.level = merged + (cell.charged - report.current) * table.window_ns
         return
-    own_current = report.current if report.epoch == answer.epoch else 0
+    own_current = report.current if counted and report.epoch == answer.epoch else 0
     if answer.epoch == cell.epoch:
         cell.others_current = max(0, answer.current - own_current)
         cell.fleet_used = float(answer.current + answer.silent)
         cell.silent = answer.silent
         if not table.meter.aligned:
-            own_previous = report.previous
+            own_previous = report.previous if counted else 0
             if report.epoch != answer.epoch:
-                own_previous = report.current if report.epoch == answer.epoch - 1 else 0
+                own_previous = report.current if counted and report.epoch == answer.epoch - 1 else 0
             cell.others_previous = max(0, answer.previous - own_previous)
             left_ns = min(max(cell.opened_ns + table.window_ns - heard_ns, 0), table.window_ns)
             cell.fleet_used += answer.previous * left_ns / table.window_ns
