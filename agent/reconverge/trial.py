@@ -17,7 +17,8 @@ EXCHANGES_S_MAX: Final = 2.0
 """With a distant hub, fewer exchanges than that will do."""
 WINDOW_US: Final = 1_000_000
 INTERVAL_US: Final = 100_000
-LEASE_US: Final = 3_000_000
+LEASE_US: Final = 60_000_000
+"""Longer than any trip may take."""
 
 
 def scratch_namespace(namespace: str) -> str:

@@ -72,7 +72,7 @@ class RedisDiagnosis:
     async def _reach(self, server: RedisServer) -> bool:
         """Connect, log in, and have the server introduce itself. Returns whether it let us in."""
         address = self._patient.address
-        hello: list[Any] = []
+        hello: object = None
         refusal: RedisFailure | None = None
         try:
             hello = await self._ask("HELLO")
@@ -88,7 +88,7 @@ class RedisDiagnosis:
         if refusal is not None and refusal.kind != "unknown-command":
             raise refusal
         self._say(LOGIN, "the password is accepted" if address.has_password else "no password needed")
-        said = {_text(name): _text(value) for name, value in zip(hello[::2], hello[1::2], strict=False)}
+        said = _pairs(hello)
         server.name = said.get("server", "redis").capitalize()
         server.version, server.mode, server.role = (said.get(name, "") for name in ("version", "mode", "role"))
         return True
@@ -202,6 +202,15 @@ class RedisDiagnosis:
         finding = finding_of(failure, self._patient.address)
         if finding not in self._findings:
             self._findings.append(finding)
+
+
+def _pairs(reply: object) -> dict[str, str]:
+    """What HELLO says: a list of names and values in turn, or a dictionary, as the client has it; or nothing."""
+    if isinstance(reply, dict):
+        return {_text(name): _text(value) for name, value in reply.items()}
+    if not isinstance(reply, list):
+        return {}
+    return {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=False)}
 
 
 def _text(value: object) -> str:
