@@ -21,8 +21,8 @@ from reconverge.trial import trial_batch
 from reconverge_sync.redis import SCRIPT, RedisHub
 from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
 from reconverge_sync.redis_failure import Address
-from reconverge_sync.redis_verdict import judge_load, judge_server
 from reconverge_sync.redis_verdict import RedisServer as Introduced
+from reconverge_sync.redis_verdict import judge_load, judge_server
 from tests.cli.checked import ALL_RIGHTS, NEEDED, allow, check
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
