@@ -21,6 +21,7 @@ async def use(url: str, name: str) -> None:
     voice.node = name
     print("here", flush=True)  # noqa: T201  # this is how it speaks
     for line in sys.stdin:
+        answer = ""
         for _ in range(TRIES_MAX):
             try:
                 answer = await _answer(hub, voice, line.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from reconverge_sync.embedded import EmbeddedHub
 from reconverge_sync.redis import RedisHub
 
 SETTINGS = HubSettings("contract", 5.0)
+_numbers = count(1)
 
 
 class TestEmbeddedHub(HubContract):
@@ -27,16 +29,17 @@ class TestEmbeddedHub(HubContract):
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """The first to use a server that does not run yet."""
-        return EmbeddedHub("embedded://contract", SETTINGS)
+        """The first to use a server that does not run yet; the last one may still be ending."""
+        self.url = f"embedded://contract{next(_numbers)}"
+        return EmbeddedHub(self.url, SETTINGS)
 
     def join(self, hub: Hub) -> Hub:
         """One more user of the same server."""
-        return EmbeddedHub("embedded://contract", SETTINGS)
+        return EmbeddedHub(self.url, SETTINGS)
 
     def make_stranger(self, hub: Hub) -> Hub:
         """Another fleet that uses the same server."""
-        return EmbeddedHub("embedded://contract", HubSettings("contract2", 5.0))
+        return EmbeddedHub(self.url, HubSettings("contract2", 5.0))
 
     async def lose_data(self, hub: Hub) -> None:
         """Empty the server."""

@@ -53,8 +53,7 @@ class User:
 
     def answers(self) -> str:
         """The next line that it says."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        return _line_of(self._process).strip()
 
     def ends(self) -> None:
         """End as a process does that has nothing more to do."""
@@ -214,13 +213,11 @@ def test_a_later_user_of_a_new_server_is_not(directory: Path, newcomer: bool) ->
     """
     with User() as ada, ExitStack() as others:
         assert "100" == ada.says("strict 100")
-        if not newcomer:
-            bob = others.enter_context(User())
-            bob.says("hello")
+        witness = others.enter_context(User())
+        witness.says("hello")
         _kill(_servers(directory))
         eventually(lambda: not _processes(directory), "the keeper has noticed")
-        if newcomer:
-            bob = others.enter_context(User())
+        bob = others.enter_context(User()) if newcomer else witness
 
         assert "0" == bob.says("strict 100")
 
@@ -297,19 +294,26 @@ def test_agents_of_two_processes_share_a_limit(directory: Path) -> None:
         "    login = agent.limit('login', '100/day'); admitted = 0\n"
         "    for _ in sys.stdin: admitted += sum(login.allow('ada') for _ in range(5)); print(admitted, flush=True)\n"
     )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    command = [sys.executable, "-c", code]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(2)
+    ]
 
     def admitted() -> int:
         for process in processes:
+            assert process.stdin is not None
             process.stdin.write("\n")
-            process.stdin.flush()
-        return sum(int(process.stdout.readline()) for process in processes)
+        return sum(int(_line_of(process)) for process in processes)
 
     eventually(lambda: admitted() == 100, "all of the limit is admitted")
     assert [100, 100] == [admitted() for _ in range(2)]
     for process in processes:
         process.communicate()
+
+
+def _line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 async def _hello(hub: EmbeddedHub) -> None:

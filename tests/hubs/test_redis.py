@@ -21,6 +21,7 @@ SETTINGS = HubSettings("contract", 5.0)
 class TestRedisHub(HubContract):
     """One Redis whose time is the test's; every node has a connection of its own."""
 
+    seeds = range(4)
     shards = 1
     settings = SETTINGS
 

@@ -41,7 +41,10 @@ class HubContract(LineClaims, RepeatClaims, NameClaims, KeyClaims, WindowClaims,
     """The random schedules to try; a claim that fails names the seed."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """A hub without any data, whose time is `clock.wall_ns()`. Called once for each claim, outside of any loop."""
+        """A hub without any data, whose time is `clock.wall_ns()`.
+
+        Called outside of any event loop, once for each claim, or once for each of its schedules.
+        """
         return super().make_hub(clock)
 
     def join(self, hub: Hub) -> Hub:
