@@ -244,11 +244,13 @@ class _Connection:
             if parts.scheme == "rediss":
                 options["ssl"] = True
                 options |= {name: query.pop(name) for name in list(query) if name in _TLS_OPTIONS}
-                if "ssl_check_hostname" in options:
-                    options["ssl_check_hostname"] = options["ssl_check_hostname"].lower() in ("1", "true", "yes")
-                if options.get("ssl_cert_reqs", "none") not in _TLS_REQUIREMENTS:
+                required = options.setdefault("ssl_cert_reqs", "required")
+                if required not in _TLS_REQUIREMENTS:
                     known = ", ".join(_TLS_REQUIREMENTS)
                     raise InvalidSetting("hub", redacted(url), f"has an ssl_cert_reqs that is none of {known}")
+                # Said in any case: redis-py 5 accepts any certificate for any name by default.
+                checked = options.get("ssl_check_hostname", str(required != "none")).lower()
+                options["ssl_check_hostname"] = checked in ("1", "true", "yes") and required != "none"
         if not options["db"].isdecimal():
             raise InvalidSetting("hub", redacted(url), "names a database, after the last /, that is no number")
         if query:
