@@ -1,0 +1,1 @@
+"""The parts of a node, each on its own."""

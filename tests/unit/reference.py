@@ -1,0 +1,122 @@
+"""The algorithms as one would explain them: brute force over all that was ever charged, in exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor
+from typing import Protocol
+
+from reconverge import Limit
+
+
+class Reference(Protocol):
+    """One key of one limit. Moments are wall nanoseconds."""
+
+    capacity: int
+
+    def used(self, at_ns: int) -> Fraction:
+        """What counts at that moment, if nothing more is charged until then."""
+        ...
+
+    def charge(self, at_ns: int, cost: int) -> None:
+        """A cost is used up."""
+        ...
+
+    def forget(self) -> None:
+        """The key is reset."""
+        ...
+
+
+class FixedWindow:
+    """All that was charged since the window began."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.capacity = limit.quota
+        self._window_ns = limit.window_ns
+        self._charges: list[tuple[int, int]] = []
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`."""
+        return Fraction(self._charged_in(at_ns // self._window_ns))
+
+    def charge(self, at_ns: int, cost: int) -> None:
+        """See `Reference`."""
+        self._charges.append((at_ns, cost))
+
+    def forget(self) -> None:
+        """See `Reference`."""
+        self._charges.clear()
+
+    def _charged_in(self, window: int) -> int:
+        return sum(cost for at_ns, cost in self._charges if at_ns // self._window_ns == window)
+
+
+class SlidingWindow(FixedWindow):
+    """All that was charged since the window began, and of the window before as much as is still in sight."""
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`."""
+        window, passed_ns = divmod(at_ns, self._window_ns)
+        in_sight = 1 - Fraction(passed_ns, self._window_ns)
+        return self._charged_in(window) + self._charged_in(window - 1) * in_sight
+
+
+class TokenBucket:
+    """Tokens trickle in up to the capacity, and each charge takes some out."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.capacity = limit.capacity
+        self._tokens_per_ns = Fraction(limit.quota, limit.window_ns)
+        self._charges: list[tuple[int, int]] = []
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`; what is missing from the bucket."""
+        tokens, last_ns = Fraction(self.capacity), 0
+        for charged_ns, cost in [*self._charges, (at_ns, 0)]:
+            tokens = min(Fraction(self.capacity), tokens + (charged_ns - last_ns) * self._tokens_per_ns) - cost
+            last_ns = charged_ns
+        return self.capacity - tokens
+
+    def charge(self, at_ns: int, cost: int) -> None:
+        """See `Reference`."""
+        self._charges.append((at_ns, cost))
+
+    def forget(self) -> None:
+        """See `Reference`."""
+        self._charges.clear()
+
+
+class VirtualScheduling:
+    """GCRA as ITU-T I.371 words it: each unit of cost moves the theoretical arrival time on by one increment."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.capacity = limit.capacity
+        self._increment_ns = Fraction(limit.window_ns, limit.quota)
+        self._arrival_ns = Fraction(0)
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`; how far the theoretical arrival time is ahead, in increments."""
+        return max(Fraction(0), self._arrival_ns - at_ns) / self._increment_ns
+
+    def charge(self, at_ns: int, cost: int) -> None:
+        """See `Reference`."""
+        self._arrival_ns = max(Fraction(at_ns), self._arrival_ns) + cost * self._increment_ns
+
+    def forget(self) -> None:
+        """See `Reference`."""
+        self._arrival_ns = Fraction(0)
+
+
+def fits(reference: Reference, at_ns: int, cost: int) -> bool:
+    """Whether `cost` can be admitted at that moment."""
+    return reference.used(at_ns) + cost <= reference.capacity
+
+
+def left(reference: Reference, at_ns: int) -> int:
+    """The largest cost that can be admitted at that moment."""
+    return max(0, floor(reference.capacity - reference.used(at_ns)))
+
+
+def used_up(reference: Reference, at_ns: int) -> int:
+    """What counts at that moment, as a whole number."""
+    return ceil(reference.used(at_ns))

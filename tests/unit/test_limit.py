@@ -1,0 +1,168 @@
+"""Goal: a limit is what it says, and says what it is.
+
+Method: every field at both ends of its range, and beyond; what a limit writes of itself is read back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconverge import InvalidLimit, Limit
+from reconverge.limit import ALGORITHMS, ANNOUNCED, BUCKETS, NAME_LENGTH_MAX, QUOTA_MAX, check_name
+from tests.unit.odd import HUGE, named
+
+TEN_YEARS_S = 3660 * 86_400
+NOT_WHOLE: list[object] = [True, False, 1.0, 1.5, float("nan"), float("inf"), "1", None, b"1", [1]]
+
+
+@pytest.mark.parametrize("quota", [1, 2, QUOTA_MAX])
+def test_a_quota_is_a_whole_number_from_one_to_a_million_millions(quota: int) -> None:
+    """Both ends are included."""
+    assert quota == Limit(quota, 60).capacity
+
+
+@pytest.mark.parametrize("quota", [*NOT_WHOLE, 0, -1, QUOTA_MAX + 1, HUGE, -HUGE], ids=named)
+def test_any_other_quota_is_refused(quota: int) -> None:
+    """Nothing is rounded or taken for a number."""
+    with pytest.raises(InvalidLimit, match="the quota"):
+        Limit(quota, 60)
+
+
+@pytest.mark.parametrize("window_s", [0.001, 1, 1.5, TEN_YEARS_S, float(TEN_YEARS_S)])
+def test_a_window_lasts_from_a_millisecond_to_ten_years(window_s: float) -> None:
+    """Both ends are included; it is a whole number of microseconds, as the hub counts those."""
+    assert round(window_s * 1_000_000) * 1000 == Limit(1, window_s).window_ns
+
+
+@pytest.mark.parametrize(
+    "window_s", [0, -1, 0.000_999, TEN_YEARS_S + 1, float("nan"), float("inf"), -float("inf"), HUGE, -HUGE], ids=named
+)
+def test_any_other_length_is_refused(window_s: float) -> None:
+    """Neither too short to mean anything between machines, nor without end."""
+    with pytest.raises(InvalidLimit, match="not between 1 ms and ten years"):
+        Limit(1, window_s)
+
+
+@pytest.mark.parametrize("window_s", [True, "60", None, b"60", [60], 60j])
+def test_a_window_that_is_no_number_is_refused(window_s: float) -> None:
+    """Strings are for `Limit.parse`."""
+    with pytest.raises(InvalidLimit, match="not a number of seconds"):
+        Limit(1, window_s)
+
+
+@pytest.mark.parametrize("algorithm", BUCKETS)
+@pytest.mark.parametrize("burst", [1, 7, QUOTA_MAX])
+def test_a_burst_is_the_capacity_of_a_bucket(algorithm: str, burst: int) -> None:
+    """Whether it is smaller than the quota or larger."""
+    assert burst == Limit(7, 60, algorithm=algorithm, burst=burst).capacity
+
+
+@pytest.mark.parametrize(
+    "burst", [value for value in [*NOT_WHOLE, 0, -1, QUOTA_MAX + 1, HUGE] if value is not None], ids=named
+)
+def test_any_other_burst_is_refused(burst: int) -> None:
+    """As any other quota is."""
+    with pytest.raises(InvalidLimit, match="the burst"):
+        Limit(7, 60, algorithm="token-bucket", burst=burst)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in BUCKETS])
+def test_a_window_has_no_burst(algorithm: str) -> None:
+    """The error says what has."""
+    with pytest.raises(InvalidLimit, match=r"a burst needs a bucket \(token-bucket, gcra\)"):
+        Limit(7, 60, algorithm=algorithm, burst=7)
+
+
+@pytest.mark.parametrize("algorithm", ANNOUNCED)
+def test_an_algorithm_that_is_announced_is_not_available_yet(algorithm: str) -> None:
+    """Its name is taken, and the error says which ones there are."""
+    with pytest.raises(InvalidLimit, match="not available yet; use fixed-window, sliding-window, token-bucket, gcra"):
+        Limit.parse("7/minute", algorithm=algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ["", "fixed", "FIXED-WINDOW", "sliding_window", 7, None, []], ids=named)
+def test_an_unknown_algorithm_is_refused(algorithm: str) -> None:
+    """With those that are known."""
+    with pytest.raises(InvalidLimit, match="known: fixed-window, sliding-window, token-bucket, gcra"):
+        Limit(7, 60, algorithm=algorithm)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked_for", "means"),
+    [
+        ("7/minute", None, "sliding-window"),
+        ("7/minute burst 9", None, "token-bucket"),
+        ("7/minute burst 9", "gcra", "gcra"),
+        ("7/minute", "gcra", "gcra"),
+        ("7/minute", "fixed-window", "fixed-window"),
+    ],
+)
+def test_which_algorithm_a_text_means(text: str, asked_for: str | None, means: str) -> None:
+    """A sliding window, unless it has a burst or one says otherwise."""
+    assert means == Limit.parse(text, algorithm=asked_for).algorithm
+
+
+def test_a_text_and_its_numbers_are_the_same_limit() -> None:
+    """Whole seconds and parts of them are the same numbers."""
+    assert Limit(7, 60.0, algorithm="gcra", burst=9, name="api") == Limit.parse("7/m burst 9 as api", algorithm="gcra")
+
+
+@pytest.mark.parametrize(
+    ("limit", "written"),
+    [
+        (Limit(100, 60), "100/60s (sliding-window)"),
+        (Limit(1, 30 * 86_400), "1/2592000s (sliding-window)"),
+        (Limit(7, 1_234_567), "7/1234567s (sliding-window)"),
+        (Limit(7, 0.5, algorithm="gcra", burst=9), "7/500ms burst 9 (gcra)"),
+        (Limit(7, 1.5, algorithm="fixed-window"), "7/1500ms (fixed-window)"),
+        (Limit(7, 0.001_5), "7/0.0015s (sliding-window)"),
+    ],
+)
+def test_a_limit_is_written_out_in_full(limit: Limit, written: str) -> None:
+    """No digit is left out, however long the window."""
+    assert written == str(limit)
+
+
+@given(
+    quota=st.integers(1, QUOTA_MAX),
+    window_ms=st.integers(1, TEN_YEARS_S * 1000) | st.integers(1, TEN_YEARS_S).map(lambda seconds: seconds * 1000),
+    algorithm=st.sampled_from(ALGORITHMS),
+    burst=st.none() | st.integers(1, QUOTA_MAX),
+)
+def test_what_a_limit_writes_is_read_back(quota: int, window_ms: int, algorithm: str, burst: int | None) -> None:
+    """Any limit whose window is a whole number of milliseconds."""
+    limit = Limit(quota, window_ms / 1000, algorithm=algorithm, burst=burst if algorithm in BUCKETS else None)
+
+    text, _, said = str(limit).partition(" (")
+    again = Limit.parse(text, algorithm=said.rstrip(")"))
+
+    assert (limit.window_ns, replace(limit, window=1)) == (again.window_ns, replace(again, window=1))
+
+
+@pytest.mark.parametrize("name", ["a", "A-Za_z0.9/x", "n" * NAME_LENGTH_MAX])
+def test_a_name_is_made_of_letters_digits_and_four_marks(name: str) -> None:
+    """Up to 64 of them."""
+    assert name == check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [("", None), ("n" * (NAME_LENGTH_MAX + 1), None), ("a b", 1), ("é", 0), ("ab{c}", 2), ("a\n", 1), ("a:b", 1)],
+)
+def test_any_other_name_is_refused(name: str, position: int | None) -> None:
+    """It becomes part of the hub's keys and of metric labels; the error says which character does not go."""
+    with pytest.raises(InvalidLimit, match="a limit's name") as caught:
+        check_name(name)
+
+    assert position == caught.value.position
+
+
+@pytest.mark.parametrize("name", [None, 7, b"api", ["api"], HUGE], ids=named)
+def test_a_name_that_is_no_string_is_refused(name: object) -> None:
+    """With the type that it is."""
+    with pytest.raises(InvalidLimit, match=f"is a string, not {type(name).__name__}"):
+        check_name(name)
