@@ -344,7 +344,7 @@ def test_no_file_speaks_of_a_machine() -> None:
 
 
 def test_the_catalogue_of_violations_is_complete() -> None:
-    """Every file of more than 400 lines, and every function of more than 50, is owned up to."""
+    """Every file of more than 400 lines, and every file with a function of more than 50, is owned up to."""
     catalogue = (ROOT / "docs" / "STYLE.md").read_text().partition("## A catalogue")[2]
     long: set[str] = set()
     for path in FILES:
@@ -357,7 +357,12 @@ def test_the_catalogue_of_violations_is_complete() -> None:
                     if (node.end_lineno or 0) - node.lineno >= 50:
                         long.add(name_of(path))
 
-    assert set() == {name for name in long if f"`{name}`" not in catalogue}
+    assert [] == [name for name in sorted(long) if not _owned_up_to(name, catalogue)]
+
+
+def _owned_up_to(name: str, catalogue: str) -> bool:
+    """Whether a file is in the catalogue, or a directory that it is in."""
+    return f"`{name}`" in catalogue or any(f"`{parent}/`" in catalogue for parent in Path(name).parents)
 
 
 def test_every_document_can_be_reached_from_the_readme() -> None:
