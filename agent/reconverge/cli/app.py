@@ -7,6 +7,8 @@ import typer
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor import doctor
 from reconverge.cli.replay import replay
+from reconverge.cli.simulate import simulate
+from reconverge.cli.tune import tune
 
 app = typer.Typer(
     name="reconverge",
@@ -18,3 +20,5 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(doctor)
 app.command()(replay)
+app.command()(simulate)
+app.command()(tune)

@@ -9,13 +9,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from reconverge.errors import MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra
 
 COLOURS: Final = ("#1f6f8b", "#d1495b", "#6a994e", "#8d6a9f")
 INK: Final = "#333333"
+SHADE: Final = "#f3e9d2"
 DOTS_PER_INCH: Final = 110
+
+
+class Picture(Protocol):
+    """Something that can be drawn."""
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+        ...
+
+    def draw_on(self, figure: Any) -> None:
+        """Draw it on a figure of matplotlib's."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +56,44 @@ class Chart:
     cuts: Sequence[tuple[float, float, str]]
     """Begin, end, and what to write there."""
 
+    def draw_on(self, figure: Any) -> None:
+        """See `Picture`."""
+        axes = figure.add_subplot()
+        for begin_s, end_s, label in self.cuts:
+            axes.axvspan(begin_s, end_s, color=SHADE, zorder=0)
+            middle_s = (begin_s + end_s) / 2
+            axes.text(middle_s, 0.985, label, ha="center", va="top", color=INK, transform=axes.get_xaxis_transform())
+        axes.step(self.moments_s, self.asked, where="post", color="#bbbbbb", linewidth=1, label="asked for")
+        for each, colour in zip(self.series, COLOURS, strict=False):
+            label = f"admitted by {each.policy}"
+            axes.step(self.moments_s, each.admitted, where="post", color=colour, linewidth=2, label=label)
+            if each.bound is not None:
+                label = f"declared bound of {each.policy}"
+                axes.axhline(each.bound, color=colour, linestyle=":", linewidth=1.5, label=label)
+        axes.axhline(self.quota, color=INK, linestyle="--", linewidth=1.2, label="limit")
+        axes.set_xlabel("seconds after the start")
+        axes.set_ylabel(f"requests per window of {self.window_s:g} s")
+        dress(axes, self.title)
 
-def check_available() -> None:
-    """Raise MissingExtra when pictures cannot be drawn."""
+
+def check_available(path: Path | None = None) -> None:
+    """Raise MissingExtra when pictures cannot be drawn, and InvalidSetting when not into such a file."""
+    if path is not None and path.suffix not in (".png", ".html"):
+        raise InvalidSetting("plot", str(path), "must end in .png or .html")
     if find_spec("matplotlib") is None:
         raise MissingExtra("a picture", "matplotlib", "plot")
 
 
-def save_png(chart: Chart, path: Path) -> None:
+def save_png(picture: Picture, path: Path) -> None:
     """Draw the chart into a file. Raises OSError."""
-    path.write_bytes(_drawn(chart, "png"))
+    path.write_bytes(_drawn(picture, "png"))
 
 
 def save_page(
-    chart: Chart, path: Path, *, heading: str, sentences: Sequence[str], table: Sequence[Sequence[str]]
+    picture: Picture, path: Path, *, heading: str, sentences: Sequence[str], table: Sequence[Sequence[str]]
 ) -> None:
     """Write a page that needs no other file: the chart, what it means, and the figures. Raises OSError."""
-    picture = base64.b64encode(_drawn(chart, "svg")).decode()
+    image = base64.b64encode(_drawn(picture, "svg")).decode()
     head, *rows = table
     header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     body = "\n".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
@@ -78,7 +113,7 @@ def save_page(
 </style>
 <h1>{html.escape(heading)}</h1>
 {said}
-<img alt="{html.escape(chart.title)}" src="data:image/svg+xml;base64,{picture}">
+<img alt="{html.escape(picture.title)}" src="data:image/svg+xml;base64,{image}">
 <table>
 <thead><tr>{header}</tr></thead>
 <tbody>
@@ -91,39 +126,23 @@ def save_page(
     )
 
 
-def _drawn(chart: Chart, form: str) -> bytes:
+def _drawn(picture: Picture, form: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(11, 5.2), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for begin_s, end_s, label in chart.cuts:
-        axes.axvspan(begin_s, end_s, color="#f3e9d2", zorder=0)
-        axes.text(
-            (begin_s + end_s) / 2, 0.985, label, ha="center", va="top", color=INK, transform=axes.get_xaxis_transform()
-        )
-    axes.step(chart.moments_s, chart.asked, where="post", color="#bbbbbb", linewidth=1, label="asked for")
-    for each, colour in zip(chart.series, COLOURS, strict=False):
-        axes.step(
-            chart.moments_s, each.admitted, where="post", color=colour, linewidth=2, label=f"admitted by {each.policy}"
-        )
-        if each.bound is not None:
-            axes.axhline(
-                each.bound, color=colour, linestyle=":", linewidth=1.5, label=f"declared bound of {each.policy}"
-            )
-    axes.axhline(chart.quota, color=INK, linestyle="--", linewidth=1.2, label="limit")
-    _dress(axes, chart)
+    picture.draw_on(figure)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, dpi=DOTS_PER_INCH)
     return drawn.getvalue()
 
 
-def _dress(axes: Any, chart: Chart) -> None:
-    axes.set_title(chart.title, loc="left", color=INK)
-    axes.set_xlabel("seconds after the start")
-    axes.set_ylabel(f"requests per window of {chart.window_s:g} s")
-    axes.set_ylim(bottom=0)
+def dress(axes: Any, title: str) -> None:
+    """Give a plot the look of all of them."""
+    axes.set_title(title, loc="left", color=INK)
+    if axes.get_yscale() != "log":
+        axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

@@ -6,12 +6,14 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, TypeVar
 
+from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidKey, ReconvergeError
+from reconverge.simulation import Arrival
 
 TIME: Final = "t_s"
 SHARED_KEY: Final = "*"
@@ -19,6 +21,13 @@ SHARED_KEY: Final = "*"
 COST_MAX: Final = 10**12
 KEY_BYTES_MAX: Final = 256
 FIELD_CHARACTERS_MAX: Final = 10_000
+ALL: Final = "all"
+"""The key that all requests share."""
+REST: Final = "\x00rest"
+"""Under which a row keeps the fields that no column is for."""
+
+_Row = dict[str, str | None]
+_Item = TypeVar("_Item")
 
 
 class InvalidTrace(ReconvergeError, ValueError):
@@ -63,17 +72,8 @@ def read_trace(path: Path, columns: Columns) -> list[Request]:
     Raises:
         InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.
     """
-    try:
-        with _opened(path) as file:
-            requests = sorted(_rows(path, file, columns), key=lambda request: request.t_s)
-    except FileNotFoundError:
-        raise InvalidTrace(path, "there is no such file") from None
-    except UnicodeDecodeError:
-        raise InvalidTrace(path, "is not a text file in UTF-8; a gzipped one has to end in .gz") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InvalidTrace(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not requests:
-        raise InvalidTrace(path, "has no requests")
+    requests = _read(path, columns.needed(), lambda row: _request(row, columns))
+    requests.sort(key=lambda request: request.t_s)
     begin_s = requests[0].t_s
     return [request._replace(t_s=request.t_s - begin_s) for request in requests]
 
@@ -89,29 +89,73 @@ def without_gaps(requests: list[Request], longest_s: float) -> list[Request]:
     return shortened
 
 
+def read_arrivals(path: Path, nodes: int) -> list[Arrival]:
+    """Requests for a simulation, of which the file says where they arrive: `t_s`, `node`, and maybe `key` and `cost`.
+
+    Raises:
+        InvalidTrace: the file cannot be opened, lacks a column, has a bad row, or names a node that there is not.
+    """
+    return sorted(_read(path, [TIME, "node"], lambda row: _arrival(row, nodes)))
+
+
+def _read(path: Path, needed: list[str], parse: Callable[[_Row], _Item]) -> list[_Item]:
+    """Every row of the file, parsed; at least one."""
+    try:
+        with _opened(path) as file:
+            items = list(_rows(path, file, needed, parse))
+    except FileNotFoundError:
+        raise InvalidTrace(path, "there is no such file") from None
+    except UnicodeDecodeError:
+        raise InvalidTrace(path, "is not a text file in UTF-8; a gzipped one has to end in .gz") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidTrace(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not items:
+        raise InvalidTrace(path, "has no requests")
+    return items
+
+
 def _opened(path: Path) -> IO[str]:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
 
 
-def _rows(path: Path, file: IO[str], columns: Columns) -> Iterator[Request]:
+def _rows(path: Path, file: IO[str], needed: list[str], parse: Callable[[_Row], _Item]) -> Iterator[_Item]:
     csv.field_size_limit(FIELD_CHARACTERS_MAX)
-    reader = csv.DictReader(file, restkey="\x00rest")
+    reader = csv.DictReader(file, restkey=REST)
     present = reader.fieldnames or []
-    for name in columns.needed():
+    for name in needed:
         if name not in present:
             raise InvalidTrace(path, f"has no column {name!r}; its columns: {', '.join(present) or 'none'}", 1)
     try:
         for row in reader:
-            yield _request(row, columns)
+            if REST in row:
+                raise ValueError("has more fields than there are columns")
+            yield parse(row)
     except (ValueError, csv.Error) as error:
         raise InvalidTrace(path, str(error), reader.line_num) from None
 
 
-def _request(row: dict[str, str | None], columns: Columns) -> Request:
-    if "\x00rest" in row:
-        raise ValueError("has more fields than there are columns")
+def _request(row: _Row, columns: Columns) -> Request:
+    key = ALL if columns.key == SHARED_KEY else _key(row, columns.key)
+    cost = 1 if columns.cost is None else _amount(row, columns.cost)
+    settle = 0 if columns.settle is None else _amount(row, columns.settle)
+    return Request(_moment_s(row), key, cost, settle)
+
+
+def _arrival(row: _Row, nodes: int) -> Arrival:
+    node = _amount(row, "node")
+    if node >= nodes:
+        raise ValueError(f"node is {node}, but the nodes are 0 to {nodes - 1}")
+    moment_s = _moment_s(row)
+    if moment_s < 0:
+        raise ValueError(f"{TIME} is {moment_s:g}, before the start")
+    key = _key(row, "key") if "key" in row else ALL
+    cost = _amount(row, "cost") if "cost" in row else 1
+    return Arrival(round(moment_s * SECOND_NS), node, key, cost)
+
+
+def _moment_s(row: _Row) -> float:
     text = _field(row, TIME)
     try:
         t_s = float(text)
@@ -119,22 +163,24 @@ def _request(row: dict[str, str | None], columns: Columns) -> Request:
         raise ValueError(f"{TIME} is {text!r}, not a number of seconds") from None
     if not math.isfinite(t_s):
         raise ValueError(f"{TIME} is {text!r}, not a moment")
-    key = "all" if columns.key == SHARED_KEY else _field(row, columns.key)
+    return t_s
+
+
+def _key(row: _Row, name: str) -> str:
+    key = _field(row, name)
     if len(key.encode()) > KEY_BYTES_MAX or key.startswith("\x00"):
-        raise InvalidKey(f"{columns.key} is {key[:40]!r}..., which cannot be a key of at most {KEY_BYTES_MAX} bytes")
-    cost = 1 if columns.cost is None else _amount(row, columns.cost)
-    settle = 0 if columns.settle is None else _amount(row, columns.settle)
-    return Request(t_s, key, cost, settle)
+        raise InvalidKey(f"{name} is {key[:40]!r}..., which cannot be a key of at most {KEY_BYTES_MAX} bytes")
+    return key
 
 
-def _field(row: dict[str, str | None], name: str) -> str:
+def _field(row: _Row, name: str) -> str:
     text = row[name]
     if not text:
         raise ValueError(f"{name} is missing")
     return text
 
 
-def _amount(row: dict[str, str | None], name: str) -> int:
+def _amount(row: _Row, name: str) -> int:
     text = _field(row, name)
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(COST_MAX)) or int(text) > COST_MAX:
         raise ValueError(f"{name} is {text!r}, not a whole number from 0 to {COST_MAX}")

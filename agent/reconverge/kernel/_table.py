@@ -233,6 +233,7 @@ class Table:
         if cell.shard.alone:
             self._set_room(cell, spare)
             return cell, allowed
+        cell.touched_ns = now_ns  # a question is interest, too: what the others use is worth hearing again before long
         self._call(cell, now_ns)
         if spare < cell.water:
             self._ask_early(cell, spare, now_ns)
@@ -535,9 +536,11 @@ class Table:
             self._want(cell, cell.reported_ns + max(self.kernel.interval_min_ns, cell.back_off_ns))
 
     def _note_interest(self, cell: Cell, now_ns: int) -> None:
-        """A key that is asked about is worth an exchange, if the hub has never been asked."""
-        if not cell.shard.alone and not cell.heard:
-            self._call(cell, now_ns)
+        """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
+        if cell.shard.alone or now_ns - cell.heard_ns <= self.kernel.interval_ns:
+            return
+        self._call(cell, now_ns)
+        if not cell.heard:
             self._want(cell, now_ns)
 
     def _want(self, cell: Cell, when_ns: int) -> None:
@@ -571,6 +574,11 @@ class Tally:
     def changed(self) -> bool:
         """Whether the hub has yet to hear of the latest numbers."""
         return (self.charged, self.refunded) != self._confirmed
+
+    @property
+    def unconfirmed(self) -> int:
+        """Charged, and not known to have arrived."""
+        return self.charged - self._confirmed[0]
 
     def report(self) -> None:
         """The numbers are on their way."""

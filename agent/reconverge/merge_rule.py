@@ -1,0 +1,36 @@
+"""The rule by which hubs merge reports, for whoever drives it without a network: simulations, and tests."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Protocol
+
+from reconverge.clock import Clock
+from reconverge.report import Answer, Batch, Totals
+
+GROUP = "reconverge.merge_rule"
+"""The entry-point group of which the entry `reference` makes a `MergeRule`."""
+
+
+class MergeRule(Protocol):
+    """What a hub does with a batch, apart from all waiting."""
+
+    def merge(self, batch: Batch) -> Answer:
+        """Merge a batch and answer."""
+        ...
+
+    def sums(self) -> dict[str, Totals]:
+        """What all nodes have charged and given back since the data began, by limit."""
+        ...
+
+    def lose_data(self) -> None:
+        """Forget everything, as a server does that comes back empty."""
+        ...
+
+
+def open_merge_rule(*, clock: Clock, new_name: Callable[[], str]) -> MergeRule:
+    """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data."""
+    (entry,) = importlib.metadata.entry_points(group=GROUP, name="reference")
+    make: Callable[..., MergeRule] = entry.load()
+    return make(clock=clock, new_name=new_name)

@@ -1,0 +1,24 @@
+"""A fleet under virtual time: the code that runs in production, in a world that is drawn from a seed."""
+
+from reconverge.simulation.experiment import Experiment, run, run_once
+from reconverge.simulation.fault import Fault
+from reconverge.simulation.figures import Figures, RunFigures
+from reconverge.simulation.pattern import PATTERNS, Arrival, Traffic
+from reconverge.simulation.rival import COMPARED
+from reconverge.simulation.world import Fleet, History, World
+
+__all__ = [
+    "COMPARED",
+    "PATTERNS",
+    "Arrival",
+    "Experiment",
+    "Fault",
+    "Figures",
+    "Fleet",
+    "History",
+    "RunFigures",
+    "Traffic",
+    "World",
+    "run",
+    "run_once",
+]

@@ -1,0 +1,139 @@
+"""What goes wrong in a simulated run, and when: `cut:half@2w+5w`, `loss:30%@0w+9w`, `crash:1@3w+1w`, ..."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.errors import InvalidSetting
+
+
+class Kind(Enum):
+    """What can go wrong."""
+
+    CUT = "cut"
+    """Nothing passes between these nodes and the hub; or no requests, or no replies."""
+    DOWN = "down"
+    """The hub refuses connections; its data are kept."""
+    SLOW = "slow"
+    """Messages take so many times as long."""
+    LOSS = "loss"
+    """Every message is lost with this probability."""
+    REPEAT = "repeat"
+    """Every request arrives again, up to seconds later, with this probability."""
+    LOSE_DATA = "lose-data"
+    """The hub forgets everything at that moment."""
+    CRASH = "crash"
+    """These nodes are killed, and restarted after a while."""
+    OFFSET = "offset"
+    """These nodes' wall clocks are wrong by so many seconds from the start."""
+    JUMP = "jump"
+    """These nodes' wall clocks jump by so many seconds at that moment."""
+
+
+class Direction(Enum):
+    """Which messages a cut stops."""
+
+    BOTH = "both"
+    REQUESTS = "requests"
+    REPLIES = "replies"
+
+
+FORMS: Final = (
+    "cut:WHO[:requests|:replies]@START+LENGTH, down@START+LENGTH, slow:FACTOR@START+LENGTH, loss:SHARE@START+LENGTH, "
+    "repeat:SHARE@START+LENGTH, lose-data@START, crash:WHO@START+LENGTH, offset:WHO:SECONDS, jump:WHO:SECONDS@START; "
+    "WHO is a number of nodes, one, half or all; times are windows (2w), seconds (1.5s) or milliseconds (20ms)"
+)
+_TIMES: Final = re.compile(r"(?P<start>[0-9.]+)(?P<start_unit>w|s|ms)(?:\+(?P<length>[0-9.]+)(?P<length_unit>w|s|ms))?")
+_LASTING: Final = (Kind.CUT, Kind.DOWN, Kind.SLOW, Kind.LOSS, Kind.REPEAT, Kind.CRASH)
+_OF_NODES: Final = (Kind.CUT, Kind.CRASH, Kind.OFFSET, Kind.JUMP)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    kind: Kind
+    start_ns: int
+    end_ns: int
+    nodes: frozenset[int] = frozenset()
+    amount: float = 0.0
+    """A factor, a probability, or seconds."""
+    direction: Direction = Direction.BOTH
+
+    def active(self, now_ns: int) -> bool:
+        """Whether it is going on at that moment."""
+        return self.start_ns <= now_ns < self.end_ns
+
+    @classmethod
+    def parse(cls, text: str, *, nodes: int, window_ns: int, random: Random) -> Fault:
+        """Read one fault; which nodes it concerns is drawn. Raises InvalidSetting."""
+        what, _, when = text.partition("@")
+        name, *words = what.split(":")
+        try:
+            kind = Kind(name)
+        except ValueError:
+            raise InvalidSetting("fault", text, f"unknown kind {name!r}; write {FORMS}") from None
+        try:
+            return cls._read(kind, words, when, nodes=nodes, window_ns=window_ns, random=random)
+        except (ValueError, IndexError) as error:
+            raise InvalidSetting("fault", text, f"{error}; write {FORMS}") from None
+
+    @classmethod
+    def _read(cls, kind: Kind, words: list[str], when: str, *, nodes: int, window_ns: int, random: Random) -> Fault:
+        start_ns, length_ns = _times(when, window_ns) if when or kind is not Kind.OFFSET else (0, 0)
+        if (kind in _LASTING) != (length_ns > 0):
+            raise ValueError("lasts for a while, so it needs +LENGTH" if kind in _LASTING else "has no length")
+        who: frozenset[int] = frozenset()
+        if kind in _OF_NODES:
+            if not words:
+                raise ValueError("does not say which nodes")
+            who = _who(words.pop(0), nodes, random)
+        direction, amount = Direction.BOTH, 0.0
+        if kind is Kind.CUT:
+            direction = Direction(words.pop(0)) if words else Direction.BOTH
+        elif kind in (Kind.SLOW, Kind.LOSS, Kind.REPEAT, Kind.OFFSET, Kind.JUMP):
+            if not words:
+                raise ValueError("does not say how much")
+            amount = _amount(kind, words.pop(0))
+        if words:
+            raise ValueError(f"does not know what to make of {words[0]!r}")
+        return cls(kind, start_ns, start_ns + length_ns, who, amount, direction)
+
+
+def _times(text: str, window_ns: int) -> tuple[int, int]:
+    match = _TIMES.fullmatch(text)
+    if match is None:
+        raise ValueError(f"has no times in {text!r}" if text else "does not say when")
+    units = {"w": window_ns, "s": SECOND_NS, "ms": MILLISECOND_NS}
+    start_ns = round(float(match["start"]) * units[match["start_unit"]])
+    if match["length"] is None:
+        return start_ns, 0
+    return start_ns, max(1, round(float(match["length"]) * units[match["length_unit"]]))
+
+
+def _who(text: str, nodes: int, random: Random) -> frozenset[int]:
+    count = {"one": 1, "half": nodes // 2, "all": nodes}.get(text)
+    if count is None:
+        if not text.isdigit():
+            raise ValueError(f"does not know which nodes {text!r} are")
+        count = int(text)
+    if not 1 <= count <= nodes:
+        raise ValueError(f"concerns {count} nodes of {nodes}")
+    return frozenset(random.sample(range(nodes), count))
+
+
+def _amount(kind: Kind, text: str) -> float:
+    percent = text.endswith("%")
+    amount = float(text.removesuffix("%").removesuffix("s")) / (100 if percent else 1)
+    if kind in (Kind.LOSS, Kind.REPEAT) and not 0 <= amount <= 1:
+        raise ValueError(f"has the share {text!r}, which is not from 0 to 1")
+    if kind is Kind.SLOW and amount <= 0:
+        raise ValueError(f"has the factor {text!r}, which is not above 0")
+    if not abs(amount) < 1e6:
+        raise ValueError(f"has the amount {text!r}, which is too large")
+    return amount

@@ -1,0 +1,125 @@
+"""The figures of simulated runs: over- and under-admission, messages, and whether the bound was ever broken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+from reconverge.simulation.truth import Bounds, Charge, Decided, Place, excess_by_place, ideal_admissions
+
+PERCENT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One policy over all seeds.
+
+    Percentages are of the limit, over all windows of all keys in which anything was asked for, the warm-up left out;
+    `bound_violations` counts the warm-up, too.
+    """
+
+    over_mean_pct: float
+    over_p99_pct: float
+    over_max_pct: float
+    under_mean_pct: float
+    under_max_pct: float
+    messages_per_node_window: float
+    bound_pct: float
+    """The declared bound for a key that all nodes know."""
+    bound_violations: int
+    """Windows that exceeded the bound that applied to them."""
+    admitted_pct: float
+    """Cost admitted, as a share of what a central limiter would have admitted."""
+
+    def as_json(self) -> dict[str, float]:
+        """All figures by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """One policy in one run, window by window after the warm-up. Percentages are of the limit."""
+
+    over_pct: list[float]
+    under_pct: list[float]
+    messages_per_node: list[float]
+    bound_pct: float
+    broken: dict[Place, int]
+    """Windows that exceeded their bound, and by how much cost they exceeded the limit."""
+    admitted: int
+    ideal: int
+    by_window: list[tuple[int, int]]
+    """Admitted by the fleet, and by a central limiter, all keys together, warm-up included."""
+
+
+def judge_run(
+    limit: Limit,
+    policy: Policy,
+    decided: list[Decided],
+    messages: Sequence[int],
+    *,
+    nodes: int,
+    windows: int,
+    warmup: int,
+    begin_ns: int,
+) -> RunFigures:
+    """The figures of one run that began at `begin_ns` by the hub's clock."""
+    first_epoch = begin_ns // limit.window_ns
+    charges = [Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False) for one in decided if one.allowed]
+    excess = excess_by_place(limit, charges, settling=False)
+    bounds = Bounds(limit, policy, nodes, decided)
+    admitted: defaultdict[Place, int] = defaultdict(int)
+    for charge in charges:
+        admitted[charge.key, charge.epoch] += charge.cost
+    ideal, _ = ideal_admissions(limit, decided, settle_after_ns=0)
+    last_epoch = first_epoch + windows
+    counted = [
+        place
+        for place in dict.fromkeys((one.key, one.epoch) for one in decided)
+        if first_epoch + warmup <= place[1] < last_epoch
+    ]
+    whole = limit.capacity / PERCENT
+    sent = [*messages, *[0] * windows][warmup:windows]
+    return RunFigures(
+        over_pct=[excess.get(place, 0) / whole for place in counted],
+        under_pct=[max(0, ideal.get(place, 0) - admitted[place]) / whole for place in counted],
+        messages_per_node=[count / nodes for count in sent],
+        bound_pct=bounds.of(None) / whole,
+        broken={place: over for place, over in excess.items() if over > bounds.of(place)},
+        admitted=sum(admitted[place] for place in counted),
+        ideal=sum(ideal.get(place, 0) for place in counted),
+        by_window=[
+            (_of_window(admitted, first_epoch + number), _of_window(ideal, first_epoch + number))
+            for number in range(windows)
+        ],
+    )
+
+
+def summed_up(runs: Iterable[RunFigures]) -> Figures:
+    """All seeds together."""
+    runs = list(runs)
+    over = sorted(value for run in runs for value in run.over_pct) or [0.0]
+    under = [value for run in runs for value in run.under_pct] or [0.0]
+    messages = [value for run in runs for value in run.messages_per_node] or [0.0]
+    return Figures(
+        over_mean_pct=_rounded(sum(over) / len(over)),
+        over_p99_pct=_rounded(over[len(over) * 99 // 100]),
+        over_max_pct=_rounded(over[-1]),
+        under_mean_pct=_rounded(sum(under) / len(under)),
+        under_max_pct=_rounded(max(under)),
+        messages_per_node_window=_rounded(sum(messages) / len(messages)),
+        bound_pct=_rounded(max(run.bound_pct for run in runs)),
+        bound_violations=sum(len(run.broken) for run in runs),
+        admitted_pct=_rounded(PERCENT * sum(run.admitted for run in runs) / max(1, sum(run.ideal for run in runs))),
+    )
+
+
+def _of_window(by_place: dict[Place, int], epoch: int) -> int:
+    return sum(cost for (_, of), cost in by_place.items() if of == epoch)
+
+
+def _rounded(value: float) -> float:
+    return round(value, 3)

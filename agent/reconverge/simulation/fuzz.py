@@ -1,0 +1,258 @@
+"""Random fleets, traffic and faults, judged by what must never happen. Run as `python -m reconverge.simulation.fuzz`.
+
+Two modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
+*Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used.
+
+What the promises exclude is not drawn: data lost by the hub while it alone remembered a node, for instance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from random import Random
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
+from reconverge.limit import ALGORITHMS, BUCKETS, FIXED_WINDOW, SLIDING_WINDOW, Limit
+from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.simulation.experiment import Experiment
+from reconverge.simulation.figures import judge_run
+from reconverge.simulation.pattern import PATTERNS, Traffic
+from reconverge.simulation.world import Fleet, World
+from reconverge.syncer import BACKOFF_CAP_NS
+
+ARRIVALS_MAX: Final = 5_000
+FAULTS_MAX: Final = 4
+WINDOWS_MAX: Final = 12
+LEASE_TIMEOUTS_MIN: Final = 3
+LAPSE_SHARE: Final = 0.3
+DATA_LOSS_SHARE: Final = 0.25
+SAFETY, LIVENESS = "safety", "liveness"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to try."""
+
+    mode: str
+    seed: int
+    policy: Policy
+    experiment: Experiment
+
+    def command(self) -> str:
+        """How to try it again."""
+        return f"python -m reconverge.simulation.fuzz --mode {self.mode} --start {self.seed} --seeds 1"
+
+    def __str__(self) -> str:
+        fleet, traffic = self.experiment.fleet, self.experiment.traffic
+        return (
+            f"{fleet.nodes} nodes, {fleet.limit}, {self.policy.name} (max_overshoot {self.policy.max_overshoot:g}), "
+            f"interval {fleet.sync_interval_ns / SECOND_NS:g} s, round trip {fleet.round_trip_ns / SECOND_NS:g} s, "
+            f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, {self.experiment.windows} windows of {traffic}, "
+            f"faults {list(self.experiment.faults)}"
+        )
+
+
+def draw_case(mode: str, seed: int) -> Case:
+    """The case of a seed."""
+    random = Random(f"{mode} {seed}")
+    if mode == LIVENESS:
+        return _liveness_case(random, seed)
+    return _lapse_case(random, seed) if random.random() < LAPSE_SHARE else _safety_case(random, seed)
+
+
+def _safety_case(random: Random, seed: int) -> Case:
+    """Anything at all."""
+    nodes = random.randint(1, 16)
+    policy = _policy(random)
+    limit = _limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
+    interval_ns = max(5 * MILLISECOND_NS, int(limit.window_ns * 10 ** random.uniform(-2, 0)))
+    traffic = _traffic(random, limit, demand=10 ** random.uniform(-0.6, 1))
+    windows = max(3, min(WINDOWS_MAX, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
+    lose_data = random.random() < DATA_LOSS_SHARE
+    lease_ns = 6 * interval_ns * random.choice([1, 2, 5])
+    if lose_data:
+        # A node whose lease has ended is remembered by the hub alone.
+        lease_ns = 10 * (windows + 2) * limit.window_ns
+    fleet = _fleet(random, nodes, limit, interval_ns, lease_ns)
+    drawn = _faults(random, nodes, 0.0, windows)
+    if lose_data:
+        del drawn["crash"]
+    # Outside strict, a node that stays away when data are lost is not waited for.
+    alone = lose_data and policy is not STRICT
+    chosen = [] if alone else random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
+    lost = [f"lose-data@{random.uniform(0, windows):.3f}w"] if lose_data else []
+    faults = tuple([drawn[name] for name in chosen] + lost)
+    return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, faults))
+
+
+def _lapse_case(random: Random, seed: int) -> Case:
+    """Leases that end while a window is still going on: nodes are cut off, or killed, for longer than that."""
+    nodes = random.randint(2, 8)
+    policy = random.choice([STRICT, BALANCED])
+    limit = _limit(random, 10.0, ALGORITHMS)
+    interval_ns = int(limit.window_ns * random.uniform(0.01, 0.03))
+    lease_ns = 6 * interval_ns
+    pattern = random.choice(["uniform", "zipf", "rotating", "onoff"])
+    traffic = Traffic(pattern, random.uniform(1.0, 4.0), cost_max=random.choice([1, 1, min(5, limit.capacity)]))
+    windows = max(3, min(5, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
+    fleet = _fleet(random, nodes, limit, interval_ns, lease_ns)
+    faults = []
+    for window in range(1, windows):
+        start = window + random.uniform(0, 0.3)
+        length = random.uniform(0.8, 3.0) * lease_ns / limit.window_ns
+        what = random.choice(["cut:{}", "cut:{}", "cut:{}:requests", "cut:{}:replies", "crash:{}"])
+        faults.append(f"{what.format(random.randint(1, nodes))}@{start:.3f}w+{length:.3f}w")
+    return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
+
+
+def _liveness_case(random: Random, seed: int) -> Case:
+    """One long window: traffic for the first third of it, and faults that may last longer, but not to its end."""
+    nodes = random.randint(2, 16)
+    limit = _limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW))
+    interval_ns = int(SECOND_NS * 10 ** random.uniform(-1.5, 0.3))
+    traffic = _traffic(random, limit, demand=min(10 ** random.uniform(-0.6, 1), ARRIVALS_MAX / limit.quota))
+    lease_ns = 6 * interval_ns * random.choice([1, 5, 50])
+    fleet = _fleet(random, nodes, limit, interval_ns, lease_ns)
+    drawn = _faults(random, nodes, 0.2, 0.5)
+    chosen = random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
+    faults = tuple(drawn[name] for name in chosen)
+    return Case(LIVENESS, seed, _policy(random), Experiment(fleet, traffic, 1, 0, faults))
+
+
+def try_case(case: Case) -> list[str]:
+    """Everything that went wrong, in words."""
+    experiment, fleet = case.experiment, case.experiment.fleet
+    world = World(fleet, case.policy, experiment.faults_of(case.seed), seed=case.seed)
+    window_ns = fleet.limit.window_ns
+    asked_until_ns = window_ns // 3 if case.mode == LIVENESS else experiment.windows * window_ns
+    drawn = experiment.arrivals(case.seed)[:ARRIVALS_MAX]
+    arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
+    last_ns = arrivals[-1].moment_ns if arrivals else 0
+    history = world.run(arrivals, until_ns=last_ns)
+    figures = judge_run(
+        fleet.limit,
+        case.policy,
+        history.decided,
+        history.messages,
+        nodes=fleet.nodes,
+        windows=experiment.windows,
+        warmup=0,
+        begin_ns=world.begin_ns,
+    )
+    problems = [
+        f"{key} in window {epoch - world.begin_ns // window_ns}: {over} above {fleet.limit}, more than declared"
+        for (key, epoch), over in figures.broken.items()
+    ]
+    world.pass_until(max(last_ns, world.faults_end_ns()))
+    world.pass_until(world.now_ns + agreement_ns(fleet))
+    problems += world.miscounted()
+    if case.mode == LIVENESS:
+        problems += world.unseen(history.decided)
+        world.ask_everywhere()
+        world.pass_until(world.now_ns + agreement_ns(fleet))
+        problems += world.disagreements()
+    return problems
+
+
+def agreement_ns(fleet: Fleet) -> int:
+    """How long it may take until all agree, once all goes well and everybody is asked.
+
+    Two intervals, a back-off, what is under way; and the round trips of a greeting under a new name and two exchanges.
+    """
+    back_off_ns = max(fleet.sync_interval_ns, BACKOFF_CAP_NS)
+    return 2 * fleet.sync_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
+
+
+def _policy(random: Random) -> Policy:
+    policy = random.choice([STRICT, BALANCED, BALANCED, AVAILABLE])
+    if policy is BALANCED and random.random() < 0.5:
+        policy = replace(policy, max_overshoot=round(random.uniform(0.01, 1.0), 3))
+    return policy
+
+
+def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
+    algorithm = random.choice(algorithms)
+    quota = ceil(10 ** random.uniform(0, 2.7))
+    burst = None
+    if algorithm in BUCKETS and random.random() < 0.7:
+        burst = max(1, int(quota * 10 ** random.uniform(-1, 0.3)))
+    return Limit(quota, window, algorithm=algorithm, burst=burst)
+
+
+def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
+    cost_max = random.choice([1, 1, 1, min(5, limit.capacity)])
+    return Traffic(random.choice(list(PATTERNS)), demand, random.choice([1, 1, 1, 3]), cost_max)
+
+
+def _fleet(random: Random, nodes: int, limit: Limit, interval_ns: int, lease_ns: int) -> Fleet:
+    """A fleet whose lease is longer than any exchange can take, as an agent insists."""
+    timeout_ns = min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS)
+    round_trip_ns = int(min(limit.window_ns * 10 ** random.uniform(-4, -1), timeout_ns / 2))
+    return Fleet(nodes, limit, interval_ns, round_trip_ns, lease_ns=lease_ns, timeout_ns=timeout_ns)
+
+
+def _faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dict[str, str]:
+    """One fault of every kind between two moments, as they are written on the command line."""
+
+    def when() -> float:
+        return random.uniform(begin_w, end_w)
+
+    def spell() -> str:
+        start = when()
+        return f"{start:.4f}w+{max(0.0001, random.uniform(0, min(6.0, end_w - start))):.4f}w"
+
+    who = random.randint(1, nodes)
+    direction = random.choice(["", ":requests", ":replies"])
+    return {
+        "cut": f"cut:{who}{direction}@{spell()}",
+        "down": f"down@{spell()}",
+        "slow": f"slow:{10 ** random.uniform(0, 2):.1f}@{spell()}",
+        "loss": f"loss:{random.uniform(0, 0.5):.2f}@{spell()}",
+        "repeat": f"repeat:{random.uniform(0, 0.5):.2f}@{spell()}",
+        "offset": f"offset:{who}:{random.uniform(-5, 5):.2f}",
+        "jump": f"jump:{who}:{random.uniform(-100, 100):.1f}@{when():.4f}w",
+        "crash": f"crash:{who}@{spell()}",
+    }
+
+
+def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
+    mode, seed = what
+    try:
+        return mode, seed, try_case(draw_case(mode, seed))
+    except Exception as error:  # noqa: BLE001, whatever it is, the seed that finds it must be told
+        return mode, seed, [f"{type(error).__name__}: {error}"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try many seeds, and tell which fail."""
+    parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
+    parser.add_argument("--start", type=int, default=0, help="the first of them")
+    parser.add_argument("--mode", choices=[SAFETY, LIVENESS], help="by default both")
+    parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
+    options = parser.parse_args(arguments)
+    modes = [options.mode] if options.mode else [SAFETY, LIVENESS]
+    tasks = [(mode, seed) for seed in range(options.start, options.start + options.seeds) for mode in modes]
+    failed = 0
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    with multiprocessing.get_context("spawn").Pool(min(options.processes, len(tasks))) as pool:
+        for mode, seed, problems in pool.imap_unordered(_try_seed, tasks, chunksize=8):
+            if problems:
+                failed += 1
+                case = draw_case(mode, seed)
+                print(f"{case.command()}\n  {case}\n  " + "\n  ".join(problems[:5]), flush=True)
+    passed = len(tasks) - failed
+    took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
+    print(f"fuzz: {passed} passed, {failed} failed, in {took_s:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""Where and when requests arrive: patterns of traffic, drawn from a seed, and recordings of one's own.
+
+`demand` is what is asked for, as a multiple of the limit. All moments are nanoseconds after the start.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
+from typing import Final, NamedTuple
+
+from reconverge.errors import InvalidSetting
+
+ROTATION_WINDOWS: Final = 1.3
+"""How long `rotating` stays on one node."""
+ROTATION_SHARE: Final = 0.9
+ON_WINDOWS: Final = 0.15
+OFF_WINDOWS: Final = 0.45
+FLASH_SHARE: Final = 0.8
+FLASH_WINDOWS: Final = 0.05
+SURGE_FACTOR: Final = 10.0
+INSTANT_WINDOWS: Final = 0.002
+"""Shorter than most round trips: no news can travel meanwhile."""
+SPIKE_DEMAND: Final = 0.8
+BATCH_REQUESTS: Final = 20
+KEYS_MAX: Final = 100_000
+
+
+class Arrival(NamedTuple):
+    """One request."""
+
+    moment_ns: int
+    node: int
+    key: str
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is asked for, and how it is spread over time and nodes."""
+
+    pattern: str
+    demand: float
+    """Cost asked for per window, as a multiple of the quota, over all keys."""
+    keys: int = 1
+    """The demand is dealt to so many keys, the first most often (by Zipf's law)."""
+    cost_max: int = 1
+    """Costs are drawn evenly from 1 to this."""
+
+    def __post_init__(self) -> None:
+        if self.pattern not in PATTERNS:
+            raise InvalidSetting("pattern", self.pattern, f"unknown; known: {', '.join(PATTERNS)}")
+        if not 0 < self.demand <= 10_000:
+            raise InvalidSetting("demand", self.demand, "must be above 0 and at most 10000 times the limit")
+        if not 1 <= self.keys <= KEYS_MAX:
+            raise InvalidSetting("keys", self.keys, f"must be 1 to {KEYS_MAX}")
+        if self.cost_max < 1:
+            raise InvalidSetting("cost_max", self.cost_max, "must be at least 1")
+
+    def arrivals(self, *, nodes: int, quota: int, window_ns: int, windows: int, seed: int) -> list[Arrival]:
+        """All requests of so many windows, in order."""
+        # A seed of its own, so that the same requests arrive whatever else is drawn.
+        random = Random(f"traffic {seed}")
+        shape = _Shape(random, nodes, 2 * self.demand * quota / (self.cost_max + 1), windows)
+        choose_key = _chooser(random, _zipf_weights(self.keys))
+        names = [f"key-{number}" for number in range(self.keys)]
+        drawn = [
+            Arrival(
+                int(moment * window_ns),
+                node,
+                names[choose_key()] if self.keys > 1 else names[0],
+                random.randint(1, self.cost_max) if self.cost_max > 1 else 1,
+            )
+            for moment, node in PATTERNS[self.pattern](shape)
+            if 0 <= moment < windows
+        ]
+        drawn.sort()
+        return drawn
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a pattern is drawn from; times are in windows."""
+
+    random: Random
+    nodes: int
+    per_window: float
+    """Requests on average."""
+    windows: int
+
+    def any_node(self) -> int:
+        return self.random.randrange(self.nodes)
+
+    def count(self, mean: float) -> int:
+        """A Poisson number; for large means as good as normal."""
+        if mean > 500:
+            return max(0, round(self.random.gauss(mean, mean**0.5)))
+        return sum(1 for _ in self.moments(1.0, mean))
+
+    def moments(self, end: float, rate: float, begin: float = 0.0) -> Iterator[float]:
+        """A Poisson process."""
+        moment = begin
+        while rate > 0 and (moment := moment + self.random.expovariate(rate)) < end:
+            yield moment
+
+
+_Drawn = Iterator[tuple[float, int]]
+
+
+def _spread(weights: Callable[[int], list[float]]) -> Callable[[_Shape], _Drawn]:
+    """Steady traffic, of which each node has its share."""
+
+    def pattern(shape: _Shape) -> _Drawn:
+        choose = _chooser(shape.random, weights(shape.nodes))
+        return ((moment, choose()) for moment in shape.moments(shape.windows, shape.per_window))
+
+    return pattern
+
+
+def _rotating(shape: _Shape) -> _Drawn:
+    """One node at a time has nearly everything, and the next is drawn every 1.3 windows."""
+    hot = [shape.any_node() for _ in range(int(shape.windows / ROTATION_WINDOWS) + 2)]
+    for moment in shape.moments(shape.windows, shape.per_window):
+        is_hot = shape.random.random() < ROTATION_SHARE
+        yield moment, hot[int(moment / ROTATION_WINDOWS)] if is_hot else shape.any_node()
+
+
+def _onoff(shape: _Shape) -> _Drawn:
+    """Every node is busy for a moment, and idle for a longer one, independent of the others."""
+    rate = shape.per_window / shape.nodes * (ON_WINDOWS + OFF_WINDOWS) / ON_WINDOWS
+    for node in range(shape.nodes):
+        moment = -shape.random.expovariate(1 / OFF_WINDOWS)
+        while moment < shape.windows:
+            end = moment + shape.random.expovariate(1 / ON_WINDOWS)
+            for each in shape.moments(min(end, shape.windows), rate, max(moment, 0.0)):
+                yield each, node
+            moment = end + shape.random.expovariate(1 / OFF_WINDOWS)
+
+
+def _flash(shape: _Shape) -> _Drawn:
+    """A crowd at the beginning of every window."""
+    for window in range(shape.windows):
+        for _ in range(shape.count(shape.per_window)):
+            crowd = shape.random.random() < FLASH_SHARE
+            yield window + shape.random.random() * (FLASH_WINDOWS if crowd else 1.0), shape.any_node()
+
+
+def _surge(shape: _Shape) -> _Drawn:
+    """Calm, and from the middle of the run on ten times as much."""
+    begin = shape.windows // 2
+    for moment in shape.moments(begin, shape.per_window / SURGE_FACTOR):
+        yield moment, shape.any_node()
+    for moment in shape.moments(shape.windows, shape.per_window, float(begin)):
+        yield moment, shape.any_node()
+
+
+def _instant(shape: _Shape, per_window: float, node_of: Callable[[], Callable[[], int]]) -> _Drawn:
+    for window in range(shape.windows):
+        begin = window + INSTANT_WINDOWS + shape.random.random() * (1 - 3 * INSTANT_WINDOWS)
+        choose = node_of()
+        for _ in range(shape.count(per_window)):
+            yield begin + shape.random.random() * INSTANT_WINDOWS, choose()
+
+
+def _spray(shape: _Shape) -> _Drawn:
+    """All that a window asks for at one moment on all nodes: an adversary who knows the round trip."""
+    return _instant(shape, shape.per_window, lambda: shape.any_node)
+
+
+def _spike(shape: _Shape) -> _Drawn:
+    """All that a window asks for at one moment on one node: an honest batch job."""
+
+    def node_of() -> Callable[[], int]:
+        node = shape.any_node()
+        return lambda: node
+
+    return _instant(shape, shape.per_window, node_of)
+
+
+def _burst(shape: _Shape) -> _Drawn:
+    """Half of it steady, half of it in a twentieth of the window, about its middle, on all nodes."""
+    for moment in shape.moments(shape.windows, shape.per_window / 2):
+        yield moment, shape.any_node()
+    for window in range(shape.windows):
+        begin = window + 0.3 + 0.4 * shape.random.random()
+        for _ in range(shape.count(shape.per_window / 2)):
+            yield begin + shape.random.random() * FLASH_WINDOWS, shape.any_node()
+
+
+def _batches(shape: _Shape) -> _Drawn:
+    """Twenty requests at a time, each batch on one node."""
+    for moment in shape.moments(shape.windows, shape.per_window / BATCH_REQUESTS):
+        node = shape.any_node()
+        for _ in range(BATCH_REQUESTS):
+            yield moment + shape.random.random() * INSTANT_WINDOWS, node
+
+
+def _zipf_weights(count: int) -> list[float]:
+    return [1 / (rank + 1) for rank in range(count)]
+
+
+PATTERNS: Final[dict[str, Callable[[_Shape], _Drawn]]] = {
+    "uniform": _spread(lambda nodes: [1.0] * nodes),
+    "zipf": _spread(_zipf_weights),
+    "single": _spread(lambda nodes: [1.0] + [0.0] * (nodes - 1)),
+    "rotating": _rotating,
+    "onoff": _onoff,
+    "flash": _flash,
+    "surge": _surge,
+    "spray": _spray,
+    "spike": _spike,
+    "burst": _burst,
+    "batches": _batches,
+}
+
+
+def _chooser(random: Random, weights: list[float]) -> Callable[[], int]:
+    """Draws indexes in proportion to their weights."""
+    sums = list(accumulate(weights))
+    last = len(weights) - 1
+    return lambda: min(bisect(sums, random.random() * sums[-1]), last)

@@ -1,0 +1,149 @@
+"""What an all-knowing observer makes of a run: by how much the limit was exceeded, and what a central limiter would do.
+
+Every charge counts in the window that its own node put it in, so a run is judged by the rule that the nodes had to
+keep. Excess is floored to whole units of cost.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from reconverge.agent import Agent
+from reconverge.clock import ManualClock
+from reconverge.errors import CostExceedsQuota
+from reconverge.kernel import Table
+from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.policies import Policy
+
+Place = tuple[str, int]
+"""A key and one of its windows."""
+
+
+class Decided(NamedTuple):
+    """A request, and what a node made of it."""
+
+    hub_ns: int
+    """When, by the hub's clock."""
+    number: int
+    key: str
+    epoch: int
+    cost: int
+    settle: int
+    """What it turns out to cost on top."""
+    node: int
+    allowed: bool
+    known: bool
+    """The node had heard of the key before."""
+
+
+class Charge(NamedTuple):
+    """Something that was charged."""
+
+    key: str
+    epoch: int
+    hub_ns: int
+    cost: int
+    settling: bool
+    """Not admitted, but what an admitted request turned out to cost on top."""
+
+
+def excess_by_place(limit: Limit, charges: Iterable[Charge], *, settling: bool) -> dict[Place, int]:
+    """By how much the limit was exceeded at worst in each window of each key, in whole cost; only where it was.
+
+    `settling` says whether what settling added counts as use.
+    """
+    by_key: defaultdict[str, list[Charge]] = defaultdict(list)
+    for charge in charges:
+        if settling or not charge.settling:
+            by_key[charge.key].append(charge)
+    peaks: defaultdict[Place, int] = defaultdict(int)
+    for key, of_key in by_key.items():
+        of_key.sort(key=lambda charge: (charge.hub_ns if limit.bucket else charge.epoch, charge.hub_ns))
+        use = _bucket_use(limit, of_key) if limit.bucket else _window_use(limit, of_key)
+        for charge, used in zip(of_key, use, strict=True):
+            excess = math.floor(used) - limit.capacity
+            if excess > 0:
+                peaks[key, charge.epoch] = max(peaks[key, charge.epoch], excess)
+    return dict(peaks)
+
+
+def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+    """What counts after each charge, in windows; of sliding ones the part of the last that is still covered, too."""
+    totals: defaultdict[int, int] = defaultdict(int)
+    for charge in charges:
+        totals[charge.epoch] += charge.cost
+    so_far: defaultdict[int, int] = defaultdict(int)
+    for charge in charges:
+        so_far[charge.epoch] += charge.cost
+        before = 0 if limit.algorithm == FIXED_WINDOW else totals[charge.epoch - 1]
+        passed_ns = min(max(charge.hub_ns - charge.epoch * limit.window_ns, 0), limit.window_ns)
+        # Whole numbers, as a float could round a fraction of a unit up to the next.
+        yield so_far[charge.epoch] + before * (limit.window_ns - passed_ns) // limit.window_ns
+
+
+def _bucket_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+    """How full the bucket is after each charge."""
+    level = marked_ns = 0
+    for charge in charges:
+        level = max(0, level - (charge.hub_ns - marked_ns) * limit.quota) + charge.cost * limit.window_ns
+        marked_ns = charge.hub_ns
+        yield level // limit.window_ns
+
+
+class Bounds:
+    """The declared bound of each window: larger where nodes met a key that was new to them."""
+
+    def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[Decided]) -> None:
+        cost_max = max((one.cost for one in decided if one.allowed), default=1)
+        self._warm = policy.bound(limit.capacity, nodes, cost_max)
+        self._cold_share = policy.cold_allowance * limit.capacity
+        self._cold: defaultdict[Place, set[int]] = defaultdict(set)
+        lasting = 0 if limit.algorithm == FIXED_WINDOW else 1
+        if limit.bucket:
+            lasting += math.ceil(limit.capacity * (nodes + 1) / limit.quota)  # until such a fill has drained
+        for one in decided:
+            if one.allowed and not one.known:
+                for epoch in range(one.epoch, one.epoch + lasting + 1):
+                    self._cold[one.key, epoch].add(one.node)
+
+    def cold(self, place: Place) -> int:
+        """How many nodes admitted something before they had heard of the key, as far as it still counts."""
+        return len(self._cold.get(place, ()))
+
+    def of(self, place: Place | None) -> float:
+        """The bound, in cost above the capacity; without a place, that of a key known on all nodes."""
+        return self._warm + (0 if place is None else self.cold(place) * self._cold_share)
+
+
+def ideal_admissions(limit: Limit, decided: list[Decided], *, settle_after_ns: int) -> tuple[dict[Place, int], int]:
+    """The cost that a central limiter admits of the same requests, by window, and the number of requests."""
+    clock = ManualClock()
+    keys = len({one.key for one in decided})
+    central = Agent("memory://", clock=clock, max_keys=keys + 1).limit("central", limit).table
+    admitted: defaultdict[Place, int] = defaultdict(int)
+    count = 0
+    over: list[tuple[int, int, Decided]] = []
+    for one in decided:
+        while over and over[0][0] <= one.hub_ns:
+            _settle(clock, central, heapq.heappop(over))
+        clock.advance_ns(max(0, one.hub_ns - clock.monotonic_ns()))
+        try:
+            verdict = central.decide(one.key, one.cost, clock.monotonic_ns())
+        except CostExceedsQuota:
+            continue
+        if verdict.allowed:
+            count += 1
+            admitted[one.key, one.epoch] += one.cost
+            if one.settle:
+                heapq.heappush(over, (one.hub_ns + settle_after_ns, one.number, one))
+    return dict(admitted), count
+
+
+def _settle(clock: ManualClock, central: Table, what: tuple[int, int, Decided]) -> None:
+    over_ns, _, one = what
+    clock.advance_ns(max(0, over_ns - clock.monotonic_ns()))
+    central.correct(one.key, one.epoch, one.settle)

@@ -1,0 +1,394 @@
+"""A fleet under virtual time, in a world of clocks, networks and faults that is drawn from a seed.
+
+The kernel, the policies, the syncer and the merge rule are the real ones. Nothing here decides: the world hands
+moments, messages and requests to the same code that runs in production, in an order that depends on the seed alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.errors import CostExceedsQuota
+from reconverge.kernel import Kernel, Table
+from reconverge.limit import Limit
+from reconverge.merge_rule import MergeRule, open_merge_rule
+from reconverge.policies import Policy
+from reconverge.report import Answer, Batch
+from reconverge.simulation.fault import Direction, Fault, Kind
+from reconverge.simulation.pattern import Arrival
+from reconverge.simulation.truth import Decided
+from reconverge.syncer import Syncer
+
+BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
+"""About the hub's time at the start; the first window begins at the next multiple of its length."""
+LATENCY_SPREAD: Final = 0.2
+"""Every message takes up to so much longer or shorter than half a round trip."""
+REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
+LIMIT_NAME: Final = "simulated"
+KEY_BYTES_MAX: Final = 256
+
+WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT = range(5)
+"""What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The settings of a simulated fleet. The same as an agent's, and the network's round trip."""
+
+    nodes: int
+    limit: Limit
+    sync_interval_ns: int
+    round_trip_ns: int = 2 * MILLISECOND_NS
+    sync_interval_min_ns: int | None = None
+    lease_ns: int | None = None
+    timeout_ns: int = SECOND_NS
+    """After how long a node gives up an exchange."""
+
+
+@dataclass(slots=True)
+class History:
+    """What happened in a run."""
+
+    decided: list[Decided]
+    messages: list[int]
+    """Batches sent, by window."""
+
+
+class _Clock:
+    """One node's clocks: the world's time, and a wall clock of its own."""
+
+    __slots__ = ("ahead_ns", "world")
+
+    def __init__(self, world: World, ahead_ns: int) -> None:
+        self.world = world
+        self.ahead_ns = ahead_ns
+
+    def monotonic_ns(self) -> int:
+        return self.world.now_ns
+
+    def wall_ns(self) -> int:
+        return self.world.begin_ns + self.world.now_ns + self.ahead_ns
+
+
+class _Node:
+    """One node, and what it has under way."""
+
+    __slots__ = ("alive", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "table", "woken")
+
+    kernel: Kernel
+    table: Table
+    syncer: Syncer
+
+    def __init__(self, index: int, clock: _Clock) -> None:
+        self.index = index
+        self.clock = clock
+        self.alive = False
+        self.batch: Batch | None = None
+        self.sent_ns = 0
+        self.due_ns = 0
+        self.woken = False
+
+
+class World:
+    """One run of one policy. `now_ns` is the time since the start."""
+
+    def __init__(
+        self, fleet: Fleet, policy: Policy, faults: Sequence[Fault], *, seed: int, rule: MergeRule | None = None
+    ) -> None:
+        self.now_ns = 0
+        self.fleet = fleet
+        self.policy = policy
+        window_ns = fleet.limit.window_ns
+        self.begin_ns = -(-BEGIN_NS // window_ns) * window_ns
+        self._random = Random(f"world {seed}")
+        self._faults = tuple(faults)
+        self._names = 0
+        self._events: list[tuple[int, int, int, int, object]] = []
+        self._order = 0
+        self.hub = rule or open_merge_rule(clock=_Clock(self, 0), new_name=self._new_name)
+        self.messages: list[int] = []
+        self._decided: list[Decided] = []
+        self._lost_charged = self.unreported = 0
+        self.nodes = [_Node(index, _Clock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
+        for node in self.nodes:
+            self._start(node)
+        for fault in faults:
+            if fault.kind in (Kind.LOSE_DATA, Kind.CRASH, Kind.JUMP):
+                self._push(fault.start_ns, FAULT, 0, fault)
+
+    # ------------------------------------------------------------ running
+
+    def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
+        """Let all requests arrive, and time pass until `until_ns`."""
+        decided = self._decided
+        for number, (moment_ns, index, key, cost) in enumerate(arrivals):
+            self.pass_until(moment_ns)
+            node = self.nodes[index]
+            if not node.alive:
+                continue  # nobody is there to be asked
+            try:
+                verdict = node.table.decide(key, cost, moment_ns)
+            except CostExceedsQuota:
+                continue
+            hub_ns = self.begin_ns + moment_ns
+            decided.append(Decided(hub_ns, number, key, verdict.epoch, cost, 0, index, verdict.allowed, verdict.known))
+            if node.woken:
+                self._look_at(node)
+        self.pass_until(until_ns)
+        return History(decided, self.messages)
+
+    def pass_until(self, moment_ns: int) -> None:
+        """Let everything happen that happens until then."""
+        events = self._events
+        while events and events[0][0] <= moment_ns:
+            self.now_ns, _, action, index, what = heapq.heappop(events)
+            node = self.nodes[index]
+            if action == WAKE:
+                if self.now_ns == node.due_ns and node.batch is None and node.alive:
+                    self._speak(node)
+            elif action == AT_HUB:
+                assert isinstance(what, Batch)
+                self._arrive(node, what)
+            elif action == ANSWERED:
+                assert isinstance(what, tuple)
+                self._hear(node, *what)
+            elif action == GIVEN_UP:
+                assert isinstance(what, tuple)
+                self._give_up(node, *what)
+            else:
+                assert isinstance(what, Fault | _Node)
+                self._strike(what)
+        self.now_ns = moment_ns
+
+    # ------------------------------------------------------------ what must hold in the end
+
+    def faults_end_ns(self) -> int:
+        """When the last fault is over."""
+        return max((fault.end_ns for fault in self._faults), default=0)
+
+    def miscounted(self) -> list[str]:
+        """What the hub has lost or doubled, in words; to be asked when all nodes have had time to report."""
+        charged = self._lost_charged + sum(self._charged_by(node) for node in self.nodes if node.alive)
+        totals = self.hub.sums()
+        known = totals[LIMIT_NAME].charged if LIMIT_NAME in totals else 0
+        if charged - self.unreported <= known <= charged:
+            return []
+        return [f"the hub counts {known}, but {charged} was charged, of which {self.unreported} may have been lost"]
+
+    def unseen(self, decided: Sequence[Decided]) -> list[str]:
+        """What the hub does not know of, in words: asks it through the first node that is alive.
+
+        To be asked when all nodes have had time to report; takes a round trip and a timeout.
+        """
+        truth: defaultdict[str, int] = defaultdict(int)
+        for one in decided:
+            if one.epoch == (self.begin_ns + self.now_ns) // self.fleet.limit.window_ns:
+                truth[one.key] += one.cost if one.allowed else 0
+        observer = next((node for node in self.nodes if node.alive), None)
+        if observer is None:
+            return []
+        for key in truth:
+            observer.table.decide(key, 0, self.now_ns)
+        self._look_at(observer)
+        self.pass_until(
+            self.now_ns + self.fleet.sync_interval_ns + self.fleet.timeout_ns + 5 * self.fleet.round_trip_ns
+        )
+        crashes = any(fault.kind is Kind.CRASH for fault in self._faults)
+        lapses = crashes or any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
+        problems = []
+        for key, charged in truth.items():
+            cell = observer.table.cells[key]
+            seen = cell.used + cell.others_current
+            # Of a node whose lease has ended, all that it might have used counts as used.
+            if seen < charged - self.unreported or (seen > charged and not lapses):
+                problems.append(f"{key}: {charged} was charged, but a node that asks hears of {seen}")
+        return problems
+
+    def ask_everywhere(self) -> None:
+        """Have every node be asked about every key that it knows; nothing is charged."""
+        for node in self.nodes:
+            for key in list(node.table.cells) if node.alive else ():
+                node.table.decide(key, 0, self.now_ns)
+            self._look_at(node)
+
+    def disagreements(self) -> list[str]:
+        """Where nodes differ in what they think was used, in words; to be asked some time after `ask_everywhere`."""
+        seen: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        used: defaultdict[tuple[str, int], int] = defaultdict(int)
+        for node in self.nodes:
+            for cell in node.table.cells.values() if node.alive else ():
+                node.table.advance(cell, self.now_ns)
+                if cell.heard:
+                    seen[cell.key, cell.epoch][node.index] = cell.used + cell.others_current
+                    used[cell.key, cell.epoch] += cell.used
+        return [
+            f"{key} in window {epoch}: the nodes think that {views} was used, and have used {used[key, epoch]}"
+            for (key, epoch), views in seen.items()
+            if len(set(views.values())) > 1 or min(views.values()) < used[key, epoch]
+        ]
+
+    # ------------------------------------------------------------ nodes
+
+    def _start(self, node: _Node) -> None:
+        """Begin as a process does that nobody has heard of."""
+        fleet = self.fleet
+        least_ns = max(fleet.sync_interval_ns // 10, 5 * MILLISECOND_NS)
+        node.kernel = Kernel(
+            node.clock,
+            namespace="simulation",
+            interval_ns=fleet.sync_interval_ns,
+            interval_min_ns=fleet.sync_interval_min_ns or min(least_ns, fleet.sync_interval_ns),
+            keys_max=1_000_000,
+            key_bytes_max=KEY_BYTES_MAX,
+            lease_ns=fleet.lease_ns,
+        )
+        node.table = node.kernel.declare(LIMIT_NAME, fleet.limit, self.policy)
+        random = Random(self._random.random())
+        node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
+        node.batch = None
+        node.alive = True
+
+        def wake() -> None:
+            node.woken = True
+
+        node.kernel.wake = wake
+        # Processes do not start in step.
+        self._plan(node, self.now_ns + int(random.random() * fleet.sync_interval_ns))
+
+    def _speak(self, node: _Node) -> None:
+        """Send what the node has to say, if anything."""
+        batch = node.syncer.take(self.now_ns)
+        if batch is None:
+            self._look_at(node)
+            return
+        node.batch, node.sent_ns = batch, self.now_ns
+        self._count_message()
+        down = self._active(Kind.DOWN) is not None
+        failed_ns = self._latency_ns() * 2 if down else self.fleet.timeout_ns
+        self._push(self.now_ns + failed_ns, GIVEN_UP, node.index, (batch, "refused" if down else "timeout"))
+        if down:
+            return
+        if not self._lost(node, Direction.REQUESTS):
+            self._push(self.now_ns + self._latency_ns(), AT_HUB, node.index, batch)
+        repeat = self._active(Kind.REPEAT)
+        if repeat is not None and self._random.random() < repeat.amount:
+            late_ns = int(self._random.random() * REPEATED_WITHIN_NS)
+            self._push(self.now_ns + self._latency_ns() + late_ns, AT_HUB, node.index, batch)
+
+    def _arrive(self, node: _Node, batch: Batch) -> None:
+        """The hub hears a batch, and answers."""
+        answer = self.hub.merge(batch)
+        if not self._lost(node, Direction.REPLIES):
+            self._push(self.now_ns + self._latency_ns(), ANSWERED, node.index, (batch, answer))
+
+    def _hear(self, node: _Node, batch: Batch, answer: Answer) -> None:
+        if node.batch is not batch:
+            return  # it has given up, or is not the same process any more
+        node.batch = None
+        node.syncer.merged(batch, answer, sent_ns=node.sent_ns, now_ns=self.now_ns)
+        self._look_at(node)
+
+    def _give_up(self, node: _Node, batch: Batch, kind: str) -> None:
+        if node.batch is batch:
+            node.batch = None
+            node.syncer.failed(kind, now_ns=self.now_ns)
+            self._look_at(node)
+
+    def _look_at(self, node: _Node) -> None:
+        """See when the node wants to speak next."""
+        node.woken = False
+        if node.batch is None and node.alive:
+            self._plan(node, max(node.syncer.due_ns(self.now_ns), self.now_ns))
+
+    def _plan(self, node: _Node, due_ns: int) -> None:
+        node.due_ns = due_ns
+        self._push(due_ns, WAKE, node.index, None)
+
+    # ------------------------------------------------------------ faults and messages
+
+    def _strike(self, what: Fault | _Node) -> None:
+        """Something goes wrong, or a process that was killed is started again."""
+        if isinstance(what, _Node):
+            self._start(what)
+        elif what.kind is Kind.LOSE_DATA:
+            self.hub.lose_data()
+        elif what.kind is Kind.JUMP:
+            for index in what.nodes:
+                self.nodes[index].clock.ahead_ns += round(what.amount * SECOND_NS)
+        else:
+            for index in what.nodes:
+                self._kill(self.nodes[index], back_ns=what.end_ns)
+
+    def _kill(self, node: _Node, *, back_ns: int) -> None:
+        if node.alive:
+            node.alive = False
+            self._lost_charged += self._charged_by(node)
+            self.unreported += self._unconfirmed_by(node)
+            node.batch = None
+        self._push(back_ns, FAULT, 0, node)
+
+    def _active(self, kind: Kind) -> Fault | None:
+        for fault in self._faults:
+            if fault.kind is kind and fault.active(self.now_ns):
+                return fault
+        return None
+
+    def _lost(self, node: _Node, direction: Direction) -> bool:
+        for fault in self._faults:
+            if not fault.active(self.now_ns):
+                continue
+            if fault.kind is Kind.CUT and node.index in fault.nodes and fault.direction in (Direction.BOTH, direction):
+                return True
+            if fault.kind is Kind.LOSS and self._random.random() < fault.amount:
+                return True
+        return False
+
+    def _latency_ns(self) -> int:
+        slow = self._active(Kind.SLOW)
+        factor = slow.amount if slow is not None else 1.0
+        spread = 1 - LATENCY_SPREAD + 2 * LATENCY_SPREAD * self._random.random()
+        return max(1, int(self.fleet.round_trip_ns / 2 * factor * spread))
+
+    def _offset_ns(self, index: int) -> int:
+        """How far this node's wall clock is ahead from the start."""
+        return sum(
+            round(fault.amount * SECOND_NS)
+            for fault in self._faults
+            if fault.kind is Kind.OFFSET and index in fault.nodes
+        )
+
+    # ------------------------------------------------------------ inside
+
+    def _count_message(self) -> None:
+        window = self.now_ns // self.fleet.limit.window_ns
+        while len(self.messages) <= window:
+            self.messages.append(0)
+        self.messages[window] += 1
+
+    @staticmethod
+    def _charged_by(node: _Node) -> int:
+        for cell in node.table.cells.values():
+            node.table.measure(cell)
+        return node.table.tallies[0].charged
+
+    @staticmethod
+    def _unconfirmed_by(node: _Node) -> int:
+        return node.table.tallies[0].unconfirmed
+
+    def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (moment_ns, self._order, action, index, what))
+
+    def _new_name(self) -> str:
+        self._names += 1
+        return f"name-{self._names}"
+
+    def hub_us(self) -> int:
+        """The hub's time."""
+        return (self.begin_ns + self.now_ns) // MICROSECOND_NS
