@@ -14,6 +14,7 @@ KINDS: Final = {FIXED_WINDOW: 0, SLIDING_WINDOW: 1, TOKEN_BUCKET: 2, GCRA: 2}
 """What the merge rule tells apart."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """An answer to 256 cells takes about 20 kB."""
+PROBLEM_LENGTH_MAX: Final = 200
 DEPARTED: Final = b"-"
 
 
@@ -52,7 +53,7 @@ def decode_answer(payload: object) -> Answer:
         answers = tuple(CellAnswer(*map(_whole, cell)) for cell in cells)
         return Answer(_whole(hub_us), incarnation, Status(status), answers)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise HubUnavailable("protocol", f"the answer cannot be read: {error}") from error
+        raise HubUnavailable("protocol", f"the answer cannot be read: {_short(error)}") from error
 
 
 def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
@@ -67,7 +68,7 @@ def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
                 known = sums.get(name, Totals(0, 0))
                 sums[name] = Totals(known.charged + _whole(charged), known.refunded + _whole(refunded))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise HubUnavailable("protocol", f"the accounts cannot be read: {error}") from error
+        raise HubUnavailable("protocol", f"the accounts cannot be read: {_short(error)}") from error
     return sums
 
 
@@ -83,6 +84,11 @@ def _unpack(payload: object) -> Any:
     if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
         raise ValueError("not a string of bytes of a sensible size")
     return msgpack.unpackb(payload, strict_map_key=True)
+
+
+def _short(error: Exception) -> str:
+    """What is wrong, without all of what was found instead."""
+    return str(error)[:PROBLEM_LENGTH_MAX]
 
 
 def _whole(value: object) -> int:

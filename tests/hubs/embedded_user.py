@@ -15,7 +15,7 @@ TRIES_MAX = 10
 
 
 async def use(url: str, name: str) -> None:
-    """Answer each line with one line."""
+    """Answer each line with one line, which is empty if the hub is not available for long."""
     hub = EmbeddedHub(url, HubSettings("shared", 5.0))
     voice = Scene(hub, SystemClock(), join=lambda known: known).voice(account=name)
     voice.node = name
@@ -26,7 +26,8 @@ async def use(url: str, name: str) -> None:
             try:
                 answer = await _answer(hub, voice, line.split())
             except HubUnavailable as error:
-                answer = str(error)  # as an agent does, it tries again: the connection may be that to another server
+                # As an agent does, it tries again: the connection may still be that to a server that is no more.
+                print(error, file=sys.stderr)  # noqa: T201
             else:
                 break
         print(answer, flush=True)  # noqa: T201

@@ -97,6 +97,30 @@ def test_a_value_of_another_type_is_a_protocol_error(**parts: object) -> None:
     _check_answer(_packed(list(parts.values())))
 
 
+@pytest.mark.parametrize("wrong", [True, 1.0, "1", None, [], b"1"])
+def test_what_is_no_whole_number_is_a_protocol_error(wrong: object) -> None:
+    """Neither as the hub's time, nor anywhere in a cell, nor in an account."""
+    cell: list[object] = [1] * len(CellAnswer._fields)
+    payloads = [_packed([SCHEMA_VERSION, wrong, "x", 0, [cell]])]
+    payloads += [
+        _packed([SCHEMA_VERSION, 1, "x", 0, [[*cell[:place], wrong, *cell[place + 1 :]]]]) for place in range(len(cell))
+    ]
+
+    for payload in payloads:
+        with pytest.raises(HubUnavailable, match=r"^protocol: "):
+            decode_answer(payload)
+    for account in ([1, "a", wrong, 0], [1, "a", 0, wrong]):
+        with pytest.raises(HubUnavailable, match=r"^protocol: "):
+            decode_accounts({b"x": _packed(account)})
+
+
+@pytest.mark.parametrize("name", [True, 1, None, [], b"a"])
+def test_a_name_that_is_no_text_is_a_protocol_error(name: object) -> None:
+    """Whoever reads totals looks for names."""
+    with pytest.raises(HubUnavailable, match=r"^protocol: "):
+        decode_accounts({b"x": _packed([1, name, 2, 3])})
+
+
 @pytest.mark.parametrize("answer", [None, 7, "OK", [], [b"x"], b"", {}, True, ValueError("x")])
 def test_an_answer_that_is_no_string_of_bytes_is_a_protocol_error(answer: object) -> None:
     """A proxy may say OK to everything."""

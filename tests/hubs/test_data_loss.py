@@ -15,8 +15,7 @@ from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.syncer import SILENCE_NS
-from reconverge.testing._fleet import INTERVAL_NS, LEASE_NS, LIMIT_NAME, Fleet
+from reconverge.testing._fleet import LEASE_NS, LIMIT_NAME, Fleet
 from reconverge_sync.redis import RedisHub
 from tests.servers import RedisServer
 
@@ -25,8 +24,8 @@ QUOTA = 100
 WINDOW_S = 4.0
 STEP_NS = SECOND_NS // 50
 LEARNING_S = LEASE_NS / SECOND_NS + 2 * WINDOW_S
-RESTORED_S = (2 * INTERVAL_NS + SILENCE_NS) / SECOND_NS
-"""Two intervals, and the longest that a node is silent or backs off."""
+RESTORED_S = 2 * 0.1 + 1.0
+"""Two intervals, and the longest that a node is silent or backs off: the larger of an interval and a second."""
 BALANCED = choose("balanced", cold_allowance=0.0)
 
 
