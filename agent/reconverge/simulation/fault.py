@@ -113,7 +113,10 @@ def _times(text: str, window_ns: int) -> tuple[int, int]:
     start_ns = round(float(match["start"]) * units[match["start_unit"]])
     if match["length"] is None:
         return start_ns, 0
-    return start_ns, max(1, round(float(match["length"]) * units[match["length_unit"]]))
+    length_ns = round(float(match["length"]) * units[match["length_unit"]])
+    if length_ns == 0:
+        raise ValueError("lasts no time at all")
+    return start_ns, length_ns
 
 
 def _who(text: str, nodes: int, random: Random) -> frozenset[int]:
