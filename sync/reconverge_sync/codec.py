@@ -15,7 +15,6 @@ KINDS: Final = {FIXED_WINDOW: 0, SLIDING_WINDOW: 1, TOKEN_BUCKET: 2, GCRA: 2}
 ANSWER_BYTES_MAX: Final = 1 << 20
 """An answer to 256 cells takes about 20 kB."""
 PROBLEM_LENGTH_MAX: Final = 200
-DEPARTED: Final = b"-"
 
 
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> bytes:

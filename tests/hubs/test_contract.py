@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from unittest import SkipTest
 
 import pytest
@@ -126,6 +128,31 @@ def test_time_is_only_travelled_where_it_can_be() -> None:
     Contract().test_all_of_the_limit_can_be_used_by_one_node()
     with pytest.raises(SkipTest):
         Contract().test_a_lease_that_is_over_is_not_renewed()
+
+
+WITHOUT_PYTEST = """
+import sys, unittest
+from reconverge.testing import HubContract
+from reconverge_sync.memory import MemoryHub
+
+class TestMine(HubContract, unittest.TestCase):
+    def make_hub(self, clock):
+        return MemoryHub(clock=clock)
+
+    async def lose_data(self, hub):
+        hub.lose_data()
+
+assert not any(name.startswith(("pytest", "_pytest", "hypothesis")) for name in sys.modules)
+unittest.main()
+"""
+
+
+def test_the_contract_needs_no_pytest() -> None:
+    """Whatever runs tests can run it, and a dozen lines are enough to say which hub is meant."""
+    run = subprocess.run([sys.executable, "-c", WITHOUT_PYTEST], capture_output=True, text=True, check=False)
+
+    assert 0 == run.returncode, run.stderr
+    assert run.stderr.rstrip().endswith("OK (skipped=2)")
 
 
 def test_a_contract_without_a_hub_says_what_is_missing() -> None:
