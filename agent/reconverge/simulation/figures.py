@@ -17,8 +17,8 @@ PERCENT = 100.0
 class Figures:
     """One policy over all seeds.
 
-    Percentages are of the limit, over all windows of all keys in which anything was asked for, the warm-up left out;
-    `bound_violations` counts the warm-up, too.
+    Percentages are of the limit (over-admission of a bucket: of its capacity), over all windows of all keys in which
+    anything was asked for, the warm-up left out; `bound_violations` counts the warm-up, too.
     """
 
     over_mean_pct: float
@@ -82,10 +82,11 @@ def judge_run(
         if first_epoch + warmup <= place[1] < last_epoch
     ]
     whole = limit.capacity / PERCENT
+    quota = limit.quota / PERCENT
     sent = [*messages, *[0] * windows][warmup:windows]
     return RunFigures(
         over_pct=[excess.get(place, 0) / whole for place in counted],
-        under_pct=[max(0, ideal.get(place, 0) - admitted[place]) / whole for place in counted],
+        under_pct=[max(0, ideal.get(place, 0) - admitted[place]) / quota for place in counted],
         messages_per_node=[count / nodes for count in sent],
         bound_pct=bounds.of(None) / whole,
         broken={place: over for place, over in excess.items() if over > bounds.of(place)},
