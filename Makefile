@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+SEEDS ?= 200
 
 export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -11,7 +12,7 @@ with_dev := .venv/.with-dev
 with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
-.PHONY: help demo test check coverage clean
+.PHONY: help demo test check coverage fuzz figures clean
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -39,6 +40,13 @@ coverage: $(with_dev) ## run all tests, and say which lines and branches they le
 	.venv/bin/coverage run -m pytest $(ARGS)
 	.venv/bin/coverage combine --quiet
 	.venv/bin/coverage report
+
+fuzz: $(with_test) ## try random fleets and faults under virtual time; SEEDS=10000 for many
+	.venv/bin/python -m reconverge.simulation.fuzz --seeds $(SEEDS)
+
+figures: $(with_test) ## simulate what the policies are meant to reach, and write docs/figures.md; takes minutes
+	.venv/bin/python -m reconverge.simulation.goals > docs/figures.md.new; status=$$?; \
+	  mv docs/figures.md.new docs/figures.md; exit $$status
 
 clean: ## remove all that was set up or left behind
 	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -251,7 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [chapter for chapter in chapters() if options.only in chapter.name]
     if not chosen:
-        parser.error(f"no chapter's name contains {options.only!r}; there are: " + "; ".join(c.name for c in chapters()))
+        names = "; ".join(chapter.name for chapter in chapters())
+        parser.error(f"no chapter's name contains {options.only!r}; there are: {names}")
     tasks = [(experiment, chapter.seeds) for chapter in chosen for experiment in chapter.situations.values()]
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
