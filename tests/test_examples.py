@@ -87,7 +87,9 @@ def test_the_threads_charge_exactly_what_they_took(hub: str, tmp_path: Path, red
     assert (0, "") == (ran.returncode, ran.stderr)
     assert 0 < done < 2000
     assert took == charged
-    assert 0.9 * limit < took < 1.1 * limit
+    assert took < 1.1 * limit
+    if hub == "none":  # otherwise threads that outrun the exchanges may be refused early
+        assert took > 0.9 * limit
 
 
 def test_every_example_is_run_here() -> None:
