@@ -103,7 +103,9 @@ class Exchanges:
         await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
 
     async def close(self) -> None:
-        """Let go of the hub's connections."""
+        """Drive no more, and let go of the hub's connections."""
+        for syncer in self._syncers:
+            syncer.part()
         hub, self._hub = self._hub, None
         if hub is not None:
             try:

@@ -122,6 +122,11 @@ class Syncer:
         """Whoever drives this syncer will ask again what is due, at `until_ns` at the latest if still there."""
         self._shard.attended_until_ns = until_ns
 
+    def part(self) -> None:
+        """Whoever drives this syncer goes: the next decision, about whatever key, has to call for somebody."""
+        self._shard.attended_until_ns = -NEVER_NS
+        self._kernel.look_around(self._shard.index)
+
     # ------------------------------------------------------------ what to say
 
     def take(self, now_ns: int) -> Batch | None:

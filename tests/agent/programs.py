@@ -11,11 +11,12 @@ import gc
 import signal
 import sys
 import threading
+from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import NoReturn
 
 import reconverge.process
-from reconverge import Agent, Limiter
+from reconverge import Agent, Limiter, ReconvergeError
 from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, introduce
 
 
@@ -165,6 +166,29 @@ def admits_for_ever(hub: str) -> None:
     while True:
         admitted += admitted_of(login, 100)
         say(admitted)
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+class NoRedis(MetaPathFinder):
+    """Finds nothing, and lets nobody else find it either."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """See `MetaPathFinder`."""
+        if fullname == "redis":
+            raise ModuleNotFoundError("No module named 'redis'", name="redis")
+
+
+def has_no_client(hub: str) -> None:
+    """Redis's client is not installed, as far as this process can see."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("redis", "reconverge_sync")]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, NoRedis())
+    try:
+        Agent(hub)
+    except ReconvergeError as error:
+        say(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

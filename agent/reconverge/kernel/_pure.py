@@ -262,6 +262,12 @@ class Kernel:
                     cell.demand = 0.0
                     cell.table.stir(cell)
 
+    def look_around(self, shard_index: int) -> None:
+        """Have the next decision about any cell take the slow path, and see whether somebody is there to exchange."""
+        for cell in self._cells_of(self.shards[shard_index]):
+            with cell.table.lock:
+                cell.room = -1
+
     # ------------------------------------------------------------ inside
 
     def _due_cells(self, shard: ShardState, now_ns: int, *, early: bool) -> list[Cell]:

@@ -1,0 +1,269 @@
+"""Goal: whatever a user gets wrong is told at once, in a sentence with the fact, the value and the remedy.
+
+Method: one table of mistakes, each made through the public API, with the words that its message must have; every error
+that the package declares is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+import reconverge
+from reconverge import (
+    Agent,
+    CostExceedsQuota,
+    HubUnavailable,
+    InvalidCost,
+    InvalidKey,
+    InvalidLimit,
+    InvalidSetting,
+    Limit,
+    LimitConflict,
+    MissingExtra,
+    ReconvergeError,
+    UnknownHub,
+    UnknownLimit,
+    errors,
+)
+from tests.agent.process import Process
+from tests.agent.world import net_at
+from tests.servers import free_port
+
+Mistake = tuple[Callable[[], object], type[ReconvergeError], tuple[str, ...]]
+
+
+class Key(str):
+    """A string that is not quite one."""
+
+    __slots__ = ()
+
+
+def _login(limit: str = "5/minute", **settings: Any) -> reconverge.Limiter:
+    return Agent("memory://", **settings).limit("login", limit)
+
+
+def _declared_twice(first: str, second: str, **settings: Any) -> None:
+    agent = Agent("memory://")
+    agent.limit("login", first)
+    agent.limit("login", second, **settings)
+
+
+def _wrong(value: object) -> Any:
+    """What a type checker would have caught."""
+    return cast("Any", value)
+
+
+LIMITS: dict[str, Mistake] = {
+    "no number": (lambda: _login("many/minute"), InvalidLimit, ("'many/minute'", "number of requests", "character 1")),
+    "no unit": (lambda: _login("5/"), InvalidLimit, ("'5/'", "second, minute, hour", "the text ends")),
+    "unknown unit": (lambda: _login("5/fortnight"), InvalidLimit, ("'fortnight'", "use ms, s, m, h, d", "character 3")),
+    "zero quota": (lambda: _login("0/minute"), InvalidLimit, ("quota 0", "not between 1 and")),
+    "zero window": (lambda: _login("5/0 minutes"), InvalidLimit, ("length 0",)),
+    "too short a window": (lambda: Limit(5, 0.0001), InvalidLimit, ("0.0001 s", "between 1 ms and ten years")),
+    "too much": (lambda: _login("5/minute and more"), InvalidLimit, ("'burst', 'as'", "'and'")),
+    "several quotas": (lambda: _login("5/minute, 9/hour"), InvalidLimit, ("declare one limit for each",)),
+    "burst of a window": (lambda: Limit(5, 60.0, burst=9), InvalidLimit, ("token-bucket, gcra", "sliding-window")),
+    "unknown algorithm": (lambda: Limit(5, 60.0, "guess"), InvalidLimit, ("'guess'", "fixed-window")),
+    "an algorithm to come": (lambda: Limit(5, 60.0, "sliding-log"), InvalidLimit, ("not available yet", "use ")),
+    "a limit of another type": (lambda: _login(_wrong(100)), InvalidLimit, ("a string like '100/minute'", "int")),
+    "half a quota": (lambda: Limit(_wrong(2.5), 60.0), InvalidLimit, ("2.5", "whole number")),
+    "a name with blanks": (
+        lambda: Agent("memory://").limit("log in", "5/minute"),
+        InvalidLimit,
+        ("'log in'", "letters, digits and _-./", "character 4"),
+    ),
+    "no name": (lambda: Agent("memory://").limit("", "5/minute"), InvalidLimit, ("1 to 64 characters", "not 0")),
+    "another limit of that name": (
+        lambda: _declared_twice("5/minute", "6/minute"),
+        LimitConflict,
+        ("'login'", "5/60s", "6/60s", "use another name"),
+    ),
+    "another policy of that name": (
+        lambda: _declared_twice("5/minute", "5/minute", policy="strict"),
+        LimitConflict,
+        ("'login'", "balanced", "strict", "use another name"),
+    ),
+    "a misspelt limit": (
+        lambda: _agent_with("login", "search").limiter("logn"),
+        UnknownLimit,
+        ("'logn'", "declared: login, search"),
+    ),
+    "no limit at all": (lambda: Agent("memory://").limiter("login"), UnknownLimit, ("none yet", "agent.limit(")),
+}
+
+REQUESTS: dict[str, Mistake] = {
+    "a number as key": (lambda: _login().allow(_wrong(42)), InvalidKey, ("a key is a string", "int", "42")),
+    "bytes as key": (lambda: _login().allow(_wrong(b"ada")), InvalidKey, ("a key is a string", "bytes", "b'ada'")),
+    "a list as key": (lambda: _login().allow(_wrong(["ada"])), InvalidKey, ("a key is a string", "list", "'ada'")),
+    "no key": (lambda: _login().hit(""), InvalidKey, ("at least one character", "''")),
+    "a key that begins with NUL": (lambda: _login().hit("\x00ada"), InvalidKey, ("not start with NUL", "x00ada")),
+    "half a character": (lambda: _login().hit("\ud800"), InvalidKey, ("lone surrogate", "ud800")),
+    "too long a key": (
+        lambda: _login(key_bytes_max=8).allow("123456789"),
+        InvalidKey,
+        ("123456789", "9 bytes, more than 8", "raise key_bytes_max"),
+    ),
+    "a negative cost": (lambda: _login().allow("ada", -1), InvalidCost, ("-1", "whole number of zero or more")),
+    "half a cost": (lambda: _login().hit("ada", _wrong(0.5)), InvalidCost, ("0.5", "float", "whole number")),
+    "a truth as cost": (lambda: _login().test("ada", _wrong(True)), InvalidCost, ("True", "bool", "whole number")),
+    "too large a cost": (
+        lambda: _login().allow("ada", 6),
+        CostExceedsQuota,
+        ("'login'", "at most 5", "cost of 6", "raise the quota"),
+    ),
+    "too large an estimate": (lambda: _login().reserve("ada", 6), CostExceedsQuota, ("at most 5", "cost of 6")),
+    "a negative truth": (lambda: _login().reserve("ada", 1).settle(-1), InvalidCost, ("-1", "zero or more")),
+}
+
+SETTINGS: dict[str, Mistake] = {
+    "no URL": (
+        lambda: Agent("localhost:6379"),
+        InvalidSetting,
+        ("hub=", "'localhost:6379'", "redis://localhost:6379/0"),
+    ),
+    "no hub": (lambda: Agent(_wrong(42)), InvalidSetting, ("hub=42", "neither a URL nor a Hub")),
+    "a port out of range": (lambda: Agent("redis://localhost:66666"), InvalidSetting, ("hub=", "66666", "65535")),
+    "an option unknown": (lambda: Agent("redis://localhost?colour=1"), InvalidSetting, ("hub=", "colour", "not known")),
+    "a scheme unknown": (lambda: Agent("postgres://localhost"), UnknownHub, ("'postgres'", "redis://", "memory://")),
+    "a misspelt policy": (lambda: Agent("memory://", policy="brave"), InvalidSetting, ("policy='brave'", "balanced")),
+    "a policy against its number": (
+        lambda: Agent("memory://", policy="strict", max_overshoot=0.1),
+        InvalidSetting,
+        ("max_overshoot=0.1", "'strict'", "give one of them"),
+    ),
+    "a negative overshoot": (lambda: Agent("memory://", max_overshoot=-0.1), InvalidSetting, ("-0.1", "0 or more")),
+    "too small an overshoot": (lambda: Agent("memory://", max_overshoot=1e-4), InvalidSetting, ("0.0001", "0.001")),
+    "a cold allowance in strict": (
+        lambda: Agent("memory://", policy="strict", cold_allowance=0.5),
+        InvalidSetting,
+        ("cold_allowance=0.5", "must be 0 in strict"),
+    ),
+    "a cold allowance above all": (
+        lambda: Agent("memory://", cold_allowance=1.5),
+        InvalidSetting,
+        ("cold_allowance=1.5", "from 0 to 1"),
+    ),
+    "two algorithms": (
+        lambda: Agent("memory://").limit("login", Limit(5, 60.0), algorithm="gcra"),
+        InvalidSetting,
+        ("algorithm='gcra'", "'sliding-window'"),
+    ),
+    "a namespace with braces": (
+        lambda: Agent("memory://", namespace="{shop}"),
+        InvalidSetting,
+        ("namespace='{shop}'", "letters, digits and _-.:"),
+    ),
+    "too long a namespace": (lambda: Agent("memory://", namespace="x" * 65), InvalidSetting, ("1 to 64 characters",)),
+}
+
+OUT_OF_RANGE: dict[str, tuple[object, ...]] = {
+    "sync_interval": (0, -1, 0.0009, 3600.1, float("nan"), float("inf"), "0.1", True, None),
+    "min_sync_interval": (-0.1, 0.2, "0.1", True),
+    "lease_ttl": (0, 0.5, 86_400.1, "30", True),
+    "exchange_timeout": (0, -1, 60.1, float("nan"), "1", True, None),
+    "stop_timeout": (-0.1, 600.1, float("nan"), "1", True, None),
+    "max_keys": (0, -1, 1.5, "10", True, None),
+    "key_bytes_max": (0, -1, 1.5, "10", True, None),
+    "namespace": ("", "a b", "a/b", "ä", 42, None),
+}
+
+
+@pytest.mark.parametrize("mistake", [*LIMITS, *REQUESTS, *SETTINGS])
+def test_a_mistake_is_told_with_its_fact_its_value_and_its_remedy(mistake: str) -> None:
+    """At the moment when it is made, by an error of the package."""
+    make_it, error, words = (LIMITS | REQUESTS | SETTINGS)[mistake]
+
+    with pytest.raises(ReconvergeError) as caught:
+        make_it()
+
+    assert error is type(caught.value)
+    assert [] == [word for word in words if word not in str(caught.value)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [(name, value) for name, values in OUT_OF_RANGE.items() for value in values]
+)
+def test_a_setting_out_of_range_is_told_with_its_range(setting: str, value: object) -> None:
+    """And neither corrected nor passed on in silence."""
+    with pytest.raises(InvalidSetting) as caught:
+        Agent("memory://", **{setting: _wrong(value)})
+
+    assert str(caught.value).startswith(f"{setting}={value!r}: ")
+    assert (setting, repr(value)) == (caught.value.name, repr(caught.value.value))
+    assert "must be" in str(caught.value) or "may have" in str(caught.value)
+
+
+def test_a_string_that_is_not_quite_one_is_a_key_all_the_same() -> None:
+    """It counts as the string that it is."""
+    login = _login()
+
+    login.allow(Key("ada"))
+
+    assert 1 == login.usage("ada").own
+
+
+def test_a_mistake_costs_nothing() -> None:
+    """The limit is as it was before."""
+    login = _login()
+
+    for make in (lambda: login.allow("ada", 6), lambda: login.allow("ada", -1), lambda: login.reserve("ada", 6)):
+        with pytest.raises(ReconvergeError):
+            make()
+
+    assert 0 == login.usage("ada").own
+    assert 5 == login.test("ada").remaining
+
+
+def test_declaring_a_limit_again_alike_is_no_mistake() -> None:
+    """It is the same limiter, however it is written."""
+    agent = Agent("memory://")
+    login = agent.limit("login", "5/minute")
+
+    assert login is agent.limit("login", Limit(5, 60.0))
+    assert login is agent.limit("login", "5 per 60 seconds", policy="balanced")
+    assert login is agent.limiter("login")
+
+
+def test_a_missing_package_is_told_with_what_to_install() -> None:
+    """Where Redis's client is not installed, which a process of its own pretends."""
+    with Process("has_no_client", "redis://localhost") as process:
+        status, (said,) = process.ends()
+
+    assert 0 == status
+    assert (
+        "MissingExtra: a redis:// hub needs the package 'redis'; install it with: pip install 'reconverge[redis]'"
+        == said
+    )
+
+
+def test_an_unavailable_hub_is_told_by_whoever_asks_it() -> None:
+    """Whoever decides is never told; whoever asks the hub itself is, with the reason."""
+    with pytest.raises(HubUnavailable) as caught:
+        net_at(f"redis://127.0.0.1:{free_port()}/0")
+
+    assert "refused" == caught.value.kind
+    assert caught.value.applied is False
+    assert "refused: " in str(caught.value)
+
+
+def test_every_error_of_the_package_is_provoked_here() -> None:
+    """None is declared that nobody can meet."""
+    declared = {thing for thing in vars(errors).values() if _is_error(thing)}
+    provoked = {error for _, error, _ in (LIMITS | REQUESTS | SETTINGS).values()} | {MissingExtra, HubUnavailable}
+
+    assert declared - {ReconvergeError} == provoked
+    assert declared <= {getattr(reconverge, name) for name in reconverge.__all__}
+
+
+def _is_error(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, ReconvergeError)
+
+
+def _agent_with(*names: str) -> Agent:
+    agent = Agent("memory://")
+    for name in names:
+        agent.limit(name, "5/minute")
+    return agent
