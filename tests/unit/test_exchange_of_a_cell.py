@@ -50,6 +50,7 @@ def test_a_bucket_reports_what_was_poured_in_and_what_is_left_of_it() -> None:
     world = busy(Limit(600, 60, algorithm="gcra"))
     (node,) = world.nodes
     poured = node.table.cells["ada"].charged + node.admitted_of(5)
+    world.passes(ns=1)
 
     report = next_report(world, node)
 

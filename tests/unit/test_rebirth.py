@@ -32,14 +32,19 @@ def test_a_hub_that_has_lost_its_data_is_told_everything_again() -> None:
     assert (10, True) == (reported(told).current, 10 <= reported(told).line == pair.node.line())
 
 
-def test_lifetime_numbers_are_told_again_too() -> None:
-    """A hub without memory has nothing to add them to."""
-    pair = Pair()
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_lifetime_numbers_are_told_again_too(lapsed: bool) -> None:
+    """A hub without memory has nothing to add them to, though all keys that they came from have long been forgotten."""
+    pair = Pair(Limit(100, 1, algorithm="fixed-window"))
+    pair.node.speaks_when_due(pair.hub, 5.0)
+    forgotten = dict(pair.node.table.cells)
     pair.hub.lose_data()
+    if lapsed:
+        pair.lease_ends()
 
     pair.node.says_everything_to(pair.hub)
 
-    assert Totals(10, 0) == pair.totals()
+    assert ({}, Totals(10, 0)) == (forgotten, pair.totals())
 
 
 def test_an_answer_of_a_hub_that_has_forgotten_does_not_renew_the_lease() -> None:

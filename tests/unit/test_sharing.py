@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
 from tests.node import INTERVAL_NS
-from tests.unit.talker import MINUTE, World, busy, reported
+from tests.unit.talker import MINUTE, World, reported
 
 
 def test_a_large_ask_is_met_whole() -> None:
@@ -75,21 +76,37 @@ def test_nodes_together_get_all_of_it(algorithm: str, nodes: int) -> None:
     assert 100 == admitted
 
 
-def test_a_line_that_nobody_fills_comes_back_before_the_interval_is_over() -> None:
-    """When little is left, a quiet node looks again after a third of the interval whether it holds too much."""
-    world = busy(MINUTE, nodes=2)
-    holder, other = world.nodes
-    holder.admitted_of(30)
-    world.all_speak(1, every_s=0.0)
-    other.admitted_of(100)
-    other.exchanges_with(world.hub)
-    world.passes(0.1)
-    other.exchanges_with(world.hub)
-    held = holder.line() - holder.table.usage("ada").own
-    started_ns = world.clock.monotonic_ns()
+class Idler(World):
+    """A node that sits on a large unused line, and another one that could use it; little is left for either."""
 
-    said = holder.speaks_when_due(world.hub, 0.1)
+    def __init__(self) -> None:
+        super().__init__(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=2, lease_ns=600 * SECOND_NS)
+        self.idler, self.other = self.nodes
+        for _ in range(10):
+            self.all_speak()
+            for node in self.nodes:
+                node.admitted_of(40)
+        self.idler.exchanges_with(self.hub)
+        self.unused = self.idler.line() - self.idler.table.usage("ada").own
+        assert self.unused > 30
 
-    assert held > 3
-    assert any(reported(batch).line < holder.table.usage("ada").own + held for batch in said)
-    assert holder.table.cells["ada"].reported_ns - started_ns < INTERVAL_NS
+
+def test_a_line_that_nobody_fills_comes_back_with_the_next_regular_exchange() -> None:
+    """A node that was asked for nothing since looks after an interval whether it holds too much."""
+    world = Idler()
+
+    (batch, *_) = world.idler.speaks_when_due(world.hub, 0.2)
+
+    assert reported(batch).line < reported(batch).current + world.unused
+
+
+@pytest.mark.parametrize(("part", "goes_along"), [(0.3, False), (0.4, True)])
+def test_a_large_unused_line_goes_along_with_an_early_exchange(part: float, goes_along: bool) -> None:
+    """From a third of the interval on, whatever key it was that asked for it."""
+    world = Idler()
+    world.clock.advance_ns(int(part * INTERVAL_NS))
+    world.idler.table.usage("bob")
+
+    batch = world.idler.says()
+
+    assert goes_along == ("ada" in {cell.key for cell in batch.cells})
