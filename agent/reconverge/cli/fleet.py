@@ -58,6 +58,8 @@ class Setup:
     cuts: tuple[Cut, ...] = ()
     settle_after_s: float = 0.0
     """How long a request takes, in the recording's time."""
+    warm: bool = False
+    """Have every node ask the hub about all its keys before the run begins."""
 
     def deal(self) -> list[list[int]]:
         """Which requests each node makes, by their numbers."""
@@ -213,6 +215,7 @@ def _plan(setup: Setup, namespaces: tuple[str, ...]) -> Plan:
         policies=setup.policies,
         namespaces=namespaces,
         keys=len({request.key for request in setup.requests}),
+        warm=setup.warm,
         sync_interval_s=setup.sync_interval_s,
         settle_after_ns=round(setup.settle_after_s / setup.speed * SECOND_NS),
         stay_until_ns=round(setup.duration_s() * SECOND_NS),

@@ -52,6 +52,8 @@ class Plan:
     namespaces: tuple[str, ...]
     keys: int
     """How many there are."""
+    warm: bool
+    """Ask the hub about all of them first."""
     sync_interval_s: float
     settle_after_ns: int
     """How long after it was admitted a request is over."""
@@ -113,7 +115,12 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
     for agent in agents:
         agent.start()
     deadline_ns = time.monotonic_ns() + int(READY_S * SECOND_NS)
-    while not all(agent.ready for agent in agents) and time.monotonic_ns() < deadline_ns:
+    asked = [limiter for limiter in limiters if plan.warm]
+    for limiter in asked:
+        limiter.warm(set(share.keys))
+    while time.monotonic_ns() < deadline_ns:
+        if all(agent.ready for agent in agents) and all(_known(limiter, share) for limiter in asked):
+            break
         time.sleep(NAP_S / 10)
     histories = [History() for _ in agents]
     try:
@@ -128,6 +135,12 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
             history.exchanges += shard.exchanges + sum(shard.failures.values())
             history.failures = dict(shard.failures)
     parent.send(histories)
+
+
+def _known(limiter: Limiter, share: Share) -> bool:
+    """Whether the hub has answered about every key of this share."""
+    now_ns = time.monotonic_ns()
+    return all(limiter.table.observe(key, now_ns).known for key in set(share.keys))
 
 
 class _Abandoned(Exception):
