@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from reconverge.cli.fleet import Outcome
-from reconverge.cli.judgement import Arrival, arrivals_of
+from reconverge.cli.judgement import arrivals_of
 from reconverge.cli.picture import Chart, Series
 from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES
+from reconverge.simulation.truth import Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Crowd:
             for name in outcome.setup.policies
         ]
 
-    def _by_window(self, arrivals: list[list[Arrival]]) -> list[_Window]:
+    def _by_window(self, arrivals: list[list[Decided]]) -> list[_Window]:
         window_s = self._setup.limit.window
         begin_s = min(
             one.hub_ns / SECOND_NS - self._setup.requests[one.number].t_s / self._setup.speed for one in arrivals[0]

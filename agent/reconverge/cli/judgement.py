@@ -6,53 +6,18 @@ the rule that the nodes had to keep. Excess is floored to whole units of cost.
 
 from __future__ import annotations
 
-import heapq
-import math
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from reconverge.agent import Agent
 from reconverge.cli.fleet import Outcome
-from reconverge.cli.worker import LIMIT_NAME
-from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.errors import CostExceedsQuota
-from reconverge.kernel import Table
-from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES, Policy
+from reconverge.simulation.truth import Bounds, Charge, Decided, Place, excess_by_place, ideal_admissions
 
 PERCENT: Final = 100.0
-
-Place = tuple[str, int]
-"""A key and one of its windows."""
-
-
-class Charge(NamedTuple):
-    """Something that was charged."""
-
-    key: str
-    epoch: int
-    hub_ns: int
-    cost: int
-    settling: bool
-    """Not admitted, but what an admitted request turned out to cost on top."""
-
-
-class Arrival(NamedTuple):
-    """A request as it reached some node."""
-
-    hub_ns: int
-    number: int
-    key: str
-    epoch: int
-    cost: int
-    settle: int
-    node: int
-    allowed: bool
-    known: bool
-    """The node had heard of the key before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +77,7 @@ def judge(outcome: Outcome) -> list[Judgement]:
     return [_judge_policy(outcome, number, POLICIES[name]) for number, name in enumerate(outcome.setup.policies)]
 
 
-def arrivals_of(outcome: Outcome, policy_number: int) -> list[Arrival]:
+def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
     """All requests in the order in which they were decided under one policy."""
     arrivals = []
     for node, hand in enumerate(outcome.hands):
@@ -120,7 +85,7 @@ def arrivals_of(outcome: Outcome, policy_number: int) -> list[Arrival]:
         for index, number in enumerate(hand):
             request = outcome.setup.requests[number]
             arrivals.append(
-                Arrival(
+                Decided(
                     hub_ns=history.hub_ns[index],
                     number=number,
                     key=request.key,
@@ -133,49 +98,6 @@ def arrivals_of(outcome: Outcome, policy_number: int) -> list[Arrival]:
                 )
             )
     return sorted(arrivals)
-
-
-def excess_by_place(limit: Limit, charges: Iterable[Charge], *, settling: bool) -> dict[Place, int]:
-    """By how much the limit was exceeded at worst in each window of each key, in whole cost; only where it was.
-
-    `settling` says whether what settling added counts as use.
-    """
-    by_key: defaultdict[str, list[Charge]] = defaultdict(list)
-    for charge in charges:
-        if settling or not charge.settling:
-            by_key[charge.key].append(charge)
-    peaks: defaultdict[Place, int] = defaultdict(int)
-    for key, of_key in by_key.items():
-        of_key.sort(key=lambda charge: (charge.hub_ns if limit.bucket else charge.epoch, charge.hub_ns))
-        use = _bucket_use(limit, of_key) if limit.bucket else _window_use(limit, of_key)
-        for charge, used in zip(of_key, use, strict=True):
-            excess = math.floor(used) - limit.capacity
-            if excess > 0:
-                peaks[key, charge.epoch] = max(peaks[key, charge.epoch], excess)
-    return dict(peaks)
-
-
-def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
-    """What counts after each charge, in windows; of sliding ones the part of the last that is still covered, too."""
-    totals: defaultdict[int, int] = defaultdict(int)
-    for charge in charges:
-        totals[charge.epoch] += charge.cost
-    so_far: defaultdict[int, int] = defaultdict(int)
-    for charge in charges:
-        so_far[charge.epoch] += charge.cost
-        before = 0 if limit.algorithm == FIXED_WINDOW else totals[charge.epoch - 1]
-        passed_ns = min(max(charge.hub_ns - charge.epoch * limit.window_ns, 0), limit.window_ns)
-        # Whole numbers, as a float could round a fraction of a unit up to the next.
-        yield so_far[charge.epoch] + before * (limit.window_ns - passed_ns) // limit.window_ns
-
-
-def _bucket_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
-    """How full the bucket is after each charge."""
-    level = marked_ns = 0
-    for charge in charges:
-        level = max(0, level - (charge.hub_ns - marked_ns) * limit.quota) + charge.cost * limit.window_ns
-        marked_ns = charge.hub_ns
-        yield level // limit.window_ns
 
 
 def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judgement:
@@ -228,68 +150,13 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
     )
 
 
-class Bounds:
-    """The declared bound of each window: larger where nodes met a key that was new to them."""
-
-    def __init__(self, limit: Limit, policy: Policy, nodes: int, arrivals: list[Arrival]) -> None:
-        cost_max = max((arrival.cost for arrival in arrivals if arrival.allowed), default=1)
-        self._warm = policy.bound(limit.capacity, nodes, cost_max)
-        self._cold_share = policy.cold_allowance * limit.capacity
-        self._cold: defaultdict[Place, set[int]] = defaultdict(set)
-        lasting = 0 if limit.algorithm == FIXED_WINDOW else 1
-        if limit.bucket:
-            lasting += math.ceil(limit.capacity * (nodes + 1) / limit.quota)  # until such a fill has drained
-        for arrival in arrivals:
-            if arrival.allowed and not arrival.known:
-                for epoch in range(arrival.epoch, arrival.epoch + lasting + 1):
-                    self._cold[arrival.key, epoch].add(arrival.node)
-
-    def cold(self, place: Place) -> int:
-        """How many nodes admitted something before they had heard of the key, as far as it still counts."""
-        return len(self._cold.get(place, ()))
-
-    def of(self, place: Place | None) -> float:
-        """The bound, in cost above the capacity; without a place, that of a key known on all nodes."""
-        return self._warm + (0 if place is None else self.cold(place) * self._cold_share)
-
-
-def ideal_admissions(limit: Limit, arrivals: list[Arrival], *, settle_after_ns: int) -> tuple[dict[Place, int], int]:
-    """The cost that a central limiter admits of the same arrivals, by window, and the number of requests."""
-    clock = ManualClock()
-    keys = len({arrival.key for arrival in arrivals})
-    central = Agent("memory://", clock=clock, max_keys=keys + 1).limit(LIMIT_NAME, limit).table
-    admitted: defaultdict[Place, int] = defaultdict(int)
-    count = 0
-    over: list[tuple[int, int, Arrival]] = []
-    for arrival in arrivals:
-        while over and over[0][0] <= arrival.hub_ns:
-            _settle(clock, central, heapq.heappop(over))
-        clock.advance_ns(max(0, arrival.hub_ns - clock.monotonic_ns()))
-        try:
-            verdict = central.decide(arrival.key, arrival.cost, clock.monotonic_ns())
-        except CostExceedsQuota:
-            continue
-        if verdict.allowed:
-            count += 1
-            admitted[arrival.key, arrival.epoch] += arrival.cost
-            if arrival.settle:
-                heapq.heappush(over, (arrival.hub_ns + settle_after_ns, arrival.number, arrival))
-    return dict(admitted), count
-
-
-def _settle(clock: ManualClock, central: Table, what: tuple[int, int, Arrival]) -> None:
-    over_ns, _, arrival = what
-    clock.advance_ns(max(0, over_ns - clock.monotonic_ns()))
-    central.correct(arrival.key, arrival.epoch, arrival.settle)
-
-
-def _charges(outcome: Outcome, policy_number: int, arrivals: list[Arrival]) -> list[Charge]:
+def _charges(outcome: Outcome, policy_number: int, arrivals: list[Decided]) -> list[Charge]:
     """What was admitted, and what settling added to it."""
-    charges = [Charge(one.key, one.epoch, one.hub_ns, one.cost, False) for one in arrivals if one.allowed]
+    charges = [Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False) for one in arrivals if one.allowed]
     for node, hand in enumerate(outcome.hands):
         for index, hub_ns, epoch in outcome.histories[node][policy_number].settled:
             request = outcome.setup.requests[hand[index]]
-            charges.append(Charge(request.key, epoch, hub_ns, request.settle, True))
+            charges.append(Charge(request.key, epoch, hub_ns, request.settle, settling=True))
     return charges
 
 
@@ -297,7 +164,7 @@ def _joined(parts: Iterable[array[int]]) -> list[int]:
     return [item for part in parts for item in part]
 
 
-def _span_s(arrivals: list[Arrival]) -> float:
+def _span_s(arrivals: list[Decided]) -> float:
     return (arrivals[-1].hub_ns - arrivals[0].hub_ns) / SECOND_NS
 
 
