@@ -21,6 +21,8 @@ from reconverge.errors import InvalidSetting
 CHUNK_BYTES: Final = 65_536
 START_S: Final = 5.0
 DEFAULT_PORT: Final = 6379
+LOOP_ROUNDS: Final = 3
+"""A connection is made, and closed, by the loop in its next rounds."""
 SCHEMES: Final = ("redis", "redis+unix")
 
 _Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -81,9 +83,11 @@ class Links:
     async def _hang_up(self) -> None:
         for server in self._servers:
             server.close()
+        await _rounds()  # for calls that were accepted just now
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        await _rounds()  # for connections that were aborted to close
 
     def _answer(self, healed: asyncio.Event) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         """What to do when a node calls."""
@@ -91,19 +95,30 @@ class Links:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._carry(reader, writer, healed))
             self._pumps.add(task)
-            task.add_done_callback(self._pumps.discard)
+
+            def ended(task: asyncio.Task[None]) -> None:
+                self._pumps.discard(task)
+                writer.transport.abort()  # here, because a task that is cancelled at once never begins
+
+            task.add_done_callback(ended)
 
         return connected
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, healed: asyncio.Event) -> None:
-        with contextlib.suppress(OSError):
+        try:
             await healed.wait()
             hub_reader, hub_writer = await self._open()
             try:
                 await asyncio.gather(_pump(reader, hub_writer, healed), _pump(hub_reader, writer, healed))
             finally:
-                hub_writer.close()
-        writer.close()
+                hub_writer.transport.abort()
+        except OSError:
+            pass  # the hub is not there, which the node will notice
+
+
+async def _rounds() -> None:
+    for _ in range(LOOP_ROUNDS):
+        await asyncio.sleep(0)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, healed: asyncio.Event) -> None:
