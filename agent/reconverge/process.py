@@ -11,7 +11,7 @@ import signal
 import threading
 import weakref
 from types import FrameType
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
 logger = logging.getLogger("reconverge")
 
@@ -36,6 +36,8 @@ class Stoppable(Protocol):
 
 _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
+_ending_pid = 0
+"""The process that SIGTERM has told to end already."""
 
 
 def register(agent: Stoppable, *, sigterm: bool) -> None:
@@ -68,7 +70,11 @@ def stop_all() -> None:
             logger.exception("reconverge: an agent could not be stopped")
 
 
-def _on_sigterm(_number: int, _frame: FrameType | None) -> NoReturn:
+def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
+    global _ending_pid  # noqa: PLW0603  # a process ends once
+    if _ending_pid == os.getpid():
+        return  # whoever says it again would only interrupt the last words, which do not take long
+    _ending_pid = os.getpid()
     # What this signal interrupted may hold the very locks that the last words need; unwinding lets go of them.
     threading.Thread(target=_end_at_last, name="reconverge-sigterm", daemon=True).start()
     raise SystemExit(SIGTERM_STATUS)

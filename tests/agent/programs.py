@@ -7,6 +7,7 @@ where its test has something to do first.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import signal
 import sys
@@ -98,6 +99,16 @@ def ends_without_hub(hub: str) -> None:
 def rests(hub: str) -> None:
     """The main thread waits for whatever comes."""
     begin(hub)
+    while True:
+        signal.pause()
+
+
+def rests_and_says_when_it_leaves(hub: str) -> None:
+    """Then it has more to say than fits into one exchange."""
+    login = begin(hub)
+    wait_for_a_line()
+    atexit.register(say, "leaving")
+    say(sum(admitted_of(login, 1, f"key {number}") for number in range(300)))
     while True:
         signal.pause()
 

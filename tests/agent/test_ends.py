@@ -62,6 +62,24 @@ def test_sigterm_loses_nothing(program: str, redis_server: RedisServer) -> None:
     assert ADMITTED == net_at(redis_server.url)
 
 
+def test_sigterm_again_does_not_interrupt_the_last_words(own_redis: RedisServer) -> None:
+    """They wait for a hub that hangs for a moment; whoever cannot wait and says it again hears nothing new."""
+    with Process("rests_and_says_when_it_leaves", own_redis.url) as process:
+        assert str(ADMITTED) == process.says()
+        own_redis.pause()
+        process.go_on()
+        assert "300" == process.says()
+
+        process.send(signal.SIGTERM)
+        assert "leaving" == process.says()
+        process.send(signal.SIGTERM)
+        own_redis.resume()
+
+        assert (SIGTERM_STATUS, []) == process.ends()
+    assert "" == process.stderr
+    assert ADMITTED + 300 == net_at(own_redis.url)
+
+
 @pytest.mark.parametrize("program", ["rests", "serves"])
 def test_ctrl_c_loses_nothing(program: str, redis_server: RedisServer) -> None:
     """The main thread is interrupted, as ever."""
