@@ -152,7 +152,7 @@ class Run:
 
 
 @pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, steps: list[Step]) -> None:
     """Every decision, and every moment it names, is that of one who remembers every charge."""
@@ -163,7 +163,7 @@ def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, 
 
 @pytest.mark.parametrize("algorithm", ["token-bucket", "gcra"])
 @pytest.mark.parametrize("explanation", ["token-bucket", "gcra"])
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(limit=LIMITS, burst=st.sampled_from([None, 1, 2, 5, 50]), steps=SCHEDULES)
 def test_buckets_decide_as_tokens_and_as_virtual_scheduling_do(
     algorithm: str, explanation: str, limit: Limit, burst: int | None, steps: list[Step]

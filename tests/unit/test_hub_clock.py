@@ -6,7 +6,7 @@ Method: round trips by the nanosecond, and any series of them past a clock that 
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
@@ -158,6 +158,14 @@ def test_a_jump_within_the_error_goes_unnoticed_and_one_beyond_it_does_not(sign:
     )
 
 
+def test_what_the_clocks_drift_apart_within_a_round_trip_is_no_jump() -> None:
+    """A hub that spoke at once and was heard a second later has gained on this clock meanwhile."""
+    trips = Trips()
+    trips.make(out_ns=0, back_ns=SECOND_NS, drift=0.9 * DRIFT)
+
+    assert not trips.make(out_ns=0, back_ns=0)
+
+
 DELAYS_NS = st.sampled_from([0, 1, 999, 1000, 250_000]) | st.integers(0, SECOND_NS)
 
 
@@ -165,7 +173,6 @@ DELAYS_NS = st.sampled_from([0, 1, 999, 1000, 250_000]) | st.integers(0, SECOND_
     trips_made=st.lists(st.tuples(DELAYS_NS, DELAYS_NS, st.integers(0, 100 * SECOND_NS)), min_size=1, max_size=40),
     drift=st.sampled_from([0.0, 0.9 * DRIFT, -0.9 * DRIFT]),
 )
-@example(trips_made=[(0, SECOND_NS, 0), (0, 0, 0)], drift=0.9 * DRIFT)
 def test_the_hubs_clock_is_always_within_the_error(trips_made: list[tuple[int, int, int]], drift: float) -> None:
     """Whatever the network does, and though the clocks drift apart: no false alarm, and never more wrong than said."""
     trips = Trips()
