@@ -74,7 +74,7 @@ def test_a_bucket_never_drains_below_empty(algorithm: str) -> None:
 def test_time_that_passes_on_an_empty_bucket_is_not_saved_up(algorithm: str, seconds: float) -> None:
     """What could have drained since the bucket ran dry is not taken off what is poured in later."""
     node = Lone("10/s", algorithm=algorithm)
-    node.admitted_of(5)
+    node.admits(5)
     node.passes(seconds)
     node.admitted_of(5)
 
