@@ -21,8 +21,8 @@ from reconverge.errors import InvalidSetting
 CHUNK_BYTES: Final = 65_536
 START_S: Final = 5.0
 DEFAULT_PORT: Final = 6379
-LOOP_ROUNDS: Final = 3
-"""A connection is made, and closed, by the loop in its next rounds."""
+LOOP_ROUNDS: Final = 10
+"""A connection is made, and closed, by the loop in its next rounds; these are more than enough."""
 SCHEMES: Final = ("redis", "redis+unix")
 
 _Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -81,9 +81,9 @@ class Links:
         ]
 
     async def _hang_up(self) -> None:
+        await _rounds()  # for calls that were accepted just now: a server that is closed meanwhile forgets them open
         for server in self._servers:
             server.close()
-        await _rounds()  # for calls that were accepted just now
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
