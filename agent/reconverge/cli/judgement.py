@@ -108,7 +108,7 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
     excess = excess_by_place(limit, charges, settling=False)
     with_settling = excess_by_place(limit, charges, settling=True)
     bounds = Bounds(limit, policy, outcome.setup.nodes, arrivals)
-    broken = [place for place, over in excess.items() if over > bounds.of(place)]
+    broken = bounds.broken(excess)
     worst = max(broken or excess, key=lambda place: excess[place], default=None)
     known_excess = max((over for place, over in excess.items() if not bounds.cold(place)), default=0)
     histories = [histories[policy_number] for histories in outcome.histories]

@@ -99,6 +99,8 @@ class Bounds:
 
     def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[Decided]) -> None:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
+        self._declared = not policy.merged_only
+        """Who only compares merged totals declares nothing."""
         self._warm = policy.bound(limit.capacity, nodes, cost_max)
         self._cold_share = policy.cold_allowance * limit.capacity
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)
@@ -117,6 +119,12 @@ class Bounds:
     def of(self, place: Place | None) -> float:
         """The bound, in cost above the capacity; without a place, that of a key known on all nodes."""
         return self._warm + (0 if place is None else self.cold(place) * self._cold_share)
+
+    def broken(self, excess: dict[Place, int]) -> dict[Place, int]:
+        """The windows that exceed what was declared for them, and by how much they exceed the capacity."""
+        if not self._declared:
+            return {}
+        return {place: over for place, over in excess.items() if over > self.of(place)}
 
 
 def ideal_admissions(limit: Limit, decided: list[Decided], *, settle_after_ns: int) -> tuple[dict[Place, int], int]:
