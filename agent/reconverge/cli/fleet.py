@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from zlib import crc32
 
 from reconverge.cli.cut import Cut
-from reconverge.cli.link import Links
+from reconverge.cli.link import Links, check_cuttable
 from reconverge.cli.trace import Request
 from reconverge.cli.worker import LAST_WORDS_S, LIMIT_NAME, READY_S, Gauge, History, Plan, Share, work
 from reconverge.clock import SECOND_NS
@@ -155,6 +155,8 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
     """
     if scheme_of(setup.hub_url) == MEMORY:
         raise InvalidSetting("hub", setup.hub_url, "is private to one process; use embedded:// or redis://")
+    if setup.cuts:
+        check_cuttable(setup.hub_url)
     run_name = token_hex(6)
     namespaces = tuple(f"replay-{run_name}-{policy}" for policy in setup.policies)
     settings = [HubSettings(namespace, HUB_TIMEOUT_S) for namespace in namespaces]

@@ -23,7 +23,7 @@ START_S: Final = 5.0
 DEFAULT_PORT: Final = 6379
 LOOP_ROUNDS: Final = 10
 """A connection is made, and closed, by the loop in its next rounds; these are more than enough."""
-SCHEMES: Final = ("redis", "redis+unix")
+SCHEMES: Final = ("embedded", "redis", "redis+unix")
 
 _Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
@@ -133,15 +133,19 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heal
             writer.write_eof()
 
 
+def check_cuttable(hub_url: str) -> None:
+    """Raise InvalidSetting unless wires can lead to such a hub; TLS would rightly refuse them."""
+    scheme = urlsplit(hub_url).scheme
+    if scheme not in SCHEMES:
+        raise InvalidSetting(
+            "cut", f"{scheme}://", "nodes can only be cut off from embedded:// and redis:// hubs; use one of these"
+        )
+
+
 def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
     """How to reach the hub, and what a node is told instead: the same URL with a unix socket in place of the host."""
     parts = urlsplit(hub_url)
-    if parts.scheme not in SCHEMES:
-        raise InvalidSetting(
-            "cut",
-            f"{parts.scheme}://",
-            "nodes can only be cut off from embedded:// and redis:// hubs; use one of these",
-        )
+    check_cuttable(hub_url)
     login, at, _ = parts.netloc.rpartition("@")
     query = parts.query
     if parts.scheme == "redis" and "db=" not in query:

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from reconverge.agent import SYNC_INTERVAL_MAX
 from reconverge.cli import fleet
 from reconverge.cli.cut import Cut
 from reconverge.cli.figures import as_figures, figures_table, verdict_on
@@ -81,6 +82,7 @@ def replay(
             raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
     _check_positive("speed", speed, SPEED_MAX)
     _check_positive("settle_after", settle_after, 86_400.0)
+    _check_positive("sync_interval", sync_interval, SYNC_INTERVAL_MAX)
     requests = read_trace(trace, Columns(key, cost, settle))
     if max_gap is not None:
         _check_positive("max_gap", max_gap, math.inf)
@@ -131,7 +133,8 @@ def _progress_bar() -> Generator[Callable[[fleet.Progress], None]]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting the nodes")
 
         def watch(progress: fleet.Progress) -> None:
