@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
 from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges, Runner
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ThreadLoop:
@@ -50,7 +56,7 @@ class ThreadLoop:
 
     def join(self, timeout_s: float) -> None:
         """See `Runner.join`."""
-        if self._thread is not threading.current_thread():
+        if self.alive and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
     def run(self) -> None:
@@ -61,6 +67,7 @@ class ThreadLoop:
         # An epoll would be shared with forked children, and what they do to their copies of these connections would
         # happen to ours; poll keeps nothing in the operating system.
         loop = asyncio.SelectorEventLoop(selectors.PollSelector())
+        loop.set_default_executor(_LastResort())
         try:
             self._exchanges.take_over()
             while not self._stopping:
@@ -74,3 +81,22 @@ class ThreadLoop:
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+
+class _LastResort(ThreadPoolExecutor):
+    """Threads for what would hold up the loop, such as looking up a host's name; or the loop's own, at the very end.
+
+    When the interpreter ends it lends no more threads, and the last words may still need a connection.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """See `Executor.submit`."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError:
+            future: Future[T] = Future()
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except Exception as error:  # noqa: BLE001  # it is for whoever waits for the result
+                future.set_exception(error)
+            return future

@@ -29,6 +29,10 @@ POLL_S: Final = 0.005
 SOCKET_PATH_MAX: Final = 100
 """A unix socket's path ends at 107 bytes."""
 
+_joining = threading.Lock()
+"""Held while joining a server, and while forking: a child would share, and keep, the file locks that joining takes."""
+os.register_at_fork(before=_joining.acquire, after_in_parent=_joining.release, after_in_child=_joining.release)
+
 
 class EmbeddedHub:
     """Nodes meet in a redis-server that the first of them starts, and that ends with the last of them.
@@ -49,7 +53,6 @@ class EmbeddedHub:
         self._binary = find_redis_server()
         self.directory = directory_of(name)
         self._redis = RedisHub(self.url, settings, certainly_new=(self.directory / "fresh").exists)
-        self._joining = threading.Lock()
         self._users: IO[str] | None = None
         self._pid = 0
         self._alone = False
@@ -82,8 +85,8 @@ class EmbeddedHub:
     async def close(self) -> None:
         """See `Hub.close`. The server ends with its last user."""
         await self._redis.close()
-        if self._users is not None and self._pid == os.getpid():
-            self._users.close()
+        if self._users is not None:
+            self._users.close()  # if it is the parent's, that goes on to hold the lock
         self._users = None
 
     async def ensure_running(self) -> None:
@@ -109,7 +112,7 @@ class EmbeddedHub:
 
     def _join(self) -> None:
         """Become a user of the server, and start it if there is none."""
-        with self._joining:
+        with _joining:
             # Whoever owned the directory above could put another in the place of ours.
             for directory in (self.directory.parent, self.directory):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -133,6 +136,8 @@ class EmbeddedHub:
         if not _try_lock(users, fcntl.LOCK_SH):
             users.close()
             return False
+        if self._users is not None:
+            self._users.close()  # the parent's, which goes on to hold the lock
         self._users, self._pid = users, os.getpid()
         return True
 

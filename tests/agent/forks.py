@@ -12,14 +12,16 @@ import multiprocessing
 import os
 import sys
 import threading
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from reconverge import Agent, Limiter
 from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.embedded import directory_of
 from reconverge_sync.memory import MemoryHub
 from tests.agent.programs import say, wait_for_a_line
-from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, heard, introduce, node_of
-from tests.waiting import eventually_in_loop
+from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, exchange_threads, heard, introduce, node_of
+from tests.waiting import eventually, eventually_in_loop
 
 CHILDREN = 4
 _agents: dict[str, Agent] = {}
@@ -130,6 +132,21 @@ def forks_while_others_decide(hub: str) -> None:
     ended.set()
     thread.join()
     introduce_yourself(hub, "parent")
+
+
+def forks_while_it_joins_a_server(hub: str) -> None:
+    """The first decision has begun to start an embedded server when the child is forked."""
+    login = login_of(hub)
+    login.allow("parent")
+    eventually(exchange_threads, "the thread that joins")
+    eventually(lambda: Path(directory_of(urlsplit(hub).netloc), "users.lock").exists(), "the joining")
+    child = os.fork()
+    if child == 0:
+        admit(hub, "child")
+        sys.exit()
+    _, status = os.waitpid(child, 0)
+    assert 0 == status
+    admit(hub, "again")
 
 
 def forks_in_its_loop(hub: str) -> None:

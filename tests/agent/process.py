@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,7 +22,13 @@ class Process:
     def __init__(self, program: str, *arguments: str, module: str = "programs") -> None:
         command = [sys.executable, "-W", "always::ResourceWarning", "-m", f"tests.agent.{module}", program, *arguments]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         self.stderr = ""
         """What it complained of, once it has ended."""
@@ -59,7 +66,8 @@ class Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the children that it may have, too
         self._process.communicate(timeout=PROCESS_S_MAX)
 
 

@@ -87,6 +87,22 @@ def leaves_its_loop_closed(hub: str) -> None:
     asyncio.run(serve())
 
 
+def leaves_its_loop_closed_where_no_thread_can_be_had(hub: str) -> None:
+    """Newer Pythons start no threads any more when they come to their end."""
+    leaves_its_loop_closed(hub)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    threading.Thread.start = refuse  # type: ignore[method-assign, assignment]
+
+
+def decides_at_the_very_end(hub: str) -> None:
+    """When the interpreter lends no more threads, and the hub, which is given by name, was never connected to."""
+    login = Agent(hub.replace("127.0.0.1", "localhost"), exchange_timeout=5.0).limit("login", NEVER_FULL)
+    atexit.register(lambda: say(admitted_of(login, 10)))
+
+
 def ends_without_hub(hub: str) -> None:
     """Nobody has ever answered, or nobody does any more once a line has been read."""
     begin_without_hub(hub)

@@ -23,7 +23,14 @@ SIGTERM_STATUS = 128 + signal.SIGTERM
 
 @pytest.mark.parametrize(
     ("program", "status"),
-    [("comes_to_its_end", 0), ("exits", 3), ("drops_its_agent", 0), ("leaves_its_loop_closed", 0)],
+    [
+        ("comes_to_its_end", 0),
+        ("exits", 3),
+        ("drops_its_agent", 0),
+        ("leaves_its_loop_closed", 0),
+        ("leaves_its_loop_closed_where_no_thread_can_be_had", 0),
+        ("decides_at_the_very_end", 0),
+    ],
 )
 def test_the_end_of_a_program_loses_nothing(program: str, status: int, redis_server: RedisServer) -> None:
     """Nor is the process kept alive, and nothing is printed that the program did not print."""

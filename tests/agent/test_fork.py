@@ -7,6 +7,7 @@ so that all but the first request of each is told by last words alone.
 from __future__ import annotations
 
 import re
+from secrets import token_hex
 
 import pytest
 
@@ -57,6 +58,16 @@ def test_a_child_forked_from_among_deciding_threads_can_decide(redis_server: Red
 
     assert 0 == status
     assert int(said.split()[2]) + 20 == net_at(redis_server.url)
+
+
+def test_a_child_forked_while_a_server_is_joined_can_join_it_too() -> None:
+    """The fork waits until nobody is in the midst of that, so that the child inherits no lock that is held."""
+    with Process("forks_while_it_joins_a_server", f"embedded://{token_hex(8)}", module="forks") as process:
+        status, said = process.ends()
+
+    assert 0 == status
+    assert ["child", "again"] == [line.split()[0] for line in said]
+    assert "" == process.stderr
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
