@@ -59,6 +59,7 @@ def demo(
     if policy not in POLICIES:
         raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
     picture.check_available()
+    _make_directory()
     random = Random(seed)
     limit = Limit.parse(LIMIT)
     setup = Setup(
@@ -136,13 +137,20 @@ def _picture_of(setup: Setup, progress: Progress) -> Group:
     return Group(clock, table)
 
 
+def _make_directory() -> None:
+    """See that the result can be kept, before a minute is spent on it. Raises InvalidSetting."""
+    try:
+        DIRECTORY.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InvalidSetting("directory", str(DIRECTORY), f"cannot be made: {error.strerror}") from None
+
+
 def _save(crowd: Crowd, judgements: list[Judgement], sentences: list[str]) -> list[str]:
     """Write the picture and the page; returns where they are."""
     title = f"A crowd asks for {CROWD_FACTOR:g} times the limit, and two of four nodes are cut off for a while"
     chart = crowd.chart(title)
     png, page = DIRECTORY / "admitted.png", DIRECTORY / "admitted.html"
     try:
-        DIRECTORY.mkdir(exist_ok=True)
         picture.save_png(chart, png)
         head = ["", *(judgement.policy for judgement in judgements)]
         picture.save_page(

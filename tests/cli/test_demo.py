@@ -1,0 +1,124 @@
+"""`reconverge demo`, with shorter phases: what it shows, says and leaves."""
+
+from __future__ import annotations
+
+import json
+import struct
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from typer.testing import CliRunner, Result
+
+from reconverge.cli import demo as module
+from reconverge.cli.app import app
+
+MISTAKE = 2
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """One demonstration in an empty directory, and what was printed."""
+    directory = tmp_path_factory.mktemp("empty")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        patch.setattr(module, "PHASE_S", 3.0)
+        return directory, CliRunner().invoke(app, ["demo", "--json"])
+
+
+def figures(result: Result) -> dict[str, object]:
+    """What was printed as JSON."""
+    assert result.exit_code == 0, result.output
+    printed: dict[str, object] = json.loads(result.stdout)
+    return printed
+
+
+def test_all_promises_are_kept_and_naive_is_visibly_worse(shown: tuple[Path, Result]) -> None:
+    """The verdict of the whole demonstration: in the cut, naive admits what balanced does not."""
+    printed = figures(shown[1])
+    policies, crowd = printed["policies"], printed["crowd"]
+    assert isinstance(policies, dict)
+    assert isinstance(crowd, dict)
+
+    assert 0 == policies["balanced"]["bound_violations"]
+    assert all(each["hub_total_equals_admitted"] for each in policies.values())
+    fullest = {name: phases["two nodes cut off"] for name, phases in crowd["fullest_window"].items()}
+    assert fullest["balanced"] <= crowd["bound"]["balanced"] < fullest["naive"]
+
+
+def test_the_crowd_is_told_window_by_window(shown: tuple[Path, Result]) -> None:
+    """Every window of the run but the last, which was cut short."""
+    crowd = figures(shown[1])["crowd"]
+    assert isinstance(crowd, dict)
+
+    assert 8 <= len(crowd["windows"]) <= 10
+    assert all(window["asked"] > crowd["quota"] for window in crowd["windows"][1:-1])
+
+
+def test_the_picture_is_a_png_of_a_sensible_size(shown: tuple[Path, Result]) -> None:
+    """Large enough to be read, and not the size of a poster."""
+    header = (shown[0] / "reconverge-demo" / "admitted.png").read_bytes()[:24]
+    width, height = struct.unpack(">II", header[16:24])
+
+    assert b"\x89PNG\r\n\x1a\n" == header[:8]
+    assert 800 <= width <= 2000
+    assert 400 <= height <= 1200
+
+
+class _References(HTMLParser):
+    """Collects what a page refers to, and which elements it leaves open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Remember the element, unless it has no end."""
+        self.references += [value for name, value in attrs if name in ("src", "href") and value]
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Elements end in the order in which they began."""
+        assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        """Collect the words."""
+        self.words.append(data)
+
+
+def test_the_page_needs_no_other_file_and_says_what_it_means(shown: tuple[Path, Result]) -> None:
+    """It can be mailed to somebody."""
+    page = _References()
+    page.feed((shown[0] / "reconverge-demo" / "admitted.html").read_text(encoding="utf-8"))
+
+    assert [] == page.open
+    assert all(reference.startswith("data:") for reference in page.references)
+    assert "With two of four nodes cut off" in " ".join(page.words)
+
+
+def test_nothing_else_is_left_in_the_directory(shown: tuple[Path, Result]) -> None:
+    """Two files, where it says."""
+    assert ["reconverge-demo"] == [path.name for path in shown[0].iterdir()]
+    assert {"admitted.html", "admitted.png"} == {path.name for path in (shown[0] / "reconverge-demo").iterdir()}
+
+
+def test_the_recording_is_the_one_of_the_examples() -> None:
+    """The package carries it, so that the demonstration also runs where there is no clone."""
+    carried = Path(module.__file__).parent / "access-2015.csv.gz"
+    shown = Path(__file__).parents[2] / "examples" / "data" / "access-2015.csv.gz"
+
+    assert shown.read_bytes() == carried.read_bytes()
+
+
+def test_an_unknown_policy_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is written."""
+    monkeypatch.chdir(tmp_path)
+
+    result = CliRunner().invoke(app, ["demo", "--policy", "lenient"])
+
+    assert "unknown; known: strict, balanced" in str(result.exception)
+    assert [] == list(tmp_path.iterdir())
