@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-
 from typer.testing import CliRunner, Result
 
 from reconverge.cli import demo as module
