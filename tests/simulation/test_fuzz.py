@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Self
 
 import pytest
 
@@ -54,7 +52,6 @@ def test_a_failing_seed_ends_the_command_with_its_own_reproduction(
 ) -> None:
     """The exit status is 1, and the output can be pasted."""
     monkeypatch.setattr(fuzz, "_try_seed", lambda what: (*what, ["planted"]))
-    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: _Here())
 
     status = fuzz.main(["--seeds", "1", "--mode", "safety", "--processes", "1"])
 
@@ -66,17 +63,3 @@ def _generous(grant: Callable[..., int], *arguments: object) -> int:
     """The rule for raising lines, told that everything is free."""
     *others, _ = arguments
     return grant(*others, 10**9)
-
-
-class _Here:
-    """A pool without processes."""
-
-    def Pool(self, processes: int) -> _Here:  # noqa: N802, as multiprocessing has it
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-    imap_unordered = staticmethod(lambda function, tasks, chunksize: map(function, tasks))

@@ -83,6 +83,40 @@ def test_nodes_that_are_cut_off_send_and_hear_nothing() -> None:
         assert bool(stats.failures) == (node.index == cut)
 
 
+@pytest.mark.parametrize(("direction", "known"), [("requests", False), ("replies", True)])
+def test_a_cut_of_one_direction_stops_the_messages_of_that_direction(direction: str, known: bool) -> None:
+    """Without requests the hub hears nothing; without replies it hears all, and no node knows that it does."""
+    tried = experiment(f"cut:all:{direction}@0w+6w")
+    world = World(FLEET, BALANCED, tried.faults_of(1), seed=1)
+    world.run(tried.arrivals(1), until_ns=60 * SECOND_NS)
+    charged = sum(table.charged for table in world.hub.sums().values())
+
+    assert {0} == {node.syncer.stats(world.now_ns).exchanges for node in world.nodes}
+    assert {"timeout"} == {kind for node in world.nodes for kind in node.syncer.stats(world.now_ns).failures}
+    assert known == (charged > 0)
+
+
+def test_every_batch_is_a_message_of_the_window_in_which_it_is_sent() -> None:
+    """A limiter that never speaks ahead of time sends ten in ten intervals, from the first window to the last."""
+    tried = experiment()
+    world = World(FLEET, NAIVE, (), seed=1)
+    messages = world.run(tried.arrivals(1), until_ns=60 * SECOND_NS).messages
+
+    assert 6 == len(messages)
+    assert all(40 * 0.9 <= count <= 40 * 1.1 for count in messages)
+    assert sum(messages) == sum(node.syncer.stats(world.now_ns).exchanges for node in world.nodes)
+
+
+def test_messages_that_are_lost_are_messages_all_the_same() -> None:
+    """They were sent."""
+    tried = experiment("loss:100%@0w+6w")
+    world = World(FLEET, BALANCED, tried.faults_of(1), seed=1)
+    messages = world.run(tried.arrivals(1), until_ns=60 * SECOND_NS).messages
+    failures = sum(sum(node.syncer.stats(world.now_ns).failures.values()) for node in world.nodes)
+
+    assert 0 < failures <= sum(messages) <= failures + FLEET.nodes  # each may have one under way
+
+
 def test_a_hub_that_is_down_refuses_at_once_and_keeps_its_data() -> None:
     """The nodes are told so by their failures, and no data are lost."""
     tried = experiment("down@2w+1w")
@@ -115,6 +149,48 @@ def test_a_node_that_was_killed_comes_back_as_another() -> None:
 
     assert name != world.nodes[killed].syncer.account
     assert [] == world.miscounted()
+
+
+def test_a_node_that_is_killed_twice_comes_back_once_when_both_crashes_are_over() -> None:
+    """The second crash finds nobody alive, but nobody comes back before its end."""
+    tried = experiment("crash:4@1w+1w", "crash:4@1.5w+2w")
+    world = World(FLEET, BALANCED, tried.faults_of(1), seed=1)
+    began = [node.syncer.account for node in world.nodes]
+
+    world.pass_until(35 * SECOND_NS - 1)
+    assert [False] * 4 == [node.alive for node in world.nodes]
+
+    world.pass_until(35 * SECOND_NS)
+    back = [node.syncer.account for node in world.nodes]
+    assert [True] * 4 == [node.alive for node in world.nodes]
+    assert set(began).isdisjoint(back)
+
+    world.pass_until(60 * SECOND_NS)
+    assert back == [node.syncer.account for node in world.nodes]
+
+
+def test_a_node_that_was_restarted_counts_again_in_the_declared_bound() -> None:
+    """Of 200: a tenth, and one request for each of four nodes and two more."""
+    assert 12.0 == figures(BALANCED).bound_pct
+    assert 13.0 == figures(BALANCED, "crash:2@2w+1w").bound_pct
+
+
+def test_clocks_are_wrong_by_as_much_as_was_asked_for() -> None:
+    """From the start, or from one moment on; and the hub's own never is."""
+    tried = experiment("offset:1:9", "jump:4:-100@2w")
+    world = World(FLEET, STRICT, tried.faults_of(1), seed=1)
+    (wrong,) = tried.faults_of(1)[0].nodes
+
+    assert [9 if node.index == wrong else 0 for node in world.nodes] == _ahead_s(world)
+
+    world.pass_until(20 * SECOND_NS)
+
+    assert [-91 if node.index == wrong else -100 for node in world.nodes] == _ahead_s(world)
+
+
+def _ahead_s(world: World) -> list[float]:
+    """How far every node's wall clock is ahead of the hub's."""
+    return [(node.clock.wall_ns() - world.begin_ns - world.now_ns) / SECOND_NS for node in world.nodes]
 
 
 def test_a_wrong_total_is_noticed() -> None:

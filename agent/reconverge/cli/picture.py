@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from reconverge.errors import InvalidSetting, MissingExtra
 
-COLOURS: Final = ("#1f6f8b", "#d1495b", "#6a994e", "#8d6a9f")
+COLOURS: Final = ("#1f6f8b", "#d1495b", "#6a994e", "#8d6a9f", "#c98b2b")
 INK: Final = "#333333"
 SHADE: Final = "#f3e9d2"
 DOTS_PER_INCH: Final = 110
@@ -80,6 +80,8 @@ def check_available(path: Path | None = None) -> None:
     """Raise MissingExtra when pictures cannot be drawn, and InvalidSetting when not into such a file."""
     if path is not None and path.suffix not in (".png", ".html"):
         raise InvalidSetting("plot", str(path), "must end in .png or .html")
+    if path is not None and not path.parent.is_dir():
+        raise InvalidSetting("plot", str(path), "cannot be written: there is no such directory")
     if find_spec("matplotlib") is None:
         raise MissingExtra("a picture", "matplotlib", "plot")
 

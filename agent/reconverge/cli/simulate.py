@@ -15,126 +15,198 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from reconverge.agent import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
 from reconverge.cli import picture
 from reconverge.cli.picture import Chart, Series
-from reconverge.cli.quantity import seconds
-from reconverge.cli.trace import read_arrivals
+from reconverge.cli.quantity import round_trip_ns
+from reconverge.cli.trace import InvalidTrace, read_arrivals
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.limit import ALGORITHMS, SLIDING_WINDOW, Limit
-from reconverge.policies import Policy, choose
+from reconverge.limit import ALGORITHMS, Limit
+from reconverge.policies import BALANCED, Policy, choose
 from reconverge.simulation import COMPARED, PATTERNS, Arrival, Experiment, Figures, Fleet, RunFigures, Traffic, run
+from reconverge.simulation.parallel import PROCESSES
 
 BROKEN_STATUS: Final = 1
 NODES_MAX: Final = 1000
+WINDOWS: Final = 30
+WINDOWS_MAX: Final = 100_000
+LEASE_MIN: Final = 3.0
+"""An agent insists on three times the second after which a node gives up an exchange."""
+LEASE_MAX: Final = 86_400.0
 SEEDS_MAX: Final = 100_000
 ROUNDED_FROM: Final = 10.0
 
 
 def simulate(
-    nodes: Annotated[int, typer.Option(help="Nodes of the fleet.", min=1, max=NODES_MAX)] = 8,
-    limit: Annotated[str, typer.Option(help="The limit, such as '1000/10s'.")] = "1000/10s",
-    algorithm: Annotated[str, typer.Option(help=", ".join(ALGORITHMS))] = SLIDING_WINDOW,
-    policy: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(COMPARED)}; may be repeated. By default all of them.")
+    nodes: Annotated[int, typer.Option(help="Nodes of the fleet.", metavar="N", min=1, max=NODES_MAX)] = 8,
+    limit: Annotated[str, typer.Option(help="The limit, such as '1000/10s'.", metavar="LIMIT")] = "1000/10s",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{', '.join(ALGORITHMS)}. By default the one that an agent takes for such a limit.", metavar="NAME"
+        ),
     ] = None,
-    sync_interval: Annotated[float, typer.Option(help="Seconds between exchanges.")] = 1.0,
-    demand: Annotated[float, typer.Option(help="What is asked for, as a multiple of the limit.")] = 3.0,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(COMPARED)}; may be repeated. By default all of them.", metavar="NAME"),
+    ] = None,
+    sync_interval: Annotated[float, typer.Option(help="Seconds between exchanges.", metavar="SECONDS")] = 1.0,
+    demand: Annotated[
+        float, typer.Option(help="What is asked for in a window, as a multiple of the limit.", metavar="FACTOR")
+    ] = 3.0,
     pattern: Annotated[
-        str, typer.Option(help=f"{', '.join(PATTERNS)}; or a CSV file with t_s,node[,key][,cost].")
+        str,
+        typer.Option(
+            help=f"{', '.join(PATTERNS)}; or a CSV file of requests with t_s,node[,key][,cost].", metavar="NAME|FILE"
+        ),
     ] = "uniform",
-    keys: Annotated[int, typer.Option(help="Over how many keys the demand is dealt.")] = 1,
-    cost_max: Annotated[int, typer.Option(help="Costs are drawn from 1 to this.")] = 1,
+    keys: Annotated[int, typer.Option(help="Over how many keys the demand is dealt.", metavar="N")] = 1,
+    cost_max: Annotated[int, typer.Option(help="Costs are drawn from 1 to this.", metavar="N")] = 1,
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="What goes wrong, such as cut:half@2w+5w, down@3w+1w, loss:10%@0w+9w or crash:1@3w+1w."),
+        typer.Option(
+            help="What goes wrong, such as cut:half@2w+5w (half of the nodes, two windows after the start, for five), "
+            "down@3w+1w, loss:10%@0w+9w or crash:1@3w+1w; may be repeated.",
+            metavar="FAULT",
+        ),
     ] = None,
-    windows: Annotated[int, typer.Option(help="Windows to simulate.", min=1, max=100_000)] = 30,
-    warmup: Annotated[int, typer.Option(help="Windows at the beginning that the figures leave out.", min=0)] = 2,
-    rtt: Annotated[str, typer.Option(help="Round trip to the hub, such as 2ms.")] = "2ms",
-    lease_ttl: Annotated[float | None, typer.Option(help="Seconds; by default as an agent would choose.")] = None,
-    max_overshoot: Annotated[float | None, typer.Option(help="Of balanced, in place of 0.1.")] = None,
-    seeds: Annotated[int, typer.Option(help="Runs, each drawn from a seed of its own.", min=1, max=SEEDS_MAX)] = 5,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Draw the first run into FILE.png or FILE.html.")] = None,
+    windows: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Windows to simulate. By default {WINDOWS}, or as many as there are in the file of requests.",
+            metavar="N",
+            min=1,
+            max=WINDOWS_MAX,
+        ),
+    ] = None,
+    warmup: Annotated[
+        int, typer.Option(help="Windows at the beginning that the figures leave out.", metavar="N", min=0)
+    ] = 2,
+    rtt: Annotated[str, typer.Option(help="Round trip to the hub, such as 2ms.", metavar="TIME")] = "2ms",
+    lease_ttl: Annotated[
+        float | None, typer.Option(help="By default as an agent would choose it.", metavar="SECONDS")
+    ] = None,
+    max_overshoot: Annotated[float | None, typer.Option(help="Of balanced, in place of 0.1.", metavar="SHARE")] = None,
+    seeds: Annotated[
+        int, typer.Option(help="Runs, each drawn from a seed of its own.", metavar="N", min=1, max=SEEDS_MAX)
+    ] = 5,
+    seed: Annotated[int, typer.Option(help="The first seed.", metavar="N")] = 0,
+    processes: Annotated[
+        int,
+        typer.Option(help="On how many processes to simulate.", metavar="N", min=1, show_default="one for each core"),
+    ] = PROCESSES,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the first run into FILE.png or FILE.html.", metavar="FILE")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Simulate a fleet with the production kernel, syncer and merge rule under virtual time.
 
-    Ends with status 1 when a declared bound was broken, which would be a defect of reconverge.
+    All policies get the same requests and the same faults.
+
+    Ends with status 1 if a declared bound was broken, a defect of reconverge.
     """
-    policies = [_policy(name, max_overshoot) for name in dict.fromkeys(policy or COMPARED)]
+    policies = _policies(policy or list(COMPARED), max_overshoot)
     parsed = Limit.parse(limit, algorithm=algorithm)
-    if warmup >= windows:
-        raise InvalidSetting("warmup", warmup, f"leaves nothing of {windows} windows")
-    if plot is not None:
-        picture.check_available(plot)
+    interval_ns = _checked_ns("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
+    lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_MIN)
     fleet = Fleet(
         nodes=nodes,
         limit=parsed,
-        sync_interval_ns=_positive_ns("sync_interval", sync_interval),
-        round_trip_ns=round(seconds("rtt", rtt) * SECOND_NS),
-        lease_ns=None if lease_ttl is None else _positive_ns("lease_ttl", lease_ttl),
+        sync_interval_ns=interval_ns,
+        round_trip_ns=round_trip_ns("rtt", rtt),
+        lease_ns=None if lease_ttl is None else _checked_ns("lease_ttl", lease_ttl, lease_min, LEASE_MAX),
     )
-    traffic = _traffic(pattern, nodes, Traffic(pattern if pattern in PATTERNS else "uniform", demand, keys, cost_max))
+    traffic, windows = _traffic(pattern, fleet, demand, keys, cost_max, windows)
+    if warmup >= windows:
+        raise InvalidSetting("warmup", warmup, f"leaves nothing of {windows} windows")
     experiment = Experiment(fleet, traffic, windows, warmup, tuple(fault or ()))
-    experiment.faults_of(seed)  # a mistake in them is told before anything is run
+    _check_faults(experiment, seed)
+    if plot is not None:
+        picture.check_available(plot)
     numbers = range(seed, seed + seeds)
-    with _progress_bar(len(policies) * seeds) as advance:
-        figures, runs = run(experiment, policies, numbers, watch=advance)
+    with progress_bar(len(policies) * seeds) as advance:
+        figures, runs = run(experiment, policies, numbers, processes=processes, watch=advance)
     if plot is not None:
         first = {name: each[0] for name, each in runs.items()}
-        _save(plot, _chart(experiment, policies, first, numbers[0]), figures)
+        _save(plot, _chart(experiment, policies, first, numbers[0]), figures, _explanation(experiment))
     if as_json:
         print(json.dumps({"policies": {name: each.as_json() for name, each in figures.items()}}, indent=2))
     else:
-        Console().print(_table(figures))
+        console = Console()
+        console.print(_table(figures))
+        console.print(_explanation(experiment), highlight=False)
     if any(each.bound_violations for each in figures.values()):
         raise typer.Exit(BROKEN_STATUS)
 
 
-def _policy(name: str, max_overshoot: float | None) -> Policy:
-    if name not in COMPARED:
-        raise InvalidSetting("policy", name, f"unknown; known: {', '.join(COMPARED)}")
-    if name == "balanced" and max_overshoot is not None:
-        return choose(name, max_overshoot=max_overshoot)
-    return COMPARED[name]
+def _policies(names: Sequence[str], max_overshoot: float | None) -> list[Policy]:
+    for name in names:
+        if name not in COMPARED:
+            raise InvalidSetting("policy", name, f"unknown; known: {', '.join(COMPARED)}")
+    if max_overshoot is not None and BALANCED.name not in names:
+        raise InvalidSetting("max_overshoot", max_overshoot, "is for balanced, which is not simulated")
+    own = {} if max_overshoot is None else {BALANCED.name: choose(BALANCED.name, max_overshoot=max_overshoot)}
+    return [own.get(name, COMPARED[name]) for name in dict.fromkeys(names)]
 
 
-def _traffic(pattern: str, nodes: int, drawn: Traffic) -> Traffic | tuple[Arrival, ...]:
-    """The pattern of that name, or the arrivals in the file of that name."""
+def _traffic(
+    pattern: str, fleet: Fleet, demand: float, keys: int, cost_max: int, windows: int | None
+) -> tuple[Traffic | tuple[Arrival, ...], int]:
+    """The pattern of that name, or the requests in the file of that name, and for how many windows."""
+    limit = fleet.limit
     if pattern in PATTERNS:
-        return drawn
+        if cost_max > limit.capacity:
+            raise InvalidSetting("cost_max", cost_max, f"is more than {limit} can ever admit")
+        return Traffic(pattern, demand, keys, cost_max), windows or WINDOWS
     path = Path(pattern)
     if path.suffix not in (".csv", ".gz"):
         raise InvalidSetting("pattern", pattern, f"is no CSV file, and none of {', '.join(PATTERNS)}")
-    return tuple(read_arrivals(path, nodes))
+    arrivals = read_arrivals(path, fleet.nodes)
+    dearest = max(arrival.cost for arrival in arrivals)
+    if dearest > limit.capacity:
+        raise InvalidTrace(path, f"has a request that costs {dearest}, more than {limit} can ever admit")
+    windows = windows or min(arrivals[-1].moment_ns // limit.window_ns + 1, WINDOWS_MAX)
+    end_ns = windows * limit.window_ns
+    return tuple(arrival for arrival in arrivals if arrival.moment_ns < end_ns), windows
 
 
-def _positive_ns(name: str, value: float) -> int:
-    if not 0.001 <= value <= 86_400:
-        raise InvalidSetting(name, value, "must be a number of seconds from 0.001 to 86400")
+def _check_faults(experiment: Experiment, seed: int) -> None:
+    """Tell of a mistake in them before anything is run."""
+    end_ns = experiment.windows * experiment.fleet.limit.window_ns
+    for text, fault in zip(experiment.faults, experiment.faults_of(seed), strict=True):
+        if fault.start_ns >= end_ns:
+            raise InvalidSetting("fault", text, f"begins after the {experiment.windows} windows that are simulated")
+
+
+def _checked_ns(name: str, value: float, least: float, most: float) -> int:
+    if not least <= value <= most:
+        raise InvalidSetting(name, value, f"must be a number of seconds from {least:g} to {most:g}")
     return round(value * SECOND_NS)
 
 
 @contextmanager
-def _progress_bar(total: int) -> Generator[Callable[[], None]]:
+def progress_bar(total: int) -> Generator[Callable[[], None]]:
+    """Shows how many of so many runs are done, on the error stream, so that the output stays clean."""
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)
 
 
 _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
-    ("over mean/99th/max", lambda each: _joined(each.over_mean_pct, each.over_p99_pct, each.over_max_pct)),
+    ("over mean/99th/max", lambda each: joined(each.over_mean_pct, each.over_p99_pct, each.over_max_pct)),
     ("bound", lambda each: f"{each.bound_pct:g}"),
     ("broken", lambda each: str(each.bound_violations)),
-    ("under mean/max", lambda each: _joined(each.under_mean_pct, each.under_max_pct)),
+    ("under mean/max", lambda each: joined(each.under_mean_pct, each.under_max_pct)),
     ("messages", lambda each: f"{each.messages_per_node_window:.1f}"),
 )
 
 
-def _joined(*values: float) -> str:
+def joined(*values: float) -> str:
+    """Several figures of the same kind, as they stand in a table."""
     return " / ".join(f"{value:.2f}" if value < ROUNDED_FROM else f"{value:.0f}" for value in values)
 
 
@@ -147,8 +219,6 @@ def _table(figures: dict[str, Figures]) -> Table:
         box=box.SIMPLE_HEAD,
         padding=(0, 1),
         pad_edge=False,
-        caption="% of the limit by window; messages by node and window",
-        caption_justify="left",
     )
     table.add_column("policy", no_wrap=True)
     for heading, _ in _COLUMNS:
@@ -158,17 +228,33 @@ def _table(figures: dict[str, Figures]) -> Table:
     return table
 
 
+def _explanation(experiment: Experiment) -> str:
+    """What the columns mean."""
+    limit, windows = experiment.fleet.limit, experiment.windows
+    return (
+        f"{experiment.fleet.nodes} nodes share {limit}, simulated for {windows} windows, of which the first "
+        f"{experiment.warmup} count for `broken` alone. In % of the limit, by window: over, what was admitted above "
+        "it; bound, the most that is declared for that; under, how much less was admitted than by one central limiter. "
+        "broken: windows above the bound. messages: by node and window."
+    )
+
+
 def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, RunFigures], seed: int) -> Chart:
-    """What every policy admitted in the first run."""
-    limit, nodes = experiment.fleet.limit, experiment.fleet.nodes
-    asked = Counter(arrival.moment_ns // limit.window_ns for arrival in experiment.arrivals(seed))
+    """What every policy admitted in the first run of the key that was asked about most often."""
+    limit, arrivals = experiment.fleet.limit, experiment.arrivals(seed)
+    key = next(iter(runs.values())).busiest
+    several = f", key {key!r}" if len({arrival.key for arrival in arrivals}) > 1 else ""
+    asked: Counter[int] = Counter()
+    for arrival in arrivals:
+        if arrival.key == key:
+            asked[arrival.moment_ns // limit.window_ns] += arrival.cost
     shades = [
         (fault.start_ns / SECOND_NS, fault.end_ns / SECOND_NS, fault.kind.value)
         for fault in experiment.faults_of(seed)
         if fault.end_ns > fault.start_ns
     ]
     return Chart(
-        title=f"{nodes} nodes share {limit}, seed {seed}",
+        title=f"{experiment.fleet.nodes} nodes share {limit}{several}, seed {seed}",
         moments_s=[number * limit.window for number in range(experiment.windows)],
         window_s=limit.window,
         asked=[asked[number] for number in range(experiment.windows)],
@@ -176,8 +262,8 @@ def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, R
         series=[
             Series(
                 policy.name,
-                [admitted for admitted, _ in runs[policy.name].by_window],
-                limit.capacity + policy.bound(limit.capacity, nodes) if policy.max_overshoot < 1 else None,
+                runs[policy.name].busiest_by_window,
+                limit.capacity * (1 + runs[policy.name].bound_pct / 100) if policy.max_overshoot < 1 else None,
             )
             for policy in policies
         ],
@@ -185,13 +271,14 @@ def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, R
     )
 
 
-def _save(path: Path, chart: Chart, figures: dict[str, Figures]) -> None:
+def _save(path: Path, chart: Chart, figures: dict[str, Figures], sentence: str) -> None:
     """Write the chart. Raises InvalidSetting when it cannot be written."""
     try:
         if path.suffix == ".png":
             picture.save_png(chart, path)
         else:
             head = ["policy", *(heading for heading, _ in _COLUMNS)]
-            picture.save_page(chart, path, heading="reconverge simulate", sentences=[], table=[head, *_rows(figures)])
+            table = [head, *_rows(figures)]
+            picture.save_page(chart, path, heading="reconverge simulate", sentences=[sentence], table=table)
     except OSError as error:
         raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
@@ -10,17 +11,28 @@ from typing import Annotated, Final
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from reconverge.cli import picture
 from reconverge.cli.frontier import Frontier
-from reconverge.cli.quantity import percent, seconds
-from reconverge.clock import SECOND_NS
+from reconverge.cli.quantity import percent, round_trip_ns
+from reconverge.cli.simulate import joined, progress_bar
 from reconverge.errors import InvalidSetting
-from reconverge.limit import ALGORITHMS, SLIDING_WINDOW, Limit
+from reconverge.limit import ALGORITHMS, Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
-from reconverge.simulation.tuning import Deployment, Option, best, intervals_ns, weigh
+from reconverge.simulation.parallel import PROCESSES
+from reconverge.simulation.tuning import (
+    REFUSED_ABOVE_LEAST_PCT,
+    WINDOW_INTERVALS_MAX,
+    Deployment,
+    Option,
+    best,
+    intervals_ns,
+    nearest,
+    simulated,
+    trials,
+    weigh,
+)
 
 NOTHING_KEEPS_STATUS: Final = 1
 NODES_MAX: Final = 1000
@@ -29,64 +41,89 @@ OURS: Final = (STRICT.name, BALANCED.name)
 
 
 def tune(
-    nodes: Annotated[int, typer.Option(help="Processes that share the limit.", min=1, max=NODES_MAX)],
-    limit: Annotated[str, typer.Option(help="The limit, such as '1000/minute'.")],
-    demand: Annotated[float, typer.Option(help="What is asked for at busy times, as a multiple of the limit.")] = 2.0,
-    max_over: Annotated[str, typer.Option(help="The most that a window may admit above the limit, such as 1%.")] = "1%",
-    max_under: Annotated[str, typer.Option(help="The most that may be refused falsely, in the mean.")] = "2%",
-    redis_rtt: Annotated[str, typer.Option(help="Round trip to Redis, such as 2ms.")] = "2ms",
-    hot_keys: Annotated[int, typer.Option(help="Keys that are busy at the same time.", min=1)] = 1,
-    algorithm: Annotated[str, typer.Option(help=", ".join(ALGORITHMS))] = SLIDING_WINDOW,
-    seeds: Annotated[int, typer.Option(help="Runs for each figure.", min=1, max=1000)] = 2,
+    nodes: Annotated[int, typer.Option(help="Processes that share the limit.", metavar="N", min=1, max=NODES_MAX)],
+    limit: Annotated[str, typer.Option(help="The limit, such as '1000/minute'.", metavar="LIMIT")],
+    demand: Annotated[
+        float, typer.Option(help="What is asked for at busy times, as a multiple of the limit.", metavar="FACTOR")
+    ] = 2.0,
+    max_over: Annotated[
+        str, typer.Option(help="The most that any window may admit above the limit, such as 1%.", metavar="PERCENT")
+    ] = "1%",
+    max_refused: Annotated[
+        str | None,
+        typer.Option(
+            help="The most that may be refused falsely, of what one central limiter would admit. By default "
+            f"{REFUSED_ABOVE_LEAST_PCT:g} points more than the least that can be had.",
+            metavar="PERCENT",
+        ),
+    ] = None,
+    redis_rtt: Annotated[str, typer.Option(help="Round trip to Redis, such as 2ms.", metavar="TIME")] = "2ms",
+    hot_keys: Annotated[int, typer.Option(help="Keys that are busy at the same time.", metavar="N", min=1)] = 1,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{', '.join(ALGORITHMS)}. By default the one that an agent takes for such a limit.", metavar="NAME"
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs for each figure.", metavar="N", min=1, max=1000)] = 2,
+    processes: Annotated[
+        int,
+        typer.Option(help="On how many processes to simulate.", metavar="N", min=1, show_default="one for each core"),
+    ] = PROCESSES,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw over-admission and traffic into FILE.png or FILE.html.")
+        Path | None,
+        typer.Option(help="Draw over-admission, refusals and traffic into FILE.png or FILE.html.", metavar="FILE"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Find the longest sync interval, and the policy, that keep a bound for these numbers.
 
-    Simulates steady traffic, crowds, nodes that come and go, and a tenfold surge, and takes the worst of each. Ends
-    with status 1 when nothing keeps the bound.
+    Simulates steady traffic, crowds, nodes that come and go, and a tenfold
+    surge, and takes the worst of them for each figure.
+
+    Ends with status 1 if nothing keeps the bound.
     """
-    over_pct, under_pct = percent("max_over", max_over), percent("max_under", max_under)
-    if plot is not None:
-        picture.check_available(plot)
+    over_pct = percent("max_over", max_over)
+    refused_pct = None if max_refused is None else percent("max_refused", max_refused)
     deployment = Deployment(
         nodes=nodes,
         limit=Limit.parse(limit, algorithm=algorithm),
         demand=demand,
-        round_trip_ns=round(seconds("redis_rtt", redis_rtt) * SECOND_NS),
+        round_trip_ns=round_trip_ns("redis_rtt", redis_rtt),
         hot_keys=hot_keys,
     )
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=len(intervals_ns(deployment.limit)) * len(POLICIES))
-        options = weigh(deployment, POLICIES, seeds=range(seeds), watch=lambda: bar.advance(task))
-    chosen = best((option for option in options if option.policy in OURS), over_pct=over_pct, under_pct=under_pct)
-    advice = _advice(chosen, over_pct, under_pct)
     if plot is not None:
-        _save(plot, _frontier(deployment, options, over_pct), advice, options)
+        picture.check_available(plot)
+    numbers = range(seeds)
+    with progress_bar(len(trials(deployment, POLICIES, numbers))) as advance:
+        options = weigh(deployment, POLICIES, seeds=numbers, processes=processes, watch=advance)
+    ours = [option for option in options if option.policy in OURS]
+    chosen = best(ours, over_pct=over_pct, refused_pct=refused_pct)
+    advice = _advice(chosen, ours, over_pct, refused_pct)
+    if plot is not None:
+        _save(plot, _frontier(deployment, options, over_pct, chosen), advice, options)
     if as_json:
         figures = {"advice": advice, "chosen": None if chosen is None else asdict(chosen)}
         print(json.dumps(figures | {"options": [asdict(option) for option in options]}, indent=2))
     else:
         console = Console()
         console.print(_table(options, chosen))
+        console.print(_explanation(deployment), highlight=False)
         console.print(advice, highlight=False)
     if chosen is None:
         raise typer.Exit(NOTHING_KEEPS_STATUS)
 
 
-_HEADINGS: Final = ("policy", "interval", "over mean / max", "declared", "under", "messages/s", "Redis")
+_HEADINGS: Final = ("policy", "interval", "over mean/max", "declared", "refused", "messages/s", "Redis")
 
 
 def _row(option: Option) -> list[str]:
     return [
         option.policy,
         f"{option.sync_interval_s:g} s",
-        f"{option.over_mean_pct:.2f} / {option.over_max_pct:.2f}",
+        joined(option.over_mean_pct, option.over_max_pct),
         f"{option.bound_pct:g}" if option.policy in OURS else "none",
-        f"{option.under_mean_pct:.2f}",
+        f"{option.falsely_refused_pct:.2f}" if option.policy in OURS else "-",
         f"{option.messages_per_s:g}",
         f"{option.hub_cpu_pct:.2f}",
     ]
@@ -97,8 +134,6 @@ def _table(options: list[Option], chosen: Option | None) -> Table:
         box=box.SIMPLE_HEAD,
         padding=(0, 1),
         pad_edge=False,
-        caption="the worst of four patterns, in % of the limit by window; messages of the fleet; Redis in % of a core",
-        caption_justify="left",
     )
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
@@ -109,26 +144,54 @@ def _table(options: list[Option], chosen: Option | None) -> Table:
     return table
 
 
-def _advice(chosen: Option | None, over_pct: float, under_pct: float) -> str:
-    asked = f"at most {over_pct:g} % over and {under_pct:g} % under"
-    if chosen is None:
-        return f"Nothing that was tried keeps {asked}; allow more, or share the limit among fewer nodes."
+def _explanation(deployment: Deployment) -> str:
+    """What the columns mean."""
+    several = ", at most" if deployment.hot_keys > 1 else ""
+    limit = deployment.limit
+    smaller = simulated(limit, WINDOW_INTERVALS_MAX * intervals_ns(limit)[-1])
+    instead = "" if smaller.quota == limit.quota else f" Simulated with {smaller}, which is harder to share."
     return (
-        f"Use sync_interval={chosen.sync_interval_s:g} with policy={chosen.policy!r}: {asked} in every pattern, for "
-        f"{chosen.messages_per_s:g} messages a second and {chosen.hub_cpu_pct:.2g} % of a Redis core."
+        "over: above the limit, in % of it by window. declared: the most that can ever be. refused: falsely, in % of "
+        f"what one central limiter admits. messages/s: of the fleet{several}. Redis: % of a core{several}. All are the "
+        f"worst of four patterns.{instead}"
     )
 
 
-def _frontier(deployment: Deployment, options: list[Option], over_pct: float) -> Frontier:
+def _advice(chosen: Option | None, options: list[Option], over_pct: float, refused_pct: float | None) -> str:
+    if chosen is None:
+        closest = nearest(options, over_pct=over_pct)
+        assert closest is not None, "strict admits nothing above the limit"
+        return (
+            f"Nothing that was tried keeps at most {over_pct:g} % over and {refused_pct:g} % falsely refused. Nearest: "
+            f"{_described(closest)}. Allow more, or share the limit among fewer nodes."
+        )
+    guarantee = ""
+    if chosen.bound_pct > over_pct:
+        guarantee = f" Other traffic may reach the declared {chosen.bound_pct:g} %; strict declares 0."
+    return f"Use {_described(chosen)}.{guarantee}"
+
+
+def _described(option: Option) -> str:
+    return (
+        f"sync_interval={option.sync_interval_s:g} with policy={option.policy!r}: {option.over_max_pct:g} % over "
+        f"and {option.falsely_refused_pct:.1f} % falsely refused at worst, for {option.messages_per_s:g} messages a "
+        f"second and {option.hub_cpu_pct:.2g} % of a Redis core"
+    )
+
+
+def _frontier(deployment: Deployment, options: list[Option], over_pct: float, chosen: Option | None) -> Frontier:
+    def by_policy(value: Callable[[Option], float], names: Iterable[str]) -> dict[str, list[float]]:
+        return {name: [value(option) for option in options if option.policy == name] for name in names}
+
+    everybody = [policy.name for policy in POLICIES]
     return Frontier(
         title=f"{deployment.nodes} nodes share {deployment.limit}, asked for {deployment.demand:g} times as much",
         interval_s=sorted({option.sync_interval_s for option in options}),
-        over_max_pct={
-            policy.name: [option.over_max_pct for option in options if option.policy == policy.name]
-            for policy in POLICIES
-        },
-        messages_per_s={name: [option.messages_per_s for option in options if option.policy == name] for name in OURS},
+        over_max_pct=by_policy(lambda option: option.over_max_pct, everybody),
+        refused_pct=by_policy(lambda option: option.falsely_refused_pct, OURS),
+        messages_per_s=by_policy(lambda option: option.messages_per_s, OURS),
         allowed_pct=over_pct,
+        chosen_s=None if chosen is None else chosen.sync_interval_s,
     )
 
 

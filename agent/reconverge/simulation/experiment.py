@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from reconverge.policies import Policy
-from reconverge.simulation.fault import Fault
+from reconverge.simulation.fault import Fault, restarts
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
+from reconverge.simulation.parallel import mapped
 from reconverge.simulation.pattern import Arrival, Traffic
 from reconverge.simulation.world import Fleet, World
 
@@ -40,10 +42,19 @@ class Experiment:
         return [Fault.parse(text, nodes=self.fleet.nodes, window_ns=window_ns, random=random) for text in self.faults]
 
 
+class Trial(NamedTuple):
+    """One run: an experiment with one policy and one seed."""
+
+    experiment: Experiment
+    policy: Policy
+    seed: int
+
+
 def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival], *, seed: int) -> RunFigures:
     """One policy with one seed."""
     fleet = experiment.fleet
-    world = World(fleet, policy, experiment.faults_of(seed), seed=seed)
+    faults = experiment.faults_of(seed)
+    world = World(fleet, policy, faults, seed=seed)
     history = world.run(arrivals, until_ns=experiment.windows * fleet.limit.window_ns)
     return judge_run(
         fleet.limit,
@@ -51,10 +62,22 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival]
         history.decided,
         history.messages,
         nodes=fleet.nodes,
+        restarts=restarts(faults),
         windows=experiment.windows,
         warmup=experiment.warmup,
         begin_ns=world.begin_ns,
     )
+
+
+def run_all(
+    trials: Sequence[Trial], *, processes: int = 1, watch: Callable[[], None] = lambda: None
+) -> list[RunFigures]:
+    """The figures of every trial, in their order; `watch` is called after each."""
+    found = []
+    for figures in mapped(_run_trial, trials, processes=processes):
+        found.append(figures)
+        watch()
+    return found
 
 
 def run(
@@ -62,13 +85,17 @@ def run(
     policies: Sequence[Policy],
     seeds: Sequence[int],
     *,
+    processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
     """The figures of every policy over all seeds, and of every run; `watch` is called after each run."""
+    trials = [Trial(experiment, policy, seed) for seed in seeds for policy in policies]
     runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
-    for seed in seeds:
-        arrivals = experiment.arrivals(seed)
-        for policy in policies:
-            runs[policy.name].append(run_once(experiment, policy, arrivals, seed=seed))
-            watch()
+    for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):
+        runs[trial.policy.name].append(figures)
     return {name: summed_up(each) for name, each in runs.items()}, runs
+
+
+def _run_trial(trial: Trial) -> RunFigures:
+    experiment, policy, seed = trial
+    return run_once(experiment, policy, experiment.arrivals(seed), seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -103,6 +104,11 @@ class Fault:
         if words:
             raise ValueError(f"does not know what to make of {words[0]!r}")
         return cls(kind, start_ns, start_ns + length_ns, who, amount, direction)
+
+
+def restarts(faults: Iterable[Fault]) -> int:
+    """How many processes are started in place of others that were killed."""
+    return sum(len(fault.nodes) for fault in faults if fault.kind is Kind.CRASH)
 
 
 def _times(text: str, window_ns: int) -> tuple[int, int]:

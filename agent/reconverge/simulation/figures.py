@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -33,6 +33,11 @@ class Figures:
     """Windows that exceeded the bound that applied to them."""
     admitted_pct: float
     """Cost admitted, as a share of what a central limiter would have admitted."""
+    falsely_refused_pct: float
+    """How much less than a central limiter the fleet has admitted within the limit over all windows, in % of that.
+
+    Under-admission by window, on the other hand, also counts what is admitted one window later or earlier.
+    """
 
     def as_json(self) -> dict[str, float]:
         """All figures by name."""
@@ -50,9 +55,14 @@ class RunFigures:
     broken: dict[Place, int]
     """Windows that exceeded their bound, and by how much cost they exceeded the limit."""
     admitted: int
+    exceeding: int
+    """How much of that was above the limit."""
     ideal: int
-    by_window: list[tuple[int, int]]
-    """Admitted by the fleet, and by a central limiter, all keys together, warm-up included."""
+    """What a central limiter would have admitted."""
+    busiest: str
+    """The key that was asked about most often; empty when nothing was asked for."""
+    busiest_by_window: list[int]
+    """What was admitted of it in every window, warm-up included."""
 
 
 def judge_run(
@@ -65,12 +75,16 @@ def judge_run(
     windows: int,
     warmup: int,
     begin_ns: int,
+    restarts: int = 0,
 ) -> RunFigures:
-    """The figures of one run that began at `begin_ns` by the hub's clock."""
+    """The figures of one run that began at `begin_ns` by the hub's clock.
+
+    A node that was restarted is another one for the declared bound, hence `restarts`.
+    """
     first_epoch = begin_ns // limit.window_ns
     charges = [Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False) for one in decided if one.allowed]
     excess = excess_by_place(limit, charges, settling=False)
-    bounds = Bounds(limit, policy, nodes, decided)
+    bounds = Bounds(limit, policy, nodes + restarts, decided)
     admitted: defaultdict[Place, int] = defaultdict(int)
     for charge in charges:
         admitted[charge.key, charge.epoch] += charge.cost
@@ -84,18 +98,19 @@ def judge_run(
     whole = limit.capacity / PERCENT
     quota = limit.quota / PERCENT
     sent = [*messages, *[0] * windows][warmup:windows]
+    asked = Counter(one.key for one in decided)
+    busiest = max(asked, key=asked.__getitem__, default="")
     return RunFigures(
         over_pct=[excess.get(place, 0) / whole for place in counted],
         under_pct=[max(0, ideal.get(place, 0) - admitted[place]) / quota for place in counted],
         messages_per_node=[count / nodes for count in sent],
         bound_pct=bounds.of(None) / whole,
-        broken={place: over for place, over in excess.items() if over > bounds.of(place)},
+        broken=bounds.broken(excess),
         admitted=sum(admitted[place] for place in counted),
+        exceeding=sum(excess.get(place, 0) for place in counted),
         ideal=sum(ideal.get(place, 0) for place in counted),
-        by_window=[
-            (_of_window(admitted, first_epoch + number), _of_window(ideal, first_epoch + number))
-            for number in range(windows)
-        ],
+        busiest=busiest,
+        busiest_by_window=[admitted[busiest, first_epoch + number] for number in range(windows)],
     )
 
 
@@ -105,21 +120,20 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
     over = sorted(value for run in runs for value in run.over_pct) or [0.0]
     under = [value for run in runs for value in run.under_pct] or [0.0]
     messages = [value for run in runs for value in run.messages_per_node] or [0.0]
+    admitted, ideal = sum(run.admitted for run in runs), sum(run.ideal for run in runs)
+    within = admitted - sum(run.exceeding for run in runs)
     return Figures(
         over_mean_pct=_rounded(sum(over) / len(over)),
-        over_p99_pct=_rounded(over[len(over) * 99 // 100]),
+        over_p99_pct=_rounded(over[-(-len(over) * 99 // 100) - 1]),
         over_max_pct=_rounded(over[-1]),
         under_mean_pct=_rounded(sum(under) / len(under)),
         under_max_pct=_rounded(max(under)),
         messages_per_node_window=_rounded(sum(messages) / len(messages)),
         bound_pct=_rounded(max(run.bound_pct for run in runs)),
         bound_violations=sum(len(run.broken) for run in runs),
-        admitted_pct=_rounded(PERCENT * sum(run.admitted for run in runs) / max(1, sum(run.ideal for run in runs))),
+        admitted_pct=_rounded(PERCENT * admitted / max(1, ideal)),
+        falsely_refused_pct=_rounded(PERCENT * max(0, ideal - within) / max(1, ideal)),
     )
-
-
-def _of_window(by_place: dict[Place, int], epoch: int) -> int:
-    return sum(cost for (_, of), cost in by_place.items() if of == epoch)
 
 
 def _rounded(value: float) -> float:

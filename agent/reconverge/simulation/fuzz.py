@@ -9,7 +9,6 @@ What the promises exclude is not drawn: data lost by the hub while it alone reme
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,9 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit import ALGORITHMS, BUCKETS, FIXED_WINDOW, SLIDING_WINDOW, Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.simulation.experiment import Experiment
+from reconverge.simulation.fault import restarts
 from reconverge.simulation.figures import judge_run
+from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.world import Fleet, World
 from reconverge.syncer import BACKOFF_CAP_NS
@@ -128,7 +129,8 @@ def _liveness_case(random: Random, seed: int) -> Case:
 def try_case(case: Case) -> list[str]:
     """Everything that went wrong, in words."""
     experiment, fleet = case.experiment, case.experiment.fleet
-    world = World(fleet, case.policy, experiment.faults_of(case.seed), seed=case.seed)
+    faults = experiment.faults_of(case.seed)
+    world = World(fleet, case.policy, faults, seed=case.seed)
     window_ns = fleet.limit.window_ns
     asked_until_ns = window_ns // 3 if case.mode == LIVENESS else experiment.windows * window_ns
     drawn = experiment.arrivals(case.seed)[:ARRIVALS_MAX]
@@ -141,6 +143,7 @@ def try_case(case: Case) -> list[str]:
         history.decided,
         history.messages,
         nodes=fleet.nodes,
+        restarts=restarts(faults),
         windows=experiment.windows,
         warmup=0,
         begin_ns=world.begin_ns,
@@ -235,19 +238,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--mode", choices=[SAFETY, LIVENESS], help="by default both")
-    parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
     modes = [options.mode] if options.mode else [SAFETY, LIVENESS]
     tasks = [(mode, seed) for seed in range(options.start, options.start + options.seeds) for mode in modes]
     failed = 0
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    with multiprocessing.get_context("spawn").Pool(min(options.processes, len(tasks))) as pool:
-        for mode, seed, problems in pool.imap_unordered(_try_seed, tasks, chunksize=8):
-            if problems:
-                failed += 1
-                case = draw_case(mode, seed)
-                print(f"{case.command()}\n  {case}\n  " + "\n  ".join(problems[:5]), flush=True)
+    for mode, seed, problems in mapped(_try_seed, tasks, processes=options.processes, chunk=8):
+        if problems:
+            failed += 1
+            case = draw_case(mode, seed)
+            print(f"{case.command()}\n  {case}\n  " + "\n  ".join(problems[:5]), flush=True)
     passed = len(tasks) - failed
     took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
     print(f"fuzz: {passed} passed, {failed} failed, in {took_s:.0f} s")

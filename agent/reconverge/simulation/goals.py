@@ -7,7 +7,6 @@ The seeds are not those that any constant was tuned on.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.simulation.experiment import Experiment, run
 from reconverge.simulation.figures import Figures
+from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.rival import COMPARED
 from reconverge.simulation.world import Fleet
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page; status 1 when a goal was not met or a bound was broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.goals", description=__doc__)
     parser.add_argument("--only", default="", help="only chapters whose name contains this")
-    parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
     chosen = [chapter for chapter in chapters() if options.only in chapter.name]
     if not chosen:
@@ -256,8 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tasks = [(experiment, chapter.seeds) for chapter in chosen for experiment in chapter.situations.values()]
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        figures = iter(pool.map(_figures_of, tasks, chunksize=1))
+    figures = iter(list(mapped(_figures_of, tasks, processes=options.processes)))
     found: Found = [(chapter, {name: next(figures) for name in chapter.situations}) for chapter in chosen]
     print(page(found), end="")
     missed = sum(len(unmet(chapter, situations)) for chapter, situations in found)

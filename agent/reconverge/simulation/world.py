@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Kernel, Table
 from reconverge.limit import Limit
@@ -45,10 +45,14 @@ class Fleet:
     limit: Limit
     sync_interval_ns: int
     round_trip_ns: int = 2 * MILLISECOND_NS
-    sync_interval_min_ns: int | None = None
     lease_ns: int | None = None
     timeout_ns: int = SECOND_NS
     """After how long a node gives up an exchange."""
+
+    @property
+    def shortest_interval_ns(self) -> int:
+        """How long at least between an exchange and one ahead of time: an agent's default."""
+        return min(max(self.sync_interval_ns // 10, 5 * MILLISECOND_NS), self.sync_interval_ns)
 
 
 @dataclass(slots=True)
@@ -238,12 +242,11 @@ class World:
     def _start(self, node: _Node) -> None:
         """Begin as a process does that nobody has heard of."""
         fleet = self.fleet
-        least_ns = max(fleet.sync_interval_ns // 10, 5 * MILLISECOND_NS)
         node.kernel = Kernel(
             node.clock,
             namespace="simulation",
             interval_ns=fleet.sync_interval_ns,
-            interval_min_ns=fleet.sync_interval_min_ns or min(least_ns, fleet.sync_interval_ns),
+            interval_min_ns=fleet.shortest_interval_ns,
             keys_max=1_000_000,
             key_bytes_max=KEY_BYTES_MAX,
             lease_ns=fleet.lease_ns,
@@ -315,7 +318,8 @@ class World:
     def _strike(self, what: Fault | _Node) -> None:
         """Something goes wrong, or a process that was killed is started again."""
         if isinstance(what, _Node):
-            self._start(what)
+            if not (what.alive or self._kept_down(what)):
+                self._start(what)
         elif what.kind is Kind.LOSE_DATA:
             self.hub.lose_data()
         elif what.kind is Kind.JUMP:
@@ -329,9 +333,16 @@ class World:
         if node.alive:
             node.alive = False
             self._lost_charged += self._charged_by(node)
-            self.unreported += self._unconfirmed_by(node)
+            self.unreported += node.table.tallies[0].unconfirmed
             node.batch = None
         self._push(back_ns, FAULT, 0, node)
+
+    def _kept_down(self, node: _Node) -> bool:
+        """Whether another crash of the same node is not over yet."""
+        return any(
+            fault.kind is Kind.CRASH and fault.active(self.now_ns) and node.index in fault.nodes
+            for fault in self._faults
+        )
 
     def _active(self, kind: Kind) -> Fault | None:
         for fault in self._faults:
@@ -377,10 +388,6 @@ class World:
             node.table.measure(cell)
         return node.table.tallies[0].charged
 
-    @staticmethod
-    def _unconfirmed_by(node: _Node) -> int:
-        return node.table.tallies[0].unconfirmed
-
     def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:
         self._order += 1
         heapq.heappush(self._events, (moment_ns, self._order, action, index, what))
@@ -388,7 +395,3 @@ class World:
     def _new_name(self) -> str:
         self._names += 1
         return f"name-{self._names}"
-
-    def hub_us(self) -> int:
-        """The hub's time."""
-        return (self.begin_ns + self.now_ns) // MICROSECOND_NS

@@ -1,0 +1,321 @@
+"""`reconverge simulate` says what it found as a table, as JSON and as pictures, and what was asked wrongly."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconverge.simulation import COMPARED
+from tests.cli.simulated import COLUMNS, is_png, mistake, needs_other_files, say, told
+
+SMALL = ("--nodes", "4", "--limit", "50/10s", "--windows", "4", "--seeds", "1")
+FIELDS = {
+    "over_mean_pct",
+    "over_p99_pct",
+    "over_max_pct",
+    "under_mean_pct",
+    "under_max_pct",
+    "messages_per_node_window",
+    "bound_pct",
+    "bound_violations",
+}
+
+
+def figures(*options: str) -> dict[str, Any]:
+    """The figures of a small fleet, by policy."""
+    policies: dict[str, Any] = told("simulate", *SMALL, *options)["policies"]
+    return policies
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A hundred requests of one node, twenty-five in each of four windows of ten seconds, some of another key."""
+    path = tmp_path / "arrivals.csv"
+    rows = [f"{number * 0.4},2,{'bob' if number % 5 else 'ada'},{1 + number % 2}" for number in range(100)]
+    path.write_text("t_s,node,key,cost\n" + "\n".join(rows) + "\n")
+    return path
+
+
+# -------------------------------------------------------------------- what it finds
+
+
+def test_the_command_of_the_documentation_gives_every_figure_of_the_policy() -> None:
+    """A real process, a fault in the middle, and nothing but JSON in its output."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from reconverge.cli import main; main()", "simulate"),
+            *("--nodes", "8", "--limit", "100/10s", "--algorithm", "fixed-window", "--policy", "balanced"),
+            *("--sync-interval", "1", "--demand", "3", "--pattern", "flash", "--fault", "cut:half@2w+5w"),
+            *("--windows", "9", "--warmup", "2", "--rtt", "2ms", "--seeds", "2", "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert '{\n  "policies": {\n    "balanced": {' in done.stdout
+    assert all(f'"{field}": ' in done.stdout for field in FIELDS)
+    assert "" == done.stderr
+
+
+def test_all_policies_are_compared_unless_some_are_asked_for() -> None:
+    """Ours, the one that believes the merged total, and one that predicts; the others only when they are named."""
+    assert set(COMPARED) == set(figures())
+    assert ["naive", "strict"] == list(figures("--policy", "naive", "--policy", "strict", "--policy", "naive"))
+    assert {"strict", "balanced", "naive", "predictive"} <= set(COMPARED)
+
+
+def test_every_policy_has_every_figure_and_strict_admits_nothing_above_the_limit() -> None:
+    """While naive shows that there was something to admit."""
+    found = figures("--fault", "cut:half@1w+2w")
+
+    assert all(set(each) >= FIELDS for each in found.values())
+    assert 0.0 == found["strict"]["over_max_pct"]
+    assert 0.0 == found["strict"]["bound_pct"]
+    assert found["naive"]["over_max_pct"] > 10.0
+    assert {0} == {each["bound_violations"] for each in found.values()}
+
+
+def test_the_same_seeds_give_the_same_figures_and_others_others() -> None:
+    """Also on several processes."""
+    first = figures("--policy", "balanced", "--pattern", "onoff", "--seeds", "2")
+
+    assert first == figures("--policy", "balanced", "--pattern", "onoff", "--seeds", "2", "--processes", "2")
+    assert first != figures("--policy", "balanced", "--pattern", "onoff", "--seeds", "2", "--seed", "2")
+
+
+def test_options_reach_the_fleet() -> None:
+    """Each of them changes the figures in the way that it should."""
+    slow = figures("--policy", "naive", "--sync-interval", "5")["naive"]
+    quick = figures("--policy", "naive", "--sync-interval", "0.5")["naive"]
+    many = figures("--policy", "balanced", "--cost-max", "5", "--keys", "2")["balanced"]
+    wide = figures("--policy", "balanced", "--max-overshoot", "0.5")["balanced"]
+
+    assert 2.0 == pytest.approx(slow["messages_per_node_window"], rel=0.1)
+    assert 20.0 == pytest.approx(quick["messages_per_node_window"], rel=0.1)
+    assert quick["over_mean_pct"] < slow["over_mean_pct"]
+    assert 10 + 100 * 4 * 5 / 50 == many["bound_pct"]
+    assert 50 + 100 * 4 * 1 / 50 == wide["bound_pct"]
+
+
+def test_a_limit_with_a_burst_is_a_bucket_unless_told_otherwise() -> None:
+    """As an agent takes it."""
+    assert 10 + 100 * 4 / 20 == figures("--limit", "50/10s burst 20", "--policy", "balanced")["balanced"]["bound_pct"]
+
+
+def test_the_warm_up_is_left_out_of_the_figures() -> None:
+    """In which a fleet that has just been started gets to know its keys."""
+    crowds = ("--algorithm", "fixed-window", "--pattern", "spray", "--rtt", "200ms", "--windows", "2")
+    cold = figures(*crowds, "--policy", "balanced", "--warmup", "0")["balanced"]
+    warm = figures(*crowds, "--policy", "balanced", "--warmup", "1")["balanced"]
+
+    assert cold["over_max_pct"] > 50.0
+    assert 0.0 == warm["over_max_pct"]
+
+
+def test_a_bound_that_was_broken_ends_the_command_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants a limiter that believes nothing and declares nothing."""
+    liar = replace(COMPARED["balanced"], name="strict", reach=COMPARED["naive"].reach)
+    monkeypatch.setitem(COMPARED, "strict", liar)
+    said = say("simulate", *SMALL, "--policy", "strict")
+
+    assert 1 == said.status
+    assert "strict" in said.stdout
+
+
+# -------------------------------------------------------------------- own patterns
+
+
+def test_a_recording_is_simulated_for_as_many_windows_as_it_has(recording: Path) -> None:
+    """The third node alone was asked, and all fits: nothing is above the limit, and nothing refused in warm windows."""
+    found = told(
+        "simulate", "--nodes", "3", "--limit", "40/10s", "--pattern", str(recording), "--seeds", "1", "--warmup", "1"
+    )
+
+    assert {0.0} == {each["over_max_pct"] for each in found["policies"].values()}
+    assert 0.0 == found["policies"]["available"]["under_max_pct"]
+
+
+def test_of_a_recording_no_more_than_the_windows_that_are_asked_for(recording: Path) -> None:
+    """What comes later never happens: it is neither admitted nor able to break a bound."""
+    with recording.open("a") as file:
+        file.write("".join("45,0,eve,1\n" for _ in range(60)))
+    four = told("simulate", "--limit", "40/10s", "--pattern", str(recording), "--seeds", "1", "--windows", "4")
+    five = told("simulate", "--limit", "40/10s", "--pattern", str(recording), "--seeds", "1")
+
+    assert 100.0 == four["policies"]["naive"]["admitted_pct"]
+    assert four != five
+
+
+def test_a_gzipped_recording_is_read_as_well(recording: Path) -> None:
+    """Recordings are long."""
+    packed = recording.with_suffix(".csv.gz")
+    packed.write_bytes(gzip.compress(recording.read_bytes()))
+    options = ("--limit", "40/10s", "--seeds", "1", "--policy", "naive", "--pattern")
+
+    assert told("simulate", *options, str(recording)) == told("simulate", *options, str(packed))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("soon,0,ada,1", "t_s is 'soon', not a number of seconds"),
+        ("-1,0,ada,1", "t_s is -1, before the start"),
+        ("nan,0,ada,1", "t_s is 'nan', not a moment"),
+        ("1,8,ada,1", "node is 8, but the nodes are 0 to 7"),
+        ("1,-1,ada,1", "node is '-1', not a whole number from 0"),
+        ("1,,ada,1", "node is missing"),
+        ("1,0,,1", "key is missing"),
+        ("1,0,ada,1.5", "cost is '1.5', not a whole number from 0"),
+        ("1,0,ada,1,7", "has more fields than there are columns"),
+    ],
+)
+def test_a_bad_row_is_told_by_file_and_line(recording: Path, row: str, problem: str) -> None:
+    """The hundred rows before it are good."""
+    with recording.open("a") as file:
+        file.write(f"{row}\n")
+
+    assert mistake("simulate", "--pattern", str(recording)).startswith(f"{recording}:102: {problem}")
+
+
+def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, recording: Path) -> None:
+    """Not there, without its columns, empty, or with a request that could never be admitted."""
+    bare = tmp_path / "bare.csv"
+    bare.write_text("when,who\n1,2\n")
+    empty = tmp_path / "empty.csv"
+    empty.write_text("t_s,node\n")
+
+    assert f"{tmp_path}/none.csv: there is no such file" == mistake("simulate", "--pattern", f"{tmp_path}/none.csv")
+    assert f"{bare}:1: has no column 't_s'; its columns: when, who" == mistake("simulate", "--pattern", str(bare))
+    assert f"{empty}: has no requests" == mistake("simulate", "--pattern", str(empty))
+    assert f"{recording}: has a request that costs 2, more than 1/10s (sliding-window) can ever admit" == (
+        mistake("simulate", "--pattern", str(recording), "--limit", "1/10s")
+    )
+
+
+# -------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--policy", "brave"), "policy='brave': unknown; known: strict, balanced, available, naive, predictive"),
+        (("--pattern", "tsunami"), "pattern='tsunami': is no CSV file, and none of uniform, zipf, single"),
+        (("--algorithm", "sundial"), "limit '1000/10s': "),
+        (("--fault", "flood@1w+1w"), "fault='flood@1w+1w': unknown kind 'flood'; write cut:WHO"),
+        (("--fault", "cut:half@2w"), "fault='cut:half@2w': lasts for a while, so it needs +LENGTH; write cut:WHO"),
+        (("--fault", "cut:9@2w+1w"), "fault='cut:9@2w+1w': concerns 9 nodes of 8; write"),
+        (("--fault", "down@30w+1w"), "fault='down@30w+1w': begins after the 30 windows that are simulated"),
+        (("--warmup", "30"), "warmup=30: leaves nothing of 30 windows"),
+        (("--warmup", "5", "--windows", "5"), "warmup=5: leaves nothing of 5 windows"),
+        (("--rtt", "soon"), "rtt='soon': is not a duration like 2ms or 0.5s"),
+        (("--rtt", "-2ms"), "rtt='-2ms': is not a duration like 2ms or 0.5s"),
+        (("--rtt", "2s"), "rtt='2s': must be at most 0.8s: a node gives up an exchange after 1 s"),
+        (("--sync-interval", "0"), "sync_interval=0.0: must be a number of seconds from 0.001 to 3600"),
+        (("--sync-interval", "nan"), "sync_interval=nan: must be a number of seconds from 0.001 to 3600"),
+        (("--lease-ttl", "5"), "lease_ttl=5.0: must be a number of seconds from 6 to 86400"),
+        (("--lease-ttl", "2", "--sync-interval", "0.1"), "lease_ttl=2.0: must be a number of seconds from 3 to 86400"),
+        (("--demand", "0"), "demand=0.0: must be above 0"),
+        (("--demand", "nan"), "demand=nan: must be above 0"),
+        (("--keys", "0"), "keys=0: must be 1 to"),
+        (("--cost-max", "0"), "cost_max=0: must be at least 1"),
+        (("--cost-max", "1001"), "cost_max=1001: is more than 1000/10s (sliding-window) can ever admit"),
+        (("--max-overshoot", "-1"), "max_overshoot=-1.0: must be 0 or more"),
+        (("--max-overshoot", "1", "--policy", "strict"), "max_overshoot=1.0: is for balanced, which is not simulated"),
+        (("--plot", "run.pdf"), "plot='run.pdf': must end in .png or .html"),
+        (("--plot", "nowhere/run.png"), "plot='nowhere/run.png': cannot be written: there is no such directory"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_told_in_one_sentence_before_anything_is_simulated(
+    options: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the setting, and says what would do."""
+    monkeypatch.setattr("reconverge.cli.simulate.run", lambda *_, **__: pytest.fail("it was simulated"))
+
+    assert mistake("simulate", *options).startswith(sentence)
+
+
+@pytest.mark.parametrize("options", [("--nodes", "0"), ("--seeds", "0"), ("--windows", "x"), ("--bogus",)], ids=str)
+def test_an_option_that_cannot_be_read_is_a_mistake_too(options: tuple[str, ...]) -> None:
+    """As every command tells it: status 2, the option's name, and no traceback."""
+    said = say("simulate", *options)
+
+    assert 2 == said.status
+    assert options[0] in said.stderr
+    assert "Traceback" not in said.all
+
+
+# -------------------------------------------------------------------- how it looks
+
+
+def test_the_table_fits_into_eighty_columns_and_is_explained() -> None:
+    """A row for each policy, with its figures in full, and what the columns mean below."""
+    said = say("simulate", *SMALL, "--fault", "cut:half@1w+2w")
+    lines = said.stdout.splitlines()
+    (head,) = (line for line in lines if "policy" in line)
+
+    assert max(map(len, lines)) <= COLUMNS
+    assert ["over", "mean/99th/max", "bound", "broken", "under", "mean/max", "messages"] == head.split()[1:]
+    assert list(COMPARED) == [name for line in lines for name in line.split()[:1] if name in COMPARED]
+    assert "…" not in said.stdout
+    for word in ("4 nodes share 50/10s", "over, ", "bound, ", "under, ", "broken: ", "messages: "):
+        assert word in " ".join(said.stdout.split())
+
+
+def test_help_tells_every_pattern_policy_and_algorithm_in_eighty_columns() -> None:
+    """Nothing is cut off."""
+    said = say("simulate", "--help")
+    text = " ".join(said.stdout.replace("│", " ").split())
+
+    assert max(map(len, said.stdout.splitlines())) <= COLUMNS
+    assert "…" not in said.stdout
+    for word in ("uniform, zipf", "batches", *COMPARED, "token-bucket", "t_s,node[,key][,cost]", "crash:1@3w+1w"):
+        assert word in text
+
+
+def test_a_plot_is_a_picture(tmp_path: Path) -> None:
+    """All policies are in it; the figures are printed all the same."""
+    path = tmp_path / "run.png"
+    said = say("simulate", *SMALL, "--plot", str(path), "--fault", "cut:half@1w+1w")
+
+    assert 0 == said.status
+    assert "naive" in said.stdout
+    assert is_png(path)
+
+
+def test_a_plot_in_a_page_needs_no_other_file(tmp_path: Path) -> None:
+    """Picture, figures and what they mean in one."""
+    path = tmp_path / "run.html"
+    say("simulate", *SMALL, "--keys", "3", "--plot", str(path))
+    page = path.read_text()
+
+    assert [] == needs_other_files(page)
+    assert "data:image/svg+xml;base64," in page
+    assert "4 nodes share 50/10s (sliding-window), key &#x27;key-0&#x27;, seed 0" in page
+    assert all(f"<td>{name}</td>" in page for name in COMPARED)
+    assert "under, how much less was admitted than by one central limiter" in page
+
+
+def test_every_policy_is_drawn_in_a_colour_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There are as many colours as policies."""
+    drawn: list[Any] = []
+    monkeypatch.setattr("reconverge.cli.picture.save_png", lambda chart, path: drawn.append(chart))
+    say("simulate", *SMALL, "--plot", str(tmp_path / "run.png"))
+    from matplotlib.figure import Figure  # noqa: PLC0415  # it takes a while
+
+    figure = Figure()
+    drawn[0].draw_on(figure)
+    lines = {line.get_label(): line.get_color() for line in figure.axes[0].get_lines()}
+    colours = [lines[f"admitted by {name}"] for name in COMPARED]
+
+    assert len(set(colours)) == len(COMPARED)

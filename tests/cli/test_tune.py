@@ -1,0 +1,249 @@
+"""`reconverge tune` says which interval to use and what it costs, and what was asked wrongly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconverge.simulation import tuning
+from tests.cli.simulated import COLUMNS, is_png, mistake, needs_other_files, say, told
+
+SMALL = ("--nodes", "3", "--limit", "40/10s", "--algorithm", "fixed-window", "--seeds", "1")
+OPTION = {
+    "policy",
+    "sync_interval_s",
+    "over_mean_pct",
+    "over_max_pct",
+    "bound_pct",
+    "falsely_refused_pct",
+    "messages_per_s",
+    "hub_cpu_pct",
+}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchanges are what takes time to simulate: two of the intervals will do."""
+    monkeypatch.setattr(tuning, "INTERVAL_SHARES", (0.1, 1.0))
+
+
+def prose(text: str) -> str:
+    """Without the ends of lines, which depend on the terminal."""
+    return " ".join(text.split())
+
+
+# -------------------------------------------------------------------- what it finds
+
+
+def test_the_command_of_the_documentation_gives_an_interval_and_a_policy() -> None:
+    """A real process with as many of its own as it likes, and nothing but JSON in its output."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from reconverge.cli import main; main()", "tune"),
+            *("--nodes", "2", "--limit", "20/minute", "--demand", "2", "--max-over", "1%", "--redis-rtt", "2ms"),
+            *("--seeds", "1", "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert '"advice": "Use sync_interval=' in done.stdout
+    assert "" == done.stderr
+
+
+@pytest.mark.usefixtures("quick")
+def test_every_interval_is_weighed_with_every_policy() -> None:
+    """Ours, and for comparison the one that believes the merged total, which is never chosen."""
+    found = told("tune", *SMALL)
+
+    assert {(policy, interval) for policy in ("strict", "balanced", "naive") for interval in (1.0, 10.0)} == (
+        {(option["policy"], option["sync_interval_s"]) for option in found["options"]}
+    )
+    assert all(set(option) == OPTION for option in found["options"])
+    assert found["chosen"] in found["options"]
+    assert found["chosen"]["policy"] != "naive"
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_is_chosen_keeps_what_was_asked_for() -> None:
+    """And the longer interval does not, or it would have been chosen."""
+    found = told("tune", *SMALL, "--max-over", "1%", "--max-refused", "10%")
+    (longer,) = (
+        option for option in found["options"] if option["policy"] == "strict" and option["sync_interval_s"] == 10.0
+    )
+
+    assert 1.0 == found["chosen"]["sync_interval_s"]
+    assert found["chosen"]["over_max_pct"] <= 1.0
+    assert found["chosen"]["falsely_refused_pct"] <= 10.0
+    assert longer["falsely_refused_pct"] > 10.0
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_longest_interval_will_do_for_whoever_does_not_mind_refusals() -> None:
+    """As it costs least."""
+    assert 10.0 == told("tune", *SMALL, "--max-refused", "100%")["chosen"]["sync_interval_s"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_when_nothing_keeps_it_the_command_ends_with_status_1_and_tells_the_nearest() -> None:
+    """So that a script notices, and whoever reads it knows how much more to allow."""
+    said = say("tune", *SMALL, "--max-refused", "0%")
+
+    assert 1 == said.status
+    assert "Nothing that was tried keeps at most 1 % over and 0 % falsely refused. Nearest: sync_interval=" in (
+        prose(said.stdout)
+    )
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_policy_that_declares_more_than_was_seen_is_chosen_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was simulated kept the bound; other traffic need not."""
+    monkeypatch.setattr("reconverge.cli.tune.OURS", ("balanced",))
+    advice = told("tune", *SMALL, "--max-over", "10%")["advice"]
+
+    assert "with policy='balanced'" in advice
+    assert "Other traffic may reach the declared 17.5 %; strict declares 0." in advice
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_network_and_the_number_of_keys_matter() -> None:
+    """The one for what is admitted, the other for what the hub has to do."""
+    near, far, many = (
+        told("tune", *SMALL, *options)["options"] for options in ((), ("--redis-rtt", "500ms"), ("--hot-keys", "20"))
+    )
+
+    assert [option["falsely_refused_pct"] for option in near] != [option["falsely_refused_pct"] for option in far]
+    assert all(one["hub_cpu_pct"] < other["hub_cpu_pct"] for one, other in zip(near, many, strict=True))
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_same_numbers_lead_to_the_same_advice() -> None:
+    """Nothing is left to chance."""
+    assert told("tune", *SMALL) == told("tune", *SMALL)
+
+
+# -------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--max-over", "5"), "max_over='5': is not a percentage like 1%"),
+        (("--max-over", "-1%"), "max_over='-1%': is not a percentage like 1%"),
+        (("--max-over", "lots"), "max_over='lots': is not a percentage like 1%"),
+        (("--max-refused", "2"), "max_refused='2': is not a percentage like 1%"),
+        (("--redis-rtt", "fast"), "redis_rtt='fast': is not a duration like 2ms or 0.5s"),
+        (("--redis-rtt", "1s"), "redis_rtt='1s': must be at most 0.8s: a node gives up an exchange after 1 s"),
+        (("--demand", "0"), "demand=0.0: must be above 0"),
+        (("--algorithm", "sundial"), "limit '40/10s': "),
+        (("--limit", "10/s, 100/minute"), "limit '10/s, 100/minute': several quotas"),
+        (("--plot", "tune.svg"), "plot='tune.svg': must end in .png or .html"),
+        (("--plot", "nowhere/tune.png"), "plot='nowhere/tune.png': cannot be written: there is no such directory"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_told_in_one_sentence_before_anything_is_simulated(
+    options: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the setting, and says what would do."""
+    monkeypatch.setattr("reconverge.cli.tune.weigh", lambda *_, **__: pytest.fail("it was simulated"))
+    said = say("tune", *SMALL, *options)
+
+    assert 2 == said.status
+    assert "" == said.stdout
+    assert said.stderr.startswith(f"reconverge: {sentence}")
+    assert "Traceback" not in said.stderr
+
+
+def test_a_mistake_takes_one_line() -> None:
+    """There is no more to read than necessary."""
+    assert "max_over='5': is not a percentage like 1%" == mistake("tune", *SMALL, "--max-over", "5")
+
+
+@pytest.mark.parametrize("options", [("--limit", "40/10s"), ("--nodes", "3")], ids=str)
+def test_what_cannot_be_guessed_has_to_be_told(options: tuple[str, ...]) -> None:
+    """How many processes share which limit."""
+    said = say("tune", *options)
+
+    assert 2 == said.status
+    assert "Missing option" in said.stderr
+
+
+# -------------------------------------------------------------------- how it looks
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_table_fits_into_eighty_columns_and_is_explained() -> None:
+    """Every figure in full, and what the columns mean below, before the advice."""
+    said = say("tune", *SMALL)
+    lines = said.stdout.splitlines()
+    text = prose(said.stdout)
+
+    assert max(map(len, lines)) <= COLUMNS
+    assert "…" not in said.stdout
+    assert ["balanced"] * 2 + ["strict"] * 2 + ["naive"] * 2 == (
+        [name for line in lines for name in line.split()[:1] if name in ("strict", "balanced", "naive")]
+    )
+    for word in ("over: ", "declared: ", "refused: ", "messages/s: ", "Redis: ", "the worst of four patterns"):
+        assert word in text
+    assert text.index("Redis: ") < text.index("Use sync_interval=")
+
+
+@pytest.mark.usefixtures("quick")
+def test_whoever_asks_about_a_large_limit_is_told_what_was_simulated_instead() -> None:
+    """And with several keys that the traffic is an upper bound."""
+    text = prose(say("tune", "--nodes", "1", "--limit", "1000000/10s", "--demand", "0.1", "--hot-keys", "3").stdout)
+
+    assert "Simulated with 2000/10s (sliding-window), which is harder to share." in text
+    assert "messages/s: of the fleet, at most." in text
+
+
+def test_help_fits_into_eighty_columns() -> None:
+    """Nothing is cut off."""
+    said = say("tune", "--help")
+
+    assert max(map(len, said.stdout.splitlines())) <= COLUMNS
+    assert "…" not in said.stdout
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plot_shows_over_admission_refusals_and_traffic_against_the_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three panels over the same intervals, with what is allowed and what was chosen."""
+    drawn: list[Any] = []
+    monkeypatch.setattr("reconverge.cli.picture.save_png", lambda picture, path: drawn.append(picture))
+    say("tune", *SMALL, "--plot", str(tmp_path / "tune.png"))
+    from matplotlib.figure import Figure  # noqa: PLC0415  # it takes a while
+
+    figure = Figure()
+    drawn[0].draw_on(figure)
+    over, refused, traffic = figure.axes
+
+    assert ["strict", "balanced", "naive", "allowed", "chosen"] == over.get_legend_handles_labels()[1]
+    assert ["strict", "balanced", "chosen"] == refused.get_legend_handles_labels()[1]
+    assert ["strict", "balanced", "chosen"] == traffic.get_legend_handles_labels()[1]
+    assert ["1", "10"] == [label.get_text() for label in traffic.get_xticklabels()]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plot_is_a_picture_or_a_page_that_needs_no_other_file(tmp_path: Path) -> None:
+    """The page has the advice and the table, too."""
+    say("tune", *SMALL, "--plot", str(tmp_path / "tune.png"))
+    said = say("tune", *SMALL, "--plot", str(tmp_path / "tune.html"))
+    page = (tmp_path / "tune.html").read_text()
+
+    assert is_png(tmp_path / "tune.png")
+    assert 0 == said.status
+    assert [] == needs_other_files(page)
+    assert "data:image/svg+xml;base64," in page
+    assert "Use sync_interval=" in page
+    assert 6 == page.count("</tr>") - 1

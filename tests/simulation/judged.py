@@ -1,0 +1,49 @@
+"""A vocabulary for tests of how runs are judged: limits of ten in ten seconds, requests and charges at some moment."""
+
+from __future__ import annotations
+
+from itertools import count as numbers
+
+from reconverge.clock import SECOND_NS
+from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.simulation.truth import Charge, Decided
+
+WINDOW_S = 10
+WINDOW_NS = WINDOW_S * SECOND_NS
+_numbers = numbers()
+
+
+def ten(algorithm: str = FIXED_WINDOW, burst: int | None = None) -> Limit:
+    """Ten in ten seconds."""
+    return Limit(10, WINDOW_S, algorithm=algorithm, burst=burst)
+
+
+def at(seconds: float, *, late_ns: int = 0) -> int:
+    """A moment by the hub's clock, to the nanosecond."""
+    return round(seconds * SECOND_NS) + late_ns
+
+
+def charge(cost: int, moment_ns: int, *, key: str = "ada", epoch: int | None = None, settling: bool = False) -> Charge:
+    """Something that was charged, in the window of its moment unless its node thought otherwise."""
+    return Charge(key, moment_ns // WINDOW_NS if epoch is None else epoch, moment_ns, cost, settling)
+
+
+def request(
+    cost: int,
+    moment_ns: int,
+    *,
+    key: str = "ada",
+    epoch: int | None = None,
+    settle: int = 0,
+    node: int = 0,
+    allowed: bool = True,
+    known: bool = True,
+) -> Decided:
+    """A request, and what its node made of it."""
+    own = moment_ns // WINDOW_NS if epoch is None else epoch
+    return Decided(moment_ns, next(_numbers), key, own, cost, settle, node, allowed, known)
+
+
+def crowd(count: int, moment_ns: int, *, key: str = "ada", allowed: bool = True) -> list[Decided]:
+    """So many requests of one each, at the same moment."""
+    return [request(1, moment_ns, key=key, allowed=allowed) for _ in range(count)]
