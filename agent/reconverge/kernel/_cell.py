@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from reconverge.kernel._shard import NEVER_NS
 
 if TYPE_CHECKING:
+    from reconverge.kernel._cells import Cells
     from reconverge.kernel._lows import Lows
     from reconverge.kernel._shard import ShardState
-    from reconverge.kernel._table import Table
 
 
 class Cell:
@@ -74,7 +74,7 @@ class Cell:
     )
 
     def __init__(  # noqa: PLR0915  # a list of what there is to know
-        self, key: str, table: Table, shard: ShardState, now_ns: int
+        self, key: str, table: Cells, shard: ShardState, now_ns: int
     ) -> None:
         self.key = key
         self.table = table

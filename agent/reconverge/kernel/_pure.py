@@ -11,6 +11,7 @@ from hashlib import blake2b
 from reconverge.clock import Clock
 from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._cells import Cells
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
 from reconverge.kernel._shard import NEVER_NS, ShardState
 from reconverge.kernel._table import Table
@@ -81,7 +82,7 @@ class Kernel:
             raise LimitConflict(name, f"{table.policy.name} ({table.limit})", policy.name)
         return table
 
-    def admit_key(self, table: Table, now_ns: int) -> bool:
+    def admit_key(self, table: Cells, now_ns: int) -> bool:
         """Count one more key of `table`, whose lock the caller holds; unless the cap is reached.
 
         Without a hub nothing else makes idle keys leave: with every new key, look at two of the old ones.
@@ -95,7 +96,7 @@ class Kernel:
         self.keys += 1
         return True
 
-    def _evict_elsewhere(self, table: Table, now_ns: int) -> None:
+    def _evict_elsewhere(self, table: Cells, now_ns: int) -> None:
         """Look at two keys of another limit, each in its turn; if somebody is at that one just now, nothing is done."""
         others = [other for other in list(self.tables.values()) if other is not table and other.ring]
         if not others:
@@ -108,7 +109,7 @@ class Kernel:
             finally:
                 other.lock.release()
 
-    def _evict_some(self, table: Table, now_ns: int) -> None:
+    def _evict_some(self, table: Cells, now_ns: int) -> None:
         """Let those of the next two keys leave about which there is nothing to remember."""
         for _ in range(min(2, len(table.ring))):
             cell = table.ring.popleft()
@@ -327,7 +328,7 @@ class Kernel:
         return tuple(self._limit_report(self.tables[name], shard) for name in indexes)
 
     @staticmethod
-    def _limit_report(table: Table, shard: ShardState) -> LimitReport:
+    def _limit_report(table: Cells, shard: ShardState) -> LimitReport:
         tally = table.tallies[shard.index]
         with table.lock:
             tally.report()

@@ -1,0 +1,293 @@
+"""The cells of one limit, kept in step with the hub's clock and with what the hub has to hear of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from math import ceil
+from typing import TYPE_CHECKING
+
+from reconverge.clock import SECOND_NS
+from reconverge.errors import CostExceedsQuota, InvalidKey, shown
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._lows import Mark
+from reconverge.kernel._meter import meter_for
+from reconverge.kernel._tally import Tally
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+
+if TYPE_CHECKING:
+    from reconverge.kernel._pure import Kernel
+
+LOW_WATER = 0.6
+"""Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
+OVERFLOW_KEY = "\x00overflow"
+"""What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
+
+
+class Cells:
+    """All keys of one limit on this node: found, made, brought up to the moment, and put forward to be reported.
+
+    Decides nothing; `Table` does. Whoever touches a cell holds `lock`.
+    """
+
+    def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.limit = limit
+        self.policy = policy
+        self.meter = meter_for(limit, merged_only=policy.merged_only)
+        self.capacity = limit.capacity
+        self.quota = limit.quota
+        self.window_ns = limit.window_ns
+        self.window_s = limit.window_ns / SECOND_NS
+        self.now_ns = now_ns
+        self.lock = threading.Lock()
+        """Held for the arithmetic of one cell at a time, and never across I/O."""
+        self.cells: dict[str, Cell] = {}
+        self.overflow: Cell | None = None
+        """In which the keys beyond the cap are counted together."""
+        self.ring: deque[Cell] = deque()
+        """The cells in turn, to find the idle ones of a node that has no hub."""
+        self.admitted = 0
+        self.refused = 0
+        self.overflowed = 0
+        """Decisions about keys beyond the cap."""
+        self.tallies = [Tally() for _ in kernel.shards]
+        """What was charged and given back, by shard."""
+
+    # ------------------------------------------------------------ keeping cells
+
+    def _look_up(self, key: str, cost: int, now_ns: int) -> Cell:
+        """The cell of a key, made if there is none. Raises InvalidKey or CostExceedsQuota."""
+        if cost > self.capacity:
+            raise CostExceedsQuota(self.name, cost, self.capacity)
+        if type(key) is not str or key not in self.cells:
+            key = plain_key(key, self.kernel.key_bytes_max)
+        cell = self.cells.get(key)
+        if cell is not None:
+            return cell
+        if self.kernel.admit_key(self, now_ns):
+            cell = self.cells[key] = self._new_cell(key, now_ns)
+            return cell
+        self.overflowed += 1
+        if self.overflow is None:
+            self.overflow = self._new_cell(OVERFLOW_KEY, now_ns)
+        return self.overflow
+
+    def _new_cell(self, key: str, now_ns: int) -> Cell:
+        cell = Cell(key, self, self.kernel.shard_of(self.name, key), now_ns)
+        if cell.shard.alone:
+            cell.line = cell.base = self.capacity
+            self.ring.append(cell)
+        return cell
+
+    def all_cells(self) -> list[Cell]:
+        """Every cell there is at this moment."""
+        overflow = self.overflow
+        return [*self.cells.values()] if overflow is None else [*self.cells.values(), overflow]
+
+    def advance(self, cell: Cell, now_ns: int) -> None:
+        """Bring a cell to `now_ns`: into its window, with its meter settled."""
+        meter = self.meter
+        if meter.bucket:
+            self.measure(cell)
+            meter.settle(cell, now_ns)
+        elif now_ns < cell.until_ns:
+            return
+        self._enter_window(cell, now_ns)
+        self.set_until(cell, now_ns)
+        cell.room = -1  # it was worked out for a meter that has moved since
+
+    def set_until(self, cell: Cell, now_ns: int) -> None:
+        """The fast path holds until the window ends, or the lease, or the bucket runs dry."""
+        until_ns = min(cell.opened_ns + self.window_ns, self.meter.until_ns(cell))
+        if not self.policy.keeps_lines and now_ns < cell.shard.lease_until_ns:
+            until_ns = min(until_ns, cell.shard.lease_until_ns)
+        cell.until_ns = until_ns
+
+    def _enter_window(self, cell: Cell, now_ns: int) -> None:
+        """Follow the hub's clock into its window.
+
+        A clock that has gone back by less than a window lets the cell wait for it; one that has gone back further is
+        followed, at the price of one extra window.
+        """
+        hub_ns = now_ns + (self.kernel.refresh_offset_ns(now_ns) if cell.shard.alone else cell.shard.offset_ns)
+        epoch = hub_ns // self.window_ns
+        if epoch == cell.epoch - 1:
+            epoch = cell.epoch
+        steps = epoch - cell.epoch
+        if steps != 0:
+            self.measure(cell)
+            if cell.epoch >= 0:
+                self.meter.open_window(cell, steps)
+                self._forget_window(cell, steps)
+            cell.epoch = epoch
+        cell.opened_ns = now_ns - (hub_ns - epoch * self.window_ns)
+        cell.lag_ns = cell.shard.lag_ns
+
+    def rebase(self, cell: Cell, now_ns: int) -> None:
+        """Carry the counts over to where the hub's clock is now known to be: it is the clock that moved, not time."""
+        self.measure(cell)
+        cell.epoch = (now_ns + cell.shard.offset_ns) // self.window_ns
+        self.anchor(cell, now_ns)
+        if cell.used or cell.previous:
+            self.stir(cell)
+
+    def anchor(self, cell: Cell, now_ns: int) -> None:
+        """Place the window by what is known of the hub's clock by now."""
+        self._enter_window(cell, now_ns)
+        self.set_until(cell, now_ns)
+        cell.room = -1
+
+    def _forget_window(self, cell: Cell, steps: int) -> None:
+        """What was known of the fleet in the window before becomes what it was asked for then."""
+        unheard_ns = cell.opened_ns + self.window_ns - cell.heard_ns
+        share = min(max(unheard_ns / self.window_ns, 0.0), 1.0) if steps == 1 else 1.0
+        heard_demand = cell.fleet_window if steps == 1 else 0
+        cell.last_demand = heard_demand + int(cell.fleet_demand * self.window_s * share)
+        cell.fleet_window = cell.window_demand = cell.silent = 0
+        cell.fleet_used = 0.0
+        cell.back_off_ns = 0
+        cell.water = self.water(cell.line)
+
+    def measure(self, cell: Cell) -> None:
+        """Take what was charged since the last look into account."""
+        charged = cell.used - cell.counted
+        if charged:
+            cell.counted = cell.used
+            cell.charged += charged
+            cell.arrived += charged
+            self.tallies[cell.shard.index].charged += charged
+
+    def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
+        """Set the cell's own meter to zero; charges before `reset_us` do not count any more."""
+        self.measure(cell)
+        cell.reset_us = reset_us
+        cell.used = cell.counted = cell.previous = cell.level = 0
+        cell.confirmed = (-1, 0, 0)
+        self.set_until(cell, now_ns)
+        self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
+
+    def forget_confirmed(self, cell: Cell) -> None:
+        """Take out of the meter what the hub goes on counting under a name that this node does not use any more.
+
+        From here on it is what others have used, until the hub says so itself. A bucket is left as it is: what it
+        counts twice has drained before long.
+        """
+        epoch, current, previous = cell.confirmed
+        if self.meter.bucket or epoch not in (cell.epoch, cell.epoch - 1):
+            return
+        if epoch == cell.epoch - 1:
+            current, previous = 0, current
+        current, previous = min(current, cell.used), min(previous, cell.previous)
+        cell.used -= current
+        cell.previous -= previous
+        cell.others_current += current
+        cell.others_previous += previous
+        cell.counted = cell.used
+
+    def start_over(self) -> None:
+        """Drop all cells and numbers, and whatever lock another thread may have held."""
+        self.lock = threading.Lock()
+        self.cells = {}
+        self.overflow = None
+        self.ring.clear()
+        self.admitted = self.refused = self.overflowed = 0
+        self.tallies = [Tally() for _ in self.kernel.shards]
+
+    def _give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        if mark is not None and (cell is not mark.cell or cell.reset_us != mark.reset_us):
+            return
+        if self.meter.bucket:
+            self.meter.settle(cell, now_ns)
+            returned = min(amount * self.window_ns, cell.level)
+            if cell.lows is not None:
+                returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
+                cell.lows.lower(returned)
+            cell.level -= returned
+            cell.charged -= amount
+            self.set_until(cell, now_ns)
+        elif epoch == cell.epoch:
+            cell.used -= min(amount, cell.used)
+        elif epoch == cell.epoch - 1:
+            cell.previous -= min(amount, cell.previous)
+
+    def usable_line(self, cell: Cell, now_ns: int) -> int:
+        """The line, unless the lease on it is over."""
+        if now_ns < cell.shard.lease_until_ns or self.policy.keeps_lines:
+            return cell.line
+        return 0
+
+    def fleet_used(self, cell: Cell, now_ns: int) -> int:
+        """What all nodes have used, as far as this one knows."""
+        return self.meter.used(cell, now_ns) + ceil(self.meter.others(cell, now_ns))
+
+    # ------------------------------------------------------------ asking to exchange
+
+    def water(self, headroom: int) -> int:
+        """Below how much headroom to ask for more, when it was `headroom` after the last answer."""
+        return max(1, ceil(LOW_WATER * headroom))
+
+    def stir(self, cell: Cell) -> None:
+        """Have the cell reported with the next exchange, by whoever is busy with this shard."""
+        if not cell.stirred:
+            cell.stirred = True
+            cell.shard.stirred.append(cell)
+
+    def _call(self, cell: Cell, now_ns: int) -> None:
+        """Have the cell reported with the next exchange, and call for somebody to make one if nobody may know."""
+        shard = cell.shard
+        first = not shard.stirred  # asked before, because another table's decision may come in between
+        self.stir(cell)
+        if first or now_ns >= shard.attended_until_ns:
+            self.kernel.wake()
+
+    def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
+        """Ask for an exchange ahead of time if there is something to be had."""
+        if cell.free >= 1:
+            self._want(cell, cell.reported_ns + self.kernel.interval_min_ns)
+        elif spare < 1 and not (self.meter.aligned and self.fleet_used(cell, now_ns) >= cell.capacity):
+            self._want(cell, cell.reported_ns + max(self.kernel.interval_min_ns, cell.back_off_ns))
+
+    def _note_interest(self, cell: Cell, now_ns: int) -> None:
+        """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
+        if cell.shard.alone or now_ns - cell.heard_ns <= self.kernel.interval_ns:
+            return
+        self._call(cell, now_ns)
+        if not cell.heard:
+            self._want(cell, now_ns)
+
+    def _want(self, cell: Cell, when_ns: int) -> None:
+        """Have the cell reported at `when_ns`, ahead of the next regular exchange."""
+        if cell.wanted or cell.shard.alone or self.policy.merged_only:
+            return
+        cell.wanted = True
+        cell.early_ns = when_ns
+        cell.shard.wanted.append(cell)
+        if when_ns < cell.shard.early_ns:
+            cell.shard.early_ns = when_ns
+            self.kernel.wake()
+
+    def _set_room(self, cell: Cell, spare: int) -> None:
+        """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""
+        cell.room = cell.used + spare if cell.stirred or cell.shard.alone else -1
+
+
+def plain_key(key: object, bytes_max: int) -> str:
+    """The key as a plain string. Raises InvalidKey."""
+    if not isinstance(key, str):
+        raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {shown(key)} into one first")
+    key = str.__str__(key)  # not str(key), which a subclass may have made into something else
+    if not key or key[0] == "\x00":
+        raise InvalidKey(f"a key has at least one character and does not start with NUL; got {shown(key)}")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidKey(f"the key {shown(key)} has a lone surrogate, which no hub can store") from None
+    if size > bytes_max:
+        raise InvalidKey(
+            f"the key {key[:40]!r}... has {size} bytes, more than {bytes_max}; hash it, or raise key_bytes_max"
+        )
+    return key
