@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import Limit
-from reconverge.policies import STRICT
-from tests.node import INTERVAL_NS
+from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge_sync.memory import MemoryHub
+from tests.node import INTERVAL_NS, START_S, Node
 from tests.unit.talker import MINUTE, World, reported
 
 
@@ -110,3 +111,24 @@ def test_a_large_unused_line_goes_along_with_an_early_exchange(part: float, goes
     batch = world.idler.says()
 
     assert goes_along == ("ada" in {cell.key for cell in batch.cells})
+
+
+@pytest.mark.parametrize("policy", [STRICT, BALANCED], ids=lambda policy: policy.name)
+def test_a_key_that_was_warmed_has_a_line_to_begin_with(policy: Policy) -> None:
+    """A burst on a key that nobody has used yet finds more than nothing, and all nodes' lines sum to the limit."""
+    clock = ManualClock(START_S)
+    hub = MemoryHub(clock=clock)
+    nodes = [Node(clock) for _ in range(4)]
+    tables = [node.limit(Limit(100, 60.0), policy) for node in nodes]
+    for table in tables:
+        table.warm(["ada"])
+    for _ in range(5):
+        for node in nodes:
+            node.exchanges_with(hub)
+        clock.advance(0.1)
+
+    lines = [table.cells["ada"].line for table in tables]
+
+    assert all(line >= 10 for line in lines)
+    assert sum(lines) <= 100
+    assert all(tables[0].allow("ada") for _ in range(lines[0]))

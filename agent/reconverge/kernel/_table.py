@@ -107,12 +107,16 @@ class Table(Cells):
                 self._want(cell, now_ns)
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Have the hub asked about `keys`, as far as it never was."""
+        """Have the hub asked about `keys`, as far as it never was, and for a line on each."""
         now_ns = self.now_ns()
         for key in keys:
             with self.lock:
                 cell = self._look_up(key, 0, now_ns)
                 self.advance(cell, now_ns)
+                if not cell.heard:
+                    # Who expects nothing is granted nothing: expect a request in every window, and forget it as such.
+                    cell.asked = max(cell.asked, 1)
+                    cell.demand = max(cell.demand, 1.0 / self.window_s)
                 self._note_interest(cell, now_ns)
 
     def correct(self, key: str, epoch: int, difference: int, *, mark: Mark | None = None) -> None:
