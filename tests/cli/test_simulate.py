@@ -146,14 +146,15 @@ def test_a_recording_is_simulated_for_as_many_windows_as_it_has(recording: Path)
 
 
 def test_of_a_recording_no_more_than_the_windows_that_are_asked_for(recording: Path) -> None:
-    """What comes later never happens: it is neither admitted nor able to break a bound."""
+    """What comes later never happens: the bound, for instance, does not rise with its cost."""
     with recording.open("a") as file:
-        file.write("".join("45,0,eve,1\n" for _ in range(60)))
-    four = told("simulate", "--limit", "40/10s", "--pattern", str(recording), "--seeds", "1", "--windows", "4")
-    five = told("simulate", "--limit", "40/10s", "--pattern", str(recording), "--seeds", "1")
+        file.write("45,0,eve,30\n")
+    options = ("--limit", "40/10s", "--policy", "balanced", "--seeds", "1", "--pattern", str(recording))
+    four = told("simulate", *options, "--windows", "4")["policies"]["balanced"]
+    five = told("simulate", *options)["policies"]["balanced"]
 
-    assert 100.0 == four["policies"]["naive"]["admitted_pct"]
-    assert four != five
+    assert 10 + 100 * 8 * 2 / 40 == four["bound_pct"]
+    assert 10 + 100 * 8 * 30 / 40 == five["bound_pct"]
 
 
 def test_a_gzipped_recording_is_read_as_well(recording: Path) -> None:
@@ -266,7 +267,9 @@ def test_the_table_fits_into_eighty_columns_and_is_explained() -> None:
 
     assert max(map(len, lines)) <= COLUMNS
     assert ["over", "mean/99th/max", "bound", "broken", "under", "mean/max", "messages"] == head.split()[1:]
-    assert list(COMPARED) == [name for line in lines for name in line.split()[:1] if name in COMPARED]
+    assert {"strict": "0", "balanced": "18", "available": "300", "naive": "none", "predictive": "none"} == (
+        {words[0]: words[6] for words in map(str.split, lines) if words and words[0] in COMPARED}
+    )
     assert "…" not in said.stdout
     for word in ("4 nodes share 50/10s", "over, ", "bound, ", "under, ", "broken: ", "messages: "):
         assert word in " ".join(said.stdout.split())
@@ -306,8 +309,25 @@ def test_a_plot_in_a_page_needs_no_other_file(tmp_path: Path) -> None:
     assert "under, how much less was admitted than by one central limiter" in page
 
 
-def test_every_policy_is_drawn_in_a_colour_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """There are as many colours as policies."""
+def test_of_several_keys_the_busiest_is_drawn(recording: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A limit is for one key: what was asked for and admitted of the others would not compare with it."""
+    drawn: list[Any] = []
+    monkeypatch.setattr("reconverge.cli.picture.save_png", lambda chart, path: drawn.append(chart))
+    plot = ("--plot", str(tmp_path / "run.png"))
+    say("simulate", "--limit", "200/10s", "--policy", "naive", "--seeds", "1", "--pattern", str(recording), *plot)
+    (chart,) = drawn
+    (naive,) = chart.series
+
+    assert "key 'bob'" in chart.title
+    assert [30, 30, 30, 30] == chart.asked  # four of five requests, whose costs are 1 and 2 in turns
+    assert [30, 30, 30, 30] == naive.admitted
+    assert [0.0, 10.0, 20.0, 30.0] == chart.moments_s
+
+
+def test_every_policy_is_drawn_in_a_colour_of_its_own_to_the_end_of_the_last_window(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """There are as many colours as policies, and four windows of ten seconds end after forty."""
     drawn: list[Any] = []
     monkeypatch.setattr("reconverge.cli.picture.save_png", lambda chart, path: drawn.append(chart))
     say("simulate", *SMALL, "--plot", str(tmp_path / "run.png"))
@@ -315,7 +335,8 @@ def test_every_policy_is_drawn_in_a_colour_of_its_own(monkeypatch: pytest.Monkey
 
     figure = Figure()
     drawn[0].draw_on(figure)
-    lines = {line.get_label(): line.get_color() for line in figure.axes[0].get_lines()}
-    colours = [lines[f"admitted by {name}"] for name in COMPARED]
+    lines: dict[str, Any] = {str(line.get_label()): line for line in figure.axes[0].get_lines()}
+    admitted = [lines[f"admitted by {name}"] for name in COMPARED]
 
-    assert len(set(colours)) == len(COMPARED)
+    assert len(COMPARED) == len({line.get_color() for line in admitted})
+    assert {40.0} == {line.get_xdata()[-1] for line in admitted}

@@ -164,6 +164,21 @@ def test_what_was_admitted_of_a_new_key_raises_the_bound_for_as_long_as_it_count
     assert [0, *[1] * (last - 2), 0] == [bounds.cold(("ada", epoch)) for epoch in range(2, last + 2)]
 
 
+def test_a_bound_is_broken_by_what_exceeds_it_and_not_by_what_reaches_it() -> None:
+    """Window by window: the second may admit more, as a node met the key there for the first time."""
+    bounds = Bounds(FIXED, BALANCED, 4, [request(1, at(10), known=False)])
+
+    assert {} == bounds.broken({("ada", 0): 5, ("ada", 1): 15})
+    assert {("ada", 0): 6, ("ada", 1): 16} == bounds.broken({("ada", 0): 6, ("ada", 1): 16})
+    assert {("ada", 2): 6} == bounds.broken({("ada", 1): 6, ("ada", 2): 6})
+
+
+def test_who_declares_nothing_cannot_break_it() -> None:
+    """A limiter that only compares totals is there to be compared with."""
+    assert {} == Bounds(FIXED, NAIVE, 4, []).broken({("ada", 0): 1000})
+    assert {("ada", 0): 1000} == Bounds(FIXED, AVAILABLE, 4, []).broken({("ada", 0): 1000})
+
+
 # -------------------------------------------------------------------- what a central limiter would do
 
 

@@ -63,10 +63,10 @@ class Chart:
             axes.axvspan(begin_s, end_s, color=SHADE, zorder=0)
             middle_s = (begin_s + end_s) / 2
             axes.text(middle_s, 0.985, label, ha="center", va="top", color=INK, transform=axes.get_xaxis_transform())
-        axes.step(self.moments_s, self.asked, where="post", color="#bbbbbb", linewidth=1, label="asked for")
+        self._draw(axes, self.asked, color="#bbbbbb", linewidth=1, label="asked for")
         for each, colour in zip(self.series, COLOURS, strict=False):
             label = f"admitted by {each.policy}"
-            axes.step(self.moments_s, each.admitted, where="post", color=colour, linewidth=2, label=label)
+            self._draw(axes, each.admitted, color=colour, linewidth=2, label=label)
             if each.bound is not None:
                 label = f"declared bound of {each.policy}"
                 axes.axhline(each.bound, color=colour, linestyle=":", linewidth=1.5, label=label)
@@ -74,6 +74,12 @@ class Chart:
         axes.set_xlabel("seconds after the start")
         axes.set_ylabel(f"requests per window of {self.window_s:g} s")
         dress(axes, self.title)
+
+    def _draw(self, axes: Any, values: Sequence[int], **style: Any) -> None:
+        """A level for each window, the last one included."""
+        if values:
+            end_s = self.moments_s[-1] + self.window_s
+            axes.step([*self.moments_s, end_s], [*values, values[-1]], where="post", **style)
 
 
 def check_available(path: Path | None = None) -> None:

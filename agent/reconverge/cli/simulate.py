@@ -211,7 +211,13 @@ def joined(*values: float) -> str:
 
 
 def _rows(figures: dict[str, Figures]) -> list[list[str]]:
-    return [[name, *(text(each) for _, text in _COLUMNS)] for name, each in figures.items()]
+    rows = []
+    for name, each in figures.items():
+        texts = {heading: text(each) for heading, text in _COLUMNS}
+        if COMPARED[name].merged_only:
+            texts["bound"] = "none"
+        rows.append([name, *texts.values()])
+    return rows
 
 
 def _table(figures: dict[str, Figures]) -> Table:
