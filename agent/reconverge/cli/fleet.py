@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import multiprocessing
+import signal
 import time
 from array import array
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from secrets import token_hex
+from types import FrameType
 from typing import Final, Literal, Protocol, runtime_checkable
 from zlib import crc32
 
@@ -113,7 +116,8 @@ class _Node:
         self._process: SpawnProcess = context.Process(
             target=work, args=(hub_url, plan, share, self.gauge, theirs), name="reconverge-node", daemon=True
         )
-        self._process.start()
+        with _uninterrupted():
+            self._process.start()
         theirs.close()
 
     def hear(self, deadline_s: float) -> object:
@@ -135,6 +139,30 @@ class _Node:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+
+
+@contextmanager
+def _uninterrupted() -> Generator[None]:
+    """Let an interrupt wait: a process that is interrupted while it starts, or whose parent is, complains at length.
+
+    The new process inherits the mask, and never hears of interrupts at all. The mask is of this thread alone; an
+    interrupt may reach another, but is always handled in this one.
+    """
+    interrupts: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        interrupts.append(number)
+
+    handler = signal.signal(signal.SIGINT, remember)
+    resource_tracker.ensure_running()  # now, because it lifts the mask when it is started
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, handler)
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 @runtime_checkable

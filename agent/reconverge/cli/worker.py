@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import time
@@ -127,14 +128,15 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
         parent.send(None)
         start_ns: int = parent.recv()
         _make_requests(plan, share, limiters, histories, gauge, _Pace(start_ns, parent))
-    except (_Abandoned, EOFError, BrokenPipeError):
+    except (_Abandoned, EOFError, OSError):  # the parent is gone
         return
     for agent, history in zip(agents, histories, strict=True):
         agent.stop(LAST_WORDS_S)
         for shard in agent.stats().exchanges:
             history.exchanges += shard.exchanges + sum(shard.failures.values())
             history.failures = dict(shard.failures)
-    parent.send(histories)
+    with contextlib.suppress(OSError):
+        parent.send(histories)
 
 
 def _known(limiter: Limiter, share: Share) -> bool:
