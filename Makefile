@@ -10,9 +10,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 with_dev := .venv/.with-dev
 with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
+with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-chaos)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
-.PHONY: help demo test check coverage fuzz figures clean
+.PHONY: help demo test check coverage fuzz figures chaos clean
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -48,9 +49,15 @@ figures: $(with_test) ## simulate what the policies are meant to reach, and writ
 	.venv/bin/python -m reconverge.simulation.goals > docs/figures.md.new; status=$$?; \
 	  mv docs/figures.md.new docs/figures.md; exit $$status
 
+chaos: $(with_chaos) ## have everything go wrong that can, for eight minutes; ARGS='run NAME' for one scenario
+	@.ci/programs redis-server
+	@.ci/toxiproxy || echo "Scenarios that need Toxiproxy are left out." >&2
+	@command -v nft >/dev/null || .ci/apt-install nftables || echo "Scenarios that drop packets are left out." >&2
+	.venv/bin/python -m chaos $(or $(ARGS),all --json chaos/results)
+
 clean: ## remove all that was set up or left behind
-	rm -rf .venv build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
-	find agent sync tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv .tools build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find agent sync tests examples chaos -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.with-%: pyproject.toml
 	@.ci/environment '$*'

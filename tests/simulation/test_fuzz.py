@@ -9,9 +9,14 @@ from functools import partial
 
 import pytest
 
-from reconverge.simulation import fuzz
+from reconverge.limit import ALGORITHMS
+from reconverge.policies import STRICT
+from reconverge.report import Answer, Batch
+from reconverge.simulation import PATTERNS, Traffic, fuzz, world
+from reconverge.simulation.fault import Kind
 from reconverge.simulation.fuzz import LIVENESS, SAFETY, draw_case, try_case
 from reconverge_sync import merge
+from reconverge_sync.memory import MemoryHub
 
 SEEDS = 200
 
@@ -47,6 +52,55 @@ def test_a_hub_that_grants_what_it_does_not_have_is_found(monkeypatch: pytest.Mo
     assert any(try_case(draw_case(SAFETY, seed)) for seed in range(40))
 
 
+@pytest.mark.parametrize("mode", [SAFETY, LIVENESS])
+def test_a_hub_that_counts_a_batch_twice_is_found(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants every batch again under another name, as a protocol of increments would count a repeated message."""
+    monkeypatch.setattr(world, "open_merge_rule", _Doubling)
+
+    assert any("was charged" in problem for problem in _problems(mode))
+
+
+def test_a_hub_that_tells_one_node_less_than_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants a view that never agrees, however long nothing happens; safety alone would not see it."""
+    monkeypatch.setattr(world, "open_merge_rule", _Whispering)
+
+    assert any("the nodes think" in problem or "hears of" in problem for problem in _problems(LIVENESS))
+
+
+def test_a_seed_that_fails_in_a_way_nobody_foresaw_is_told_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants a merge that raises; the seeds after it are tried all the same."""
+    monkeypatch.setattr(world, "open_merge_rule", lambda **_: _Broken())
+
+    assert (SAFETY, 3, ["ZeroDivisionError: planted"]) == fuzz._try_seed((SAFETY, 3))
+
+
+@pytest.mark.parametrize("mode", [SAFETY, LIVENESS])
+def test_what_the_promises_exclude_is_not_drawn(mode: str) -> None:
+    """Data are lost only while every node that was ever heard of is still there, and outside strict in touch."""
+    for seed in range(300):
+        case = draw_case(mode, seed)
+        faults = [Kind(text.partition("@")[0].partition(":")[0]) for text in case.experiment.faults]
+        fleet = case.experiment.fleet
+        if Kind.LOSE_DATA in faults:
+            assert Kind.CRASH not in faults
+            assert (fleet.lease_ns or 0) > case.experiment.windows * fleet.limit.window_ns
+            assert case.policy is STRICT or [Kind.LOSE_DATA] == faults
+
+
+def test_everything_that_is_to_be_tried_is_drawn_before_long() -> None:
+    """Every fault, algorithm, pattern and policy, with keys and costs of more than one."""
+    cases = [draw_case(mode, seed) for mode in (SAFETY, LIVENESS) for seed in range(200)]
+    faults = {text.partition("@")[0].partition(":")[0] for case in cases for text in case.experiment.faults}
+    traffics = [traffic for case in cases if isinstance(traffic := case.experiment.traffic, Traffic)]
+
+    assert {kind.value for kind in Kind} == faults
+    assert set(ALGORITHMS) == {case.experiment.fleet.limit.algorithm for case in cases}
+    assert set(PATTERNS) == {traffic.pattern for traffic in traffics}
+    assert {"strict", "balanced", "available"} == {case.policy.name for case in cases}
+    assert max(traffic.keys for traffic in traffics) > 1
+    assert max(traffic.cost_max for traffic in traffics) > 1
+
+
 def test_a_failing_seed_ends_the_command_with_its_own_reproduction(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,3 +117,35 @@ def _generous(grant: Callable[..., int], *arguments: object) -> int:
     """The rule for raising lines, told that everything is free."""
     *others, _ = arguments
     return grant(*others, 10**9)
+
+
+def _problems(mode: str) -> list[str]:
+    return [problem for seed in range(20) for problem in try_case(draw_case(mode, seed))]
+
+
+class _Doubling(MemoryHub):
+    """Hears everything twice."""
+
+    def merge(self, batch: Batch) -> Answer:
+        super().merge(batch._replace(node=f"{batch.node} again", account=f"{batch.account} again"))
+        return super().merge(batch)
+
+
+class _Whispering(MemoryHub):
+    """Tells the first node half of what it knows."""
+
+    favourite = ""
+
+    def merge(self, batch: Batch) -> Answer:
+        answer = super().merge(batch)
+        self.favourite = self.favourite or batch.account
+        if batch.account != self.favourite:
+            return answer
+        return answer._replace(cells=tuple(cell._replace(current=cell.current // 2) for cell in answer.cells))
+
+
+class _Broken(MemoryHub):
+    """Fails in a way that nobody has foreseen."""
+
+    def merge(self, batch: Batch) -> Answer:
+        raise ZeroDivisionError("planted")

@@ -1,0 +1,108 @@
+"""The command line: `python -m chaos list | run NAME | all`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from chaos import report
+from chaos.catalogue import DEFAULT_SEED, NAMES, scenario_of
+from chaos.catalogue.mixed import MIX_S
+from chaos.contestant import OURS
+from chaos.requirements import missing
+from chaos.scenario import Scenario
+from chaos.stage import ChaosFailed
+from chaos.supervisor import run
+from chaos.verdict import Verdict
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says. Returns the status to end with."""
+    parser = argparse.ArgumentParser(prog="python -m chaos", description="Real faults, real processes, and a judge.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="say which scenarios there are")
+    one = commands.add_parser("run", help="live through one of them")
+    one.add_argument("name", choices=NAMES, metavar="NAME")
+    everything = commands.add_parser("all", help="live through all of them")
+    for command in (one, everything):
+        command.add_argument("--seed", type=int, default=DEFAULT_SEED, help="what to draw from (default: %(default)s)")
+        command.add_argument("--seconds", type=float, default=MIX_S, help="how long a mix lasts (default: %(default)g)")
+        command.add_argument("--json", type=Path, metavar="DIR", help="where to keep the results")
+    options = parser.parse_args(arguments)
+    if options.command == "list":
+        return _list()
+    names = [options.name] if options.command == "run" else NAMES
+    return _run([scenario_of(name, options.seed, mix_s=options.seconds) for name in names], options.seed, options.json)
+
+
+def _list() -> int:
+    for name in NAMES:
+        scenario = scenario_of(name, DEFAULT_SEED)
+        rivals = ", ".join(f"{rival.name} ({rival.caught_at})" for rival in scenario.rivals)
+        print(f"{scenario.number:2}  {name:20} {scenario.claim}\n{'':24} catches {rivals}")
+    return 0
+
+
+def _run(scenarios: Sequence[Scenario], seed: int, directory: Path | None) -> int:
+    about = report.circumstances()
+    failed = []
+    for scenario in scenarios:
+        name = scenario.name
+        lacking = missing(scenario)
+        if lacking and not os.environ.get("CI"):
+            print(f"{name:20} skipped: {lacking}", flush=True)
+            continue
+        try:
+            if lacking:
+                raise ChaosFailed(lacking)
+            verdict = live_through(scenario, seed)
+        except ChaosFailed as failure:
+            print(f"{name:20} could not be carried out: {failure}", flush=True)
+            failed.append(name)
+            continue
+        _tell(verdict)
+        if not verdict.passed:
+            failed.append(name)
+        if directory is not None:
+            report.keep(verdict, directory, about)
+    if directory is not None:
+        report.write_overview(directory, NAMES)
+        print(f"results: {directory / report.PAGE}, {directory / report.TABLE}")
+    for name in failed:
+        print(f"failed: python -m chaos run {name} --seed {seed}")
+    return 1 if failed else 0
+
+
+def live_through(scenario: Scenario, seed: int) -> Verdict:
+    """Run a scenario with ours and its rivals, and judge them. Raises ChaosFailed."""
+    verdict = Verdict(scenario, seed)
+    verdict.add(run(scenario, seed, (OURS, *scenario.contestants)))
+    for rival in scenario.loners:
+        verdict.add(run(scenario, seed, (rival,)))
+    return verdict
+
+
+def _tell(verdict: Verdict) -> None:
+    ours = verdict.figures[OURS]
+    state = "kept" if verdict.kept else "BROKEN"
+    caught = len(verdict.scenario.rivals) - len(verdict.missed)
+    print(
+        f"{verdict.scenario.name:20} {state}: {ours['over_admission_known']} above the limit "
+        f"({verdict.scenario.over_admission_max} promised), {ours['hub_total']} known of {ours['admitted']} admitted; "
+        f"{caught} of {len(verdict.scenario.rivals)} rivals caught",
+        flush=True,
+    )
+    for violation in verdict.found[OURS]:
+        print(f"{'':20} {violation.kind}: {violation.words}", flush=True)
+    for words in verdict.missed:
+        print(f"{'':20} {words}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,217 @@
+"""Who is asked: an agent of ours, and what it shares with its rivals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from chaos.history import FAIL, OK, UNKNOWN, Recorder
+from chaos.plan import Plan
+from reconverge import Agent, Limiter
+from reconverge.clock import Clock, SystemClock
+from reconverge.errors import HubUnavailable
+from reconverge.hub import Hub
+from reconverge.hubs import HubSettings
+from reconverge.kernel import Verdict
+from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.redis import RedisHub
+
+OURS: Final = "ours"
+MERGED: Final = "merged"
+"""Our own agent with a policy that believes merged totals and nothing else."""
+LIMIT_NAME: Final = "login"
+CENSUS_NAME: Final = "census"
+"""A limit that refuses nobody, to which every admitted cost is charged as well: its total is what all have admitted."""
+CENSUS_KEY: Final = "all"
+CENSUS: Final = Limit(10**12, 30 * 86_400.0, algorithm=FIXED_WINDOW)
+"""So large that it is calm whatever is asked, and so long that no run falls on the edge of a window."""
+
+
+class Contestant(Protocol):
+    """Whoever admits and refuses."""
+
+    name: str
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """Begin, and hear what there is to hear about these keys."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether that is done."""
+        ...
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """Admit or refuse."""
+        ...
+
+    def count(self, cost: int) -> None:
+        """So much was admitted; for whoever counts that apart."""
+        ...
+
+    def view(self) -> int:
+        """The cost that the whole fleet has admitted, as far as this node knows."""
+        ...
+
+    def used(self, key: str) -> tuple[int, int]:
+        """The number of the window, and the cost that all have used of it, as far as this node knows."""
+        ...
+
+    def staleness_s(self) -> float:
+        """The age of what it knows."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to say in the end."""
+        ...
+
+
+class MovedClock:
+    """The machine's clocks, with a wall clock that can be made to jump."""
+
+    monotonic_ns = staticmethod(SystemClock.monotonic_ns)
+
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def wall_ns(self) -> int:
+        """See `Clock.wall_ns`."""
+        return SystemClock.wall_ns() + self.ahead_ns
+
+
+class Recorded:
+    """A hub whose exchanges are written down, as they begin and as they end."""
+
+    def __init__(self, hub: Hub, recorder: Recorder, who: str) -> None:
+        self._hub = hub
+        self._recorder = recorder
+        self._who = who
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._hub.shards
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        charged = next((limit.charged for limit in batch.limits if limit.name == LIMIT_NAME), None)
+        number = self._recorder.sent(self._who, batch.account, charged)
+        try:
+            answer = await self._hub.exchange(batch)
+        except HubUnavailable as error:
+            self._recorder.heard(self._who, number, FAIL if error.applied is False else UNKNOWN, error.kind)
+            raise
+        except asyncio.CancelledError:
+            self._recorder.heard(self._who, number, UNKNOWN, "timeout")
+            raise
+        except Exception as error:
+            self._recorder.heard(self._who, number, UNKNOWN, f"bug:{type(error).__name__}")
+            raise
+        self._recorder.heard(self._who, number, OK)
+        return answer
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await self._hub.totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        await self._hub.close()
+
+    def __repr__(self) -> str:
+        return f"Recorded({self._hub!r})"
+
+
+class Ours:
+    """An agent as users have it, on a hub whose exchanges are written down."""
+
+    def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
+        self.name = name
+        hub = RedisHub(plan.url, HubSettings(name, plan.timeout_s))
+        self.agent = Agent(
+            Recorded(hub, recorder, name),
+            namespace=name,
+            sync_interval=plan.interval_s,
+            exchange_timeout=plan.timeout_s,
+            lease_ttl=plan.lease_s,
+            max_keys=plan.keys_max,
+            clock=clock,
+        )
+        policy = "naive" if name == MERGED else plan.policy
+        self._clock = clock
+        self._login = self.agent.limit(LIMIT_NAME, plan.limit, policy=policy, cold_allowance=plan.cold_allowance)
+        self._census = self.agent.limit(CENSUS_NAME, CENSUS, policy="available")
+        self._keys_max = plan.keys_max
+        self._keys: tuple[str, ...] = ()
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """See `Contestant.prepare`."""
+        self._keys = tuple(keys)
+        self._login.warm(self._keys)
+        self._census.warm([CENSUS_KEY])
+        self.agent.start()
+
+    @property
+    def ready(self) -> bool:
+        """See `Contestant.ready`."""
+        return self._knows(self._login, self._keys) and self._knows(self._census, (CENSUS_KEY,))
+
+    @staticmethod
+    def _knows(limiter: Limiter, keys: Sequence[str]) -> bool:
+        cells = limiter.table.cells
+        unknown = [key for key in keys if key not in cells or not cells[key].heard]
+        limiter.warm(unknown)  # what nobody uses is forgotten if the hub does not answer for long
+        return not unknown
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """See `Contestant.decide`."""
+        return self._login.table.decide(key, cost, self._clock.monotonic_ns())
+
+    def count(self, cost: int) -> None:
+        """See `Contestant.count`."""
+        assert self._census.allow(CENSUS_KEY, cost)
+
+    def view(self) -> int:
+        """See `Contestant.view`."""
+        return self._census.usage(CENSUS_KEY).total
+
+    def used(self, key: str) -> tuple[int, int]:
+        """See `Contestant.used`."""
+        total = self._login.usage(key).total
+        return self._login.table.cells[key].epoch, total
+
+    def staleness_s(self) -> float:
+        """See `Contestant.staleness_s`."""
+        return self.agent.stats().exchanges[0].staleness
+
+    def facts(self) -> dict[str, Any]:
+        """See `Contestant.facts`."""
+        stats = self.agent.stats()
+        exchanges = stats.exchanges[0]
+        return {
+            "keys": stats.keys,
+            "keys_max": self._keys_max,
+            "admitted": stats.limits[LIMIT_NAME].admitted,
+            "overflowed": stats.limits[LIMIT_NAME].overflowed,
+            "bugs": stats.bugs,
+            "failures": exchanges.failures,
+            "rebirths": exchanges.rebirths,
+            "lapses": exchanges.lapses,
+        }
+
+
+async def total_of_ours(name: str, url: str, timeout_s: float) -> dict[str, Totals]:
+    """What the hub knows of an agent's fleet. Raises HubUnavailable."""
+    hub = RedisHub(url, HubSettings(name, timeout_s))
+    try:
+        return await hub.totals()
+    finally:
+        await hub.close()
+
+
+def history_files(directory: Path) -> list[Path]:
+    """All that was written down."""
+    return sorted(directory.glob("node-*.jsonl"))

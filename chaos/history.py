@@ -1,0 +1,254 @@
+"""What happened, as each process wrote it down: JSON lines, one for each event.
+
+A line is written by one system call, so that a process which is killed leaves whole lines behind, and no thread waits
+for another. All moments are of the machine's monotonic clock, which all processes share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from reconverge.clock import SystemClock
+from reconverge.kernel import Verdict
+
+KEY_LENGTH_MAX: Final = 64
+"""Longer keys are written down by their hash."""
+TAIL_BYTES: Final = 32_768
+OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
+"""What became of an exchange: answered; surely not applied; applied or not, or yet to be."""
+
+
+class Decide(NamedTuple):
+    """One decision."""
+
+    t_ns: int
+    took_ns: int
+    key: str
+    cost: int
+    allowed: bool
+    epoch: int
+    hub_ns: int
+    """The hub's time, by the node's idea of it."""
+    wall_ns: int
+    """The machine's."""
+    known: bool
+    touched: str = ""
+    """What input or output the decision did, which should be none."""
+    summed: bool = False
+    """Stands for many decisions, of which only the sum is of interest."""
+
+
+class Exchange(NamedTuple):
+    """One exchange with the hub, from the node's side."""
+
+    sent_ns: int
+    heard_ns: int | None
+    """When it was over; None if the process was gone first."""
+    account: str
+    charged: int | None
+    """Cost charged in this account's life, as the exchange says; None if it says nothing of it."""
+    outcome: str
+    kind: str = ""
+
+
+class View(NamedTuple):
+    """What a node thinks that all nodes together have charged since the beginning."""
+
+    t_ns: int
+    total: int
+    staleness_s: float
+
+
+class Asked(NamedTuple):
+    """What a node thinks that all nodes together have used of one window, when somebody asks it."""
+
+    t_ns: int
+    key: str
+    epoch: int
+    total: int
+
+
+class Sight(NamedTuple):
+    """What the hub knew at some moment between two."""
+
+    before_ns: int
+    after_ns: int
+    total: int
+    census: int | None = None
+    """What it knew of a second limit, to which the same is charged; None if there is none."""
+
+
+class Late(NamedTuple):
+    """The machine let the process go on later than it had asked for."""
+
+    t_ns: int
+    late_ns: int
+
+
+@dataclass(slots=True)
+class Life:
+    """One contestant in one process."""
+
+    who: str
+    node: int
+    pid: int = 0
+    born_ns: int = 0
+    """When it was ready."""
+    decisions: list[Decide] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    """Only one node is asked, and only when all is quiet: asking makes a node speak."""
+    late: list[Late] = field(default_factory=list)
+    told: list[tuple[int, str]] = field(default_factory=list)
+    escaped: list[str] = field(default_factory=list)
+    """Exceptions that nobody caught."""
+    facts: dict[str, Any] | None = None
+    """What it said of itself at the end; None if it was killed."""
+
+    @property
+    def admitted(self) -> int:
+        """The cost that it has admitted."""
+        return sum(one.cost for one in self.decisions if one.allowed)
+
+    def confirmed(self) -> int:
+        """The cost that it has admitted and knows the hub to know of."""
+        by_account: dict[str, int] = {}
+        for one in self.exchanges:
+            if one.outcome == OK and one.charged is not None:
+                by_account[one.account] = max(by_account.get(one.account, 0), one.charged)
+        return sum(by_account.values())
+
+
+class Recorder:
+    """Writes this process's history. After a fork the child writes its own."""
+
+    def __init__(self, directory: Path, node: int) -> None:
+        self._directory = directory
+        self._node = node
+        self._open = (0, -1)
+        """Which process has opened which file; one value, as several threads look at it."""
+        self._numbers = count(1)
+        self.now_ns = SystemClock.monotonic_ns
+
+    def write(self, event: str, **facts: object) -> None:
+        """Write one event down."""
+        pid, file = self._open
+        if pid != os.getpid():
+            pid = os.getpid()
+            file = os.open(self._directory / f"node-{self._node}.{pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._open = pid, file
+        os.write(file, json.dumps({"e": event, **facts}, separators=(",", ":")).encode() + b"\n")
+
+    def decided(
+        self,
+        who: str,
+        verdict: Verdict,
+        *,
+        key: str,
+        cost: int,
+        t_ns: int,
+        took_ns: int,
+        wall_ns: int,
+        touched: str = "",
+        summed: bool = False,
+    ) -> None:
+        """A request was decided; or many, whose costs are summed up."""
+        allowed, epoch, hub_ns, known = verdict
+        one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known, touched, summed)
+        self.write("decide", who=who, of=one)
+
+    def sent(self, who: str, account: str, charged: int | None) -> int:
+        """An exchange begins. Returns its number, for `heard`."""
+        number = next(self._numbers)
+        self.write("sent", who=who, n=number, t=self.now_ns(), account=account, charged=charged)
+        return number
+
+    def heard(self, who: str, number: int, outcome: str, kind: str = "") -> None:
+        """An exchange is over."""
+        self.write("heard", who=who, n=number, t=self.now_ns(), outcome=outcome, kind=kind)
+
+
+def read_lives(paths: Iterable[Path]) -> list[Life]:
+    """What became of every contestant in every process."""
+    return [life for path in sorted(paths) for life in _read(path)]
+
+
+def last_view(path: Path, who: str) -> View | None:
+    """What a process last wrote of what it knows; None if it has ended, or has not written any lately."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        lines = file.read().splitlines()
+    for line in reversed(lines):
+        if line.startswith(f'{{"e":"end","who":"{who}"'.encode()):
+            return None
+        if line.startswith(f'{{"e":"view","who":"{who}"'.encode()):
+            event = json.loads(line)
+            return View(event["t"], event["total"], event["staleness_s"])
+    return None
+
+
+def _read(path: Path) -> list[Life]:
+    _, node, pid = path.stem.replace(".", "-").split("-")
+    lives: dict[str, Life] = {}
+    ways: dict[int, tuple[str, dict[str, Any]]] = {}
+    common: list[dict[str, Any]] = []
+    for event in _lines(path):
+        who = event.get("who")
+        if who is None:
+            common.append(event)
+            continue
+        life = lives.setdefault(who, Life(who, int(node), int(pid)))
+        match event["e"]:
+            case "decide":
+                life.decisions.append(Decide(*event["of"]))
+            case "sent":
+                ways[event["n"]] = who, event
+            case "heard":
+                _, sent = ways.pop(event["n"])
+                life.exchanges.append(_exchange(sent, event["t"], event["outcome"], event["kind"]))
+            case "view":
+                life.views.append(View(event["t"], event["total"], event["staleness_s"]))
+            case "asked":
+                life.asked.append(Asked(event["t"], event["key"], event["epoch"], event["total"]))
+            case "escaped":
+                life.escaped.append(event["what"])
+            case "end":
+                life.facts = event["facts"]
+            case other:
+                raise ValueError(f"there is no event {other!r}")
+    for who, sent in ways.values():
+        lives[who].exchanges.append(_exchange(sent, None, UNKNOWN, "unanswered"))
+    for life in lives.values():
+        life.exchanges.sort(key=lambda one: one.sent_ns)
+        life.born_ns = max((event["t"] for event in common if event["e"] == "born"), default=0)
+        life.late = [Late(event["t"], event["ns"]) for event in common if event["e"] == "late"]
+        life.told = [(event["t"], event["what"]) for event in common if event["e"] == "told"]
+        life.escaped += [event["what"] for event in common if event["e"] == "escaped"]
+    return list(lives.values())
+
+
+def _exchange(sent: dict[str, Any], heard_ns: int | None, outcome: str, kind: str) -> Exchange:
+    return Exchange(sent["t"], heard_ns, sent["account"], sent["charged"], outcome, kind)
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            return  # the machine went down in the middle of a line
+
+
+def short(key: str) -> str:
+    """A key as it is written down."""
+    if len(key) <= KEY_LENGTH_MAX:
+        return key
+    return "blake2b:" + blake2b(key.encode(errors="surrogatepass"), digest_size=8).hexdigest()

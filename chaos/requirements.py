@@ -1,0 +1,31 @@
+"""What a scenario needs of the machine."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from importlib.util import find_spec
+
+from chaos.namespace import Namespace
+from chaos.proxy import Toxiproxy
+from chaos.scenario import NETWORK, WIRES, Scenario
+
+
+def missing(scenario: Scenario) -> str:
+    """What this machine lacks for a scenario; empty if nothing."""
+    if shutil.which("setpriv") is None:
+        return "there is no setpriv here, which comes with util-linux"
+    if scenario.ground == WIRES and (lacking := Toxiproxy.missing()):
+        return lacking
+    if scenario.ground == NETWORK and (lacking := _no_namespace()):
+        return lacking
+    if scenario.shifted and shutil.which("gcc") is None:
+        return "there is no gcc here, to build what shifts a server's clock"
+    if scenario.program == "prefork" and find_spec("gunicorn") is None:
+        return "there is no gunicorn here"
+    return ""
+
+
+@cache
+def _no_namespace() -> str:
+    return Namespace.missing()

@@ -1,0 +1,243 @@
+"""Everything that a scenario runs on: servers, what lies between, and the nodes' processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from chaos.child import Child
+from chaos.fault import Who
+from chaos.namespace import Namespace, address_of
+from chaos.plan import Plan
+from chaos.proxy import Toxiproxy, Wire
+from chaos.scenario import NETWORK, WIRES, Scenario
+from chaos.server import SECRET, Redis
+
+ROOT: Final = Path(__file__).parent.parent
+POLL_S: Final = 0.02
+START_S: Final = 60.0
+"""The longest that the nodes may take to start on a slow machine."""
+END_S: Final = 20.0
+"""The longest that they may take to end: last words, and a prefork server's patience."""
+REPLICATION_S: Final = 10.0
+
+
+class ChaosFailed(Exception):
+    """Raised when a scenario could not be carried out; says nothing about whom it was to test."""
+
+
+class NodeProcess:
+    """One node's process, and those that come after it in its place."""
+
+    def __init__(self, plan: Plan, prefix: Sequence[str]) -> None:
+        self._plan = plan
+        self._prefix = list(prefix)
+        self._go: dict[str, object] | None = None
+        self._child: Child | None = None
+
+    def start(self) -> None:
+        """Start its process."""
+        directory = Path(self._plan.directory)
+        command = [sys.executable, "-m", "chaos.node"]
+        log = directory / f"node-{self._plan.node}.log"
+        self._child = Child(command, prefix=self._prefix, log=log, directory=ROOT, listens=True)
+        self._say(self._plan.as_line())
+
+    async def start_again(self) -> None:
+        """Start another process in its place, as soon as it is gone; the new one joins in at once."""
+        assert self._child is not None
+        await asyncio.to_thread(self._child.end, END_S)
+        self.start()
+        if self._go is not None:
+            self.tell("go", **self._go)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can begin. Raises ChaosFailed when it never will."""
+        assert self._child is not None
+        if not self._child.alive:
+            raise ChaosFailed(f"a node ended with status {self._child.status}:\n{_tail(self._child.log)}")
+        return (Path(self._plan.directory) / f"ready-{self._plan.node}.{self._child.pid}").exists()
+
+    def go(self, start_ns: int) -> None:
+        """Tell it when to begin."""
+        self._go = {"start_ns": start_ns}
+        self.tell("go", **self._go)
+
+    def tell(self, what: str, **facts: object) -> None:
+        """Tell it to do something."""
+        self._say(json.dumps({"do": what, **facts}))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._child is not None
+        self._child.signal(number)
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        if self._child is not None:
+            self._child.kill()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._child is not None and self._child.alive
+
+    def _say(self, line: str) -> None:
+        assert self._child is not None
+        try:
+            self._child.ear.write(line.encode() + b"\n")
+            self._child.ear.flush()
+        except BrokenPipeError:
+            pass  # it is gone, which will be seen
+
+
+class Stage:
+    """A context manager: whatever it has started is gone in the end."""
+
+    secret = SECRET
+
+    def __init__(self, scenario: Scenario, directory: Path) -> None:
+        self._scenario = scenario
+        self.server: Redis
+        self._directory = directory
+        self._stack = AsyncExitStack()
+        self._wires: list[Wire] = []
+        self._network: Namespace | None = None
+        self._replication: Wire | None = None
+        self._replica: Redis | None = None
+        self.nodes: list[NodeProcess] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._build()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    # ---------------------------------------------------------------- what faults take hold of
+
+    @property
+    def network(self) -> Namespace:
+        """Where packets can be dropped."""
+        assert self._network is not None
+        return self._network
+
+    @property
+    def replication(self) -> Wire:
+        """The wire from the server to its replica."""
+        assert self._replication is not None
+        return self._replication
+
+    def numbers(self, who: Who) -> Sequence[int]:
+        """The numbers of these nodes."""
+        return range(self._scenario.nodes) if who is None else who
+
+    def wires_of(self, who: Who) -> list[Wire]:
+        """The wires of these nodes."""
+        return [self._wires[number] for number in self.numbers(who)]
+
+    def callback(self, what: Callable[[], object]) -> None:
+        """Have something done in the end."""
+        self._stack.callback(what)
+
+    async def tell_server(self, *words: str) -> object:
+        """Have the server carry out a command. Raises ChaosFailed."""
+        try:
+            answer: object = await asyncio.to_thread(self.server.admin.execute_command, *words)
+        except Exception as error:
+            raise ChaosFailed(f"the server does not do {words[0]}: {error}") from error
+        return answer
+
+    async def promote_replica(self) -> None:
+        """Kill the server, and have its replica take its place."""
+        assert self._replica is not None
+        self.server.kill()
+        self.server = self._replica
+        await self.tell_server("REPLICAOF", "NO", "ONE")
+        for wire in self._wires:
+            await wire.lead_to(self.server.port)
+
+    # ---------------------------------------------------------------- nodes
+
+    async def start_nodes(self, plans: Sequence[Plan]) -> None:
+        """Start all nodes, and wait until they are ready. Raises ChaosFailed."""
+        prefix = [] if self._network is None else self._network.prefix
+        for plan in plans:
+            node = NodeProcess(replace(plan, url=self._url_of(plan.node)), prefix)
+            self._stack.callback(node.kill)
+            node.start()
+            self.nodes.append(node)
+        await self._eventually(lambda: all(node.ready for node in self.nodes), START_S, "the nodes do not get ready")
+
+    async def end_nodes(self) -> None:
+        """Have all nodes say their last words and end. Raises ChaosFailed."""
+        for node in self.nodes:
+            node.tell("end")
+        await self._eventually(lambda: not any(node.alive for node in self.nodes), END_S, "a node does not end")
+
+    # ---------------------------------------------------------------- inside
+
+    async def _build(self) -> None:
+        scenario = self._scenario
+        prefix: list[str] = []
+        if scenario.ground == NETWORK:
+            self._network = self._stack.enter_context(Namespace())
+            prefix = self._network.prefix
+        # In a namespace there is nobody else who could reach it.
+        address = "127.0.0.1" if self._network is None else "0.0.0.0"  # noqa: S104
+        self.server = Redis(address=address, prefix=prefix, shifted=scenario.shifted)
+        self._stack.callback(self.server.stop)
+        self.server.start()
+        if scenario.ground == WIRES:
+            proxies = self._stack.enter_context(Toxiproxy(self._directory / "toxiproxy.log"))
+            self._wires = [await proxies.wire(f"node-{node}", self.server.port) for node in range(scenario.nodes)]
+            if scenario.replica:
+                self._replication = await proxies.wire("replication", self.server.port)
+                await self._start_replica(self._replication.port)
+
+    async def _start_replica(self, port: int) -> None:
+        self._replica = replica = Redis()
+        self._stack.callback(replica.stop)
+        replica.start()
+        await asyncio.to_thread(replica.admin.execute_command, "REPLICAOF", "127.0.0.1", str(port))
+        await self._eventually(
+            lambda: replica.admin.info("replication").get("master_link_status") == "up",
+            REPLICATION_S,
+            "the replica does not follow",
+        )
+
+    def _url_of(self, node: int) -> str:
+        host, port = "127.0.0.1", self.server.port
+        if self._network is not None:
+            host = address_of(node)
+        elif self._wires:
+            port = self._wires[node].port
+        return f"redis://:{SECRET}@{host}:{port}/0"
+
+    @staticmethod
+    async def _eventually(condition: Callable[[], bool], seconds: float, complaint: str) -> None:
+        deadline_s = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise ChaosFailed(f"{complaint} within {seconds:g} s")
+            await asyncio.sleep(POLL_S)
+
+
+def _tail(log: Path, lines: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

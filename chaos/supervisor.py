@@ -1,0 +1,250 @@
+"""Runs a scenario: starts everything, has things go wrong when they should, and brings the histories home."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from chaos import workload
+from chaos.contestant import CENSUS_NAME, LIMIT_NAME, MERGED, OURS, history_files, total_of_ours
+from chaos.history import Life, Sight, View, last_view, read_lives
+from chaos.plan import Plan
+from chaos.rivals import TOLD
+from chaos.scenario import Scenario
+from chaos.server import SECRET
+from chaos.stage import ChaosFailed, Stage
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.errors import HubUnavailable
+from reconverge.hubs import HubSettings
+from reconverge.report import Batch
+from reconverge_sync.redis import RedisHub
+
+LOOK_S: Final = 0.1
+"""How often the hub is asked what it knows."""
+ASK_S: Final = 1.0
+LEARNING_S: Final = 1.2
+"""How long a server of unknown past grants no new lines to strict nodes, beyond the interval."""
+EDGE_NS: Final = 60 * SECOND_NS
+"""Longer than any run of a scenario with long windows."""
+AGREE_S: Final = 10.0
+"""How long to wait for nodes that do not agree yet; whether that was too long, the checker says."""
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that is known of a run."""
+
+    scenario: Scenario
+    seed: int
+    contestants: tuple[str, ...]
+    start_ns: int = 0
+    spells: list[tuple[int, int, bool]] = field(default_factory=list)
+    """When things really went wrong and were over, and whether that is shown."""
+    load_end_ns: int = 0
+    end_ns: int = 0
+    """When the nodes were told to end."""
+    lives: list[Life] = field(default_factory=list)
+    sights: dict[str, list[Sight]] = field(default_factory=dict)
+    finals: dict[str, Sight] = field(default_factory=dict)
+    """What the hub knew when all nodes were gone."""
+    leaks: list[str] = field(default_factory=list)
+    """Files in which the password was found."""
+
+    @property
+    def healed_ns(self) -> int:
+        """When the last thing that went wrong was over."""
+        return max((end_ns for _, end_ns, _ in self.spells), default=self.start_ns)
+
+
+class Supervisor:
+    """Runs one scenario once."""
+
+    def __init__(self, scenario: Scenario, seed: int, contestants: Sequence[str]) -> None:
+        self._scenario = scenario
+        self.record = Record(scenario, seed, tuple(contestants))
+        self.record.sights = {name: [] for name in contestants}
+
+    async def run(self) -> Record:
+        """Run it. Raises ChaosFailed when it cannot be carried out."""
+        with tempfile.TemporaryDirectory(prefix="reconverge-chaos-", ignore_cleanup_errors=True) as name:
+            directory = Path(name)
+            async with Stage(self._scenario, directory) as stage:
+                await self._live_through(stage, directory)
+            self.record.lives = await asyncio.to_thread(read_lives, history_files(directory))
+            self.record.leaks = await asyncio.to_thread(_leaks, directory)
+        return self.record
+
+    async def _live_through(self, stage: Stage, directory: Path) -> None:
+        record, scenario = self.record, self._scenario
+        learnt_s = await self._introduce(stage)
+        await stage.start_nodes(self._plans(directory))
+        record.start_ns = await self._common_start(learnt_s)
+        for node in stage.nodes:
+            node.go(record.start_ns)
+        looking = asyncio.create_task(self._look_again_and_again(stage))
+        try:
+            await self._carry_out(stage)
+            record.load_end_ns = record.start_ns + round(scenario.load_s * SECOND_NS)
+            await _sleep_until(record.load_end_ns)
+            stage.nodes[0].tell("observe", amount=0)
+            await self._await_agreement(directory)
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+        record.end_ns = time.monotonic_ns()
+        await stage.end_nodes()
+        for name in record.contestants:
+            sight = await self._look(stage, name)
+            if sight is None:
+                raise ChaosFailed(f"nobody can say what the hub knows of {name}")
+            record.finals[name] = sight
+
+    # ---------------------------------------------------------------- before
+
+    async def _introduce(self, stage: Stage) -> float:
+        """Have the hub's data begin before the nodes come. Returns when it will have learnt that they are new."""
+        for name in (OURS, MERGED):
+            if name in self.record.contestants:
+                hub = RedisHub(stage.server.socket_url, HubSettings(name, ASK_S))
+                node = token_hex(8)
+                interval_us = round(self._scenario.interval_s * SECOND_NS) // MICROSECOND_NS
+                await hub.exchange(
+                    Batch(node, node, 0, 1, "", interval_us, 30_000_000, leaving=True, limits=(), cells=())
+                )
+                await hub.close()
+        return time.monotonic() + LEARNING_S + self._scenario.interval_s
+
+    def _plans(self, directory: Path) -> list[Plan]:
+        scenario = self._scenario
+        return [
+            Plan(
+                node=node,
+                url="",
+                directory=str(directory),
+                contestants=self.record.contestants,
+                program=scenario.program,
+                limit=scenario.limit,
+                policy=scenario.policy_name,
+                cold_allowance=scenario.cold_allowance,
+                interval_s=scenario.interval_s,
+                timeout_s=scenario.timeout_s,
+                lease_s=scenario.lease_s,
+                keys_max=scenario.keys_max,
+                agents=scenario.agents,
+                load_ns=round(scenario.load_s * SECOND_NS),
+                requests=requests,
+            )
+            for node, requests in enumerate(workload.draw(scenario, self.record.seed))
+        ]
+
+    async def _common_start(self, learnt_s: float) -> int:
+        """When a window begins by the machine's clock."""
+        await asyncio.sleep(max(0.0, learnt_s - time.monotonic()))
+        window_ns = self._scenario.limit.window_ns
+        left_ns = -time.time_ns() % window_ns
+        if window_ns > SECOND_NS and left_ns < EDGE_NS:
+            await asyncio.sleep(left_ns / SECOND_NS)  # else a long window would end in the middle of the run
+        ahead_ns = 50 * MILLISECOND_NS
+        wait_ns = -(time.time_ns() + ahead_ns) % min(window_ns, SECOND_NS)
+        return time.monotonic_ns() + ahead_ns + wait_ns
+
+    # ---------------------------------------------------------------- meanwhile
+
+    async def _carry_out(self, stage: Stage) -> None:
+        """Have things go wrong, and be over, in the order of their moments."""
+        start_ns = self.record.start_ns
+        events = [(spell.start_s, 1, number) for number, spell in enumerate(self._scenario.spells)]
+        events += [(spell.end_s, 0, number) for number, spell in enumerate(self._scenario.spells)]
+        begun_ns: dict[int, int] = {}
+        for moment_s, begins, number in sorted(events, key=lambda event: (event[0], event[2], -event[1])):
+            await _sleep_until(start_ns + round(moment_s * SECOND_NS))
+            spell = self._scenario.spells[number]
+            now_ns = time.monotonic_ns()
+            if begins:
+                begun_ns[number] = now_ns
+                await spell.fault.begin(stage)
+            else:
+                await spell.fault.end(stage)
+                self.record.spells.append((begun_ns[number], time.monotonic_ns(), spell.shown))
+
+    async def _look_again_and_again(self, stage: Stage) -> None:
+        while True:
+            for name in self.record.contestants:
+                sight = await self._look(stage, name)
+                if sight is not None:
+                    self.record.sights[name].append(sight)
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self, stage: Stage, name: str) -> Sight | None:
+        """What the hub knows of them; None if it does not say."""
+        before_ns = time.monotonic_ns()
+        try:
+            if name in (OURS, MERGED):
+                totals = await total_of_ours(name, stage.server.socket_url, ASK_S)
+                facts: tuple[int, ...] = tuple(
+                    totals[limit].charged if limit in totals else 0 for limit in (LIMIT_NAME, CENSUS_NAME)
+                )
+            else:
+                facts = (await self._told(stage, name),)
+        except (HubUnavailable, redis.RedisError, OSError):
+            return None
+        return Sight(before_ns, time.monotonic_ns(), *facts)
+
+    @staticmethod
+    async def _told(stage: Stage, name: str) -> int:
+        client = redis.asyncio.Redis(
+            unix_socket_path=str(stage.server.socket),
+            password=SECRET,
+            socket_timeout=ASK_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+        async with client:
+            values: list[Any] = await client.hvals(f"{name}:{TOLD}")
+        return sum(map(int, values))
+
+    async def _await_agreement(self, directory: Path) -> None:
+        """Wait until all of our nodes think the same, but at least as long as that may take, if there are none."""
+        patience_s = self._scenario.reconverges_in_s
+        if OURS not in self.record.contestants:
+            await asyncio.sleep(patience_s)
+            return
+        deadline_s = time.monotonic() + patience_s + AGREE_S
+        while time.monotonic() < deadline_s:
+            await asyncio.sleep(LOOK_S)
+            views = await asyncio.to_thread(_last_views, directory, self.record.load_end_ns)
+            known = {sight.census for sight in self.record.sights[OURS][-1:]}
+            if len(views) >= self._scenario.nodes and {view.total for view in views} == known:
+                await asyncio.sleep(3 * LOOK_S + 2 * self._scenario.interval_s)
+                return
+
+
+def _last_views(directory: Path, after_ns: int) -> list[View]:
+    """What every process that is alive has written lately of what our agent knows."""
+    views = [last_view(path, OURS) for path in history_files(directory)]
+    return [view for view in views if view is not None and view.t_ns > after_ns]
+
+
+def _leaks(directory: Path) -> list[str]:
+    """In which of the files that were left behind the password stands."""
+    return [path.name for path in sorted(directory.iterdir()) if SECRET in path.read_text(errors="replace")]
+
+
+async def _sleep_until(moment_ns: int) -> None:
+    await asyncio.sleep(max(0.0, (moment_ns - time.monotonic_ns()) / SECOND_NS))
+
+
+def run(scenario: Scenario, seed: int, contestants: Sequence[str]) -> Record:
+    """Run a scenario once, with these contestants side by side. Raises ChaosFailed."""
+    return asyncio.run(Supervisor(scenario, seed, contestants).run())

@@ -1,0 +1,1 @@
+"""The judge of chaos, and what it goes by."""
