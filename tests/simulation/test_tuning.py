@@ -109,11 +109,19 @@ def test_the_longest_interval_that_keeps_what_is_asked_for_is_best() -> None:
 
 
 def test_of_two_policies_with_that_interval_the_one_that_refuses_less_is_best() -> None:
-    """In whatever order they come."""
-    less = replace(KEPT, policy="balanced", falsely_refused_pct=4.0)
+    """In whatever order they come, and whatever it declares."""
+    less = replace(KEPT, policy="balanced", falsely_refused_pct=4.4, bound_pct=14.0)
 
     assert less == best([KEPT, less], over_pct=1.0, refused_pct=5.0)
     assert less == best([less, KEPT], over_pct=1.0, refused_pct=5.0)
+
+
+def test_of_two_policies_that_refuse_about_as_much_the_one_that_declares_less_is_best() -> None:
+    """Half a percent is chance, and a guarantee is worth more."""
+    bolder = replace(KEPT, policy="balanced", falsely_refused_pct=4.5, bound_pct=14.0)
+
+    assert KEPT == best([KEPT, bolder], over_pct=1.0, refused_pct=5.0)
+    assert KEPT == best([bolder, KEPT], over_pct=1.0, refused_pct=5.0)
 
 
 def test_unless_told_otherwise_two_points_more_than_the_least_may_be_refused() -> None:

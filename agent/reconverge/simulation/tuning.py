@@ -32,11 +32,13 @@ WARMUP: Final = 2
 QUOTA_SIMULATED_MAX: Final = 2_000
 """Larger limits are simulated with this one: their figures, in percent, are smaller still."""
 REFUSED_ABOVE_LEAST_PCT: Final = 2.0
+REFUSED_ALIKE_PCT: Final = 0.5
+"""Less than this is chance."""
 EARLY_CELLS_MAX: Final = 9
 """An exchange ahead of time is for the key that asks, and at most eight companions."""
 HUB_BATCH_US: Final = 90.0
 HUB_CELL_US: Final = 19.0
-"""The CPU time of a Redis for each batch and each cell in it, as measured by `python bench/exchange_cost.py`."""
+"""The CPU time of a busy Redis for a batch and for each cell in it, as `python bench/exchange_cost.py` measures it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,18 @@ def weigh(
 def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | None = None) -> Option | None:
     """The longest interval that stays within what is asked for; of several policies the one that refuses least.
 
-    Without `refused_pct`, two points more may be refused falsely than with the option that refuses least of all.
+    If several refuse about as little as that one, the one that declares least. Without `refused_pct`, two points more
+    may be refused falsely than with the option that refuses least of all.
     """
     within = [option for option in options if option.over_max_pct <= over_pct]
     if refused_pct is None:
         refused_pct = min((option.falsely_refused_pct for option in within), default=0.0) + REFUSED_ABOVE_LEAST_PCT
     good = [option for option in within if option.falsely_refused_pct <= refused_pct]
-    return max(good, key=lambda option: (option.sync_interval_s, -option.falsely_refused_pct), default=None)
+    longest_s = max((option.sync_interval_s for option in good), default=0.0)
+    longest = [option for option in good if option.sync_interval_s == longest_s]
+    alike_pct = min((option.falsely_refused_pct for option in longest), default=0.0) + REFUSED_ALIKE_PCT
+    alike = [option for option in longest if option.falsely_refused_pct <= alike_pct]
+    return min(alike, key=lambda option: (option.bound_pct, option.falsely_refused_pct), default=None)
 
 
 def nearest(options: Iterable[Option], *, over_pct: float) -> Option | None:
