@@ -94,6 +94,7 @@ class TaskLoop:
                 self._wake.clear()
                 if not self._stopping:
                     await self._exchanges.carry_out()
+                    _heed_cancellation()
             await self._exchanges.leave()
             self.left = True
         except GeneratorExit:  # the loop was closed under this task: nothing can be awaited any more
@@ -102,3 +103,14 @@ class TaskLoop:
             await self._exchanges.close()
             raise
         await self._exchanges.close()
+
+
+def _heed_cancellation() -> None:
+    """Be cancelled, if this task was and somebody on the way has swallowed it.
+
+    In Python 3.11 `asyncio.wait_for` does when what it waits for is over at that moment, in clients of hubs, too.
+    Nobody cancels twice: the end of `asyncio.run` would wait for this task for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
