@@ -16,6 +16,7 @@ from reconverge.trial import try_exchanges
 from reconverge_sync.redis_failure import EXCHANGE, LOGIN, REACHED, Address, RedisFailure, as_failure, finding_of
 from reconverge_sync.redis_verdict import PERMISSION, RedisServer, judge_load, judge_permissions, judge_server
 
+GREETINGS_MAX: Final = 5
 PINGS_MAX: Final = 20
 PINGS_S_MAX: Final = 2.0
 NOT_ABOUT_PERMISSION: Final = frozenset(
@@ -75,7 +76,7 @@ class RedisDiagnosis:
         hello: object = None
         refusal: RedisFailure | None = None
         try:
-            hello = await self._ask("HELLO")
+            hello = await self._greet()
         except RedisFailure as failure:
             if finding_of(failure, address).check == REACHED:
                 raise
@@ -92,6 +93,20 @@ class RedisDiagnosis:
         server.name = said.get("server", "redis").capitalize()
         server.version, server.mode, server.role = (said.get(name, "") for name in ("version", "mode", "role"))
         return True
+
+    async def _greet(self) -> object:
+        """Say HELLO; once more to who breaks a TLS connection off.
+
+        TLS 1.3 lets us speak before our certificate is judged. A server that closes with our words unread resets the
+        connection, and whether its reason arrives before that is a matter of luck.
+        """
+        for _ in range(GREETINGS_MAX - 1):
+            try:
+                return await self._ask("HELLO")
+            except RedisFailure as failure:
+                if failure.kind != "connection-tls":
+                    raise
+        return await self._ask("HELLO")
 
     async def _ask_about(self, server: RedisServer) -> None:
         try:

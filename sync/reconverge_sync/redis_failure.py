@@ -61,6 +61,8 @@ def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
         return RedisFailure("unreachable", text)
     if kind == "tls":
         return RedisFailure(_tls_kind(text), text)
+    if kind == "connection" and encrypted:
+        return RedisFailure("connection-tls", text)
     if kind == "timeout" and "connecting" in text:
         return RedisFailure("connect-timeout-tls" if encrypted else "connect-timeout", text)
     if kind == "auth":
@@ -97,6 +99,7 @@ def _reply_kind(text: str) -> str:
 
 _ESCAPES: Final = "in a URL, % / ? # @ are written %25 %2F %3F %23 %40"
 _CONSIDER_PROXY: Final = "If it is a proxy, check what is behind it"
+_OUR_CERTIFICATE: Final = "?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/to/client.key"
 
 
 class _Advice(NamedTuple):
@@ -148,6 +151,12 @@ _ADVICE: Final[dict[str, _Advice]] = {
         "If the server wants TLS, the URL must begin with rediss:// instead of redis://; otherwise its log says why. "
         f"{_CONSIDER_PROXY}.",
     ),
+    "connection-tls": _Advice(
+        REACHED,
+        "{place} breaks the TLS connection off",
+        "If the server wants a certificate from us too, name it at the end of the URL; otherwise its log says why. "
+        f"{_CONSIDER_PROXY}.\n  {_OUR_CERTIFICATE}",
+    ),
     "not-redis": _Advice(
         REACHED,
         "whatever answers at {place}, it is not Redis",
@@ -187,8 +196,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "client-certificate": _Advice(
         REACHED,
         "TLS: the server wants a certificate from us too",
-        "Name ours at the end of the URL, or set `tls-auth-clients no` on the server:\n"
-        "  ?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/to/client.key",
+        f"Name ours at the end of the URL, or set `tls-auth-clients no` on the server:\n  {_OUR_CERTIFICATE}",
     ),
     "no-tls": _Advice(
         REACHED,
