@@ -10,7 +10,7 @@ from typing import Final
 
 from chaos.case import Case, Expectation, Violation
 from chaos.history import OK
-from reconverge.clock import SECOND_NS
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.syncer import BACKOFF_CAP_NS
 
 UNNOTICED: Final = "unnoticed"
@@ -26,6 +26,8 @@ BACKOFF_SHARE_MIN: Final = 0.75
 """A back-off is shortened by up to a quarter, so that nodes do not march in step."""
 RAMP_ATTEMPTS: Final = 6
 """Attempts at 1, 2, 4, 8 intervals and so on come before those at the longest back-off."""
+CROWD_NS: Final = 100 * MILLISECOND_NS
+CROWD_SHARE: Final = 0.5
 STALE_SHARE: Final = 0.5
 
 
@@ -92,6 +94,18 @@ def does_not_crowd(case: Case) -> Iterator[Violation]:
             yield Violation(
                 CROWDING, f"{len(crowding)} nodes tried up to {max(crowding.values())} times; {most} are enough"
             )
+
+
+def comes_back_spread_out(case: Case) -> Iterator[Violation]:
+    """When the server is there again, not all of them are at the same moment."""
+    first: dict[str, int] = {}
+    for one in case.exchanges:
+        if one.sent_ns >= case.healed_ns:
+            first.setdefault(one.account, one.sent_ns)
+    moments = sorted(first.values())
+    most = max((bisect_left(moments, t_ns + CROWD_NS) - number for number, t_ns in enumerate(moments)), default=0)
+    if most > CROWD_SHARE * len(moments):
+        yield Violation(CROWDING, f"{most} of {len(moments)} came back within {CROWD_NS / SECOND_NS:g} s")
 
 
 def leaks_nothing(case: Case) -> Iterator[Violation]:

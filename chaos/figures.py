@@ -59,7 +59,8 @@ def series(case: Case) -> dict[str, Any]:
             epoch, moment_ns = case.place_of(one)
             windows[epoch][0] += one.cost
             windows[epoch][1] += one.cost if one.allowed else 0
-            begins_ns.setdefault(epoch, one.t_ns - (moment_ns - epoch * case.limit.window_ns))
+            # Whoever had to wait looked at the clock after that.
+            begins_ns.setdefault(epoch, one.t_ns + one.took_ns - (moment_ns - epoch * case.limit.window_ns))
     return {
         "key": key,
         "windows": [

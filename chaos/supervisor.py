@@ -6,7 +6,6 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -74,6 +73,7 @@ class Supervisor:
         self._scenario = scenario
         self.record = Record(scenario, seed, tuple(contestants))
         self.record.sights = {name: [] for name in contestants}
+        self._looked_enough = asyncio.Event()
 
     async def run(self) -> Record:
         """Run it. Raises ChaosFailed when it cannot be carried out."""
@@ -100,9 +100,9 @@ class Supervisor:
             stage.nodes[0].tell("observe", amount=0)
             await self._await_agreement(directory)
         finally:
-            looking.cancel()
-            with suppress(asyncio.CancelledError):
-                await looking
+            # Not cancelled: what waits for the server may swallow that.
+            self._looked_enough.set()
+            await looking
         record.end_ns = time.monotonic_ns()
         await stage.end_nodes()
         for name in record.contestants:
@@ -180,7 +180,7 @@ class Supervisor:
                 self.record.spells.append((begun_ns[number], time.monotonic_ns(), spell.shown))
 
     async def _look_again_and_again(self, stage: Stage) -> None:
-        while True:
+        while not self._looked_enough.is_set():
             for name in self.record.contestants:
                 sight = await self._look(stage, name)
                 if sight is not None:

@@ -10,6 +10,7 @@ from chaos.expectations import (
     BURST,
     CROWDING,
     NAMELESS,
+    comes_back_spread_out,
     counts_overflow,
     does_not_catch_up,
     does_not_crowd,
@@ -106,7 +107,7 @@ SCENARIOS: Final = (
         demand=0.03,
         interval_s=1.0,
         program="loop",
-        expectations=(does_not_crowd,),
+        expectations=(does_not_crowd, comes_back_spread_out),
     ),
     Scenario(
         name="hostile-keys",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from chaos.case import Case, Expectation
 from chaos.expectations import (
     admits_all_the_time,
+    comes_back_spread_out,
     counts_overflow,
     does_not_catch_up,
     does_not_crowd,
@@ -85,6 +86,19 @@ def test_whoever_tries_too_often_crowds() -> None:
 
     story.exchanges(0, 2.5, charged=0, outcome="fail")
     assert not meets(does_not_crowd, story.case(total=0))
+
+
+def test_whoever_comes_back_in_step_with_all_others_crowds() -> None:
+    """More than half of them within a tenth of a second; what they do after that does not matter."""
+    story = Story(nodes=4)
+    for node, at_s in enumerate((3.0, 3.05, 3.3, 3.6)):
+        story.exchanges(node, at_s, charged=0)
+        story.exchanges(node, 4.0, charged=0)
+    assert meets(comes_back_spread_out, story.case(total=0))
+
+    story.exchanges(3, 3.09, charged=0)
+    story.lives[3].exchanges.sort()
+    assert not meets(comes_back_spread_out, story.case(total=0))
 
 
 def test_a_leak_of_one_is_found() -> None:
