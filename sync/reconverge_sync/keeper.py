@@ -62,11 +62,13 @@ def keep(directory: Path, binary: str, *, fresh: bool) -> None:
 def _wait_for_end(server: subprocess.Popen[bytes], users: int) -> None:
     """Until all users are gone, or the server is."""
     signal.signal(signal.SIGCHLD, _interrupt)
-    try:
-        if server.poll() is None:
-            fcntl.flock(users, fcntl.LOCK_EX)
-    except InterruptedError:
-        pass
+    while True:
+        try:
+            if server.poll() is None:
+                fcntl.flock(users, fcntl.LOCK_EX)
+            break
+        except InterruptedError:
+            pass  # it has ended, or was only stopped for a while
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 

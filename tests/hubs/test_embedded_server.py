@@ -178,6 +178,19 @@ def test_a_server_that_was_killed_is_started_again(directory: Path) -> None:
         assert killed != _servers(directory)
 
 
+def test_a_server_that_was_only_stopped_goes_on(directory: Path) -> None:
+    """Its keeper is told of that as of an end, and must look twice."""
+    with User() as ada:
+        before = ada.says("hello")
+        (server,) = _servers(directory)
+        os.kill(server, signal.SIGSTOP)
+        eventually(lambda: _state(server) == "T", "it has stopped")
+        os.kill(server, signal.SIGCONT)
+        eventually(lambda: _state(server) != "T", "it goes on")
+
+        assert before == ada.says("hello")
+
+
 def test_a_keeper_that_was_killed_takes_its_server_along(directory: Path) -> None:
     """What it leaves in the directory deceives nobody: the next exchange starts another."""
     with User() as ada:
@@ -348,3 +361,8 @@ def _keepers(directory: Path) -> list[int]:
 def _kill(pids: list[int]) -> None:
     assert 1 == len(pids)
     os.kill(pids[0], signal.SIGKILL)
+
+
+def _state(pid: int) -> str:
+    """One letter, as the kernel has it: T for stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
