@@ -13,6 +13,11 @@ with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
 with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-chaos)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
+define chaos_tools
+.ci/toxiproxy || echo "Scenarios that need Toxiproxy are left out." >&2; \
+	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
+endef
+
 .PHONY: help demo test check coverage fuzz figures chaos clean
 .NOTPARALLEL:
 
@@ -25,6 +30,7 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 
 test: $(with_test) ## run all tests; ARGS='...' for pytest
 	@.ci/programs redis-server openssl
+	@$(chaos_tools)
 	.venv/bin/python -m pytest $(ARGS)
 
 check: $(with_dev) ## run every checker
@@ -51,8 +57,7 @@ figures: $(with_test) ## simulate what the policies are meant to reach, and writ
 
 chaos: $(with_chaos) ## have everything go wrong that can, for eight minutes; ARGS='run NAME' for one scenario
 	@.ci/programs redis-server
-	@.ci/toxiproxy || echo "Scenarios that need Toxiproxy are left out." >&2
-	@command -v nft >/dev/null || .ci/apt-install nftables || echo "Scenarios that drop packets are left out." >&2
+	@$(chaos_tools)
 	.venv/bin/python -m chaos $(or $(ARGS),all --json chaos/results)
 
 clean: ## remove all that was set up or left behind
