@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
-
-import pytest
+from unittest import SkipTest
 
 START_S_MAX = 10.0
 UNKNOWN_OPTION = "Bad directive"
@@ -71,7 +70,7 @@ class RedisServer:
         self.stop()
         if UNKNOWN_OPTION in said and not os.environ.get("CI"):
             option = said.partition(">>> ")[2].partition("\n")[0]
-            pytest.skip(f"the redis-server at hand is too old for this, or has no TLS; it does not know {option}")
+            raise SkipTest(f"the redis-server at hand is too old for this, or has no TLS; it does not know {option}")
         raise RuntimeError(f"redis-server ended at once: {said}")
 
     def stop(self) -> None:
