@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from chaos.report import circumstances
 from reconverge.cli import fleet
 from reconverge.cli.fleet import Outcome, Setup
 from reconverge.cli.judgement import arrivals_of, judge
@@ -208,7 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results += run_case(case, hub_url=options.hub, seed=options.seed)
     print(table(results))
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(each) for each in results], indent=2) + "\n")
+        facts = {**circumstances(), "seed": options.seed, "results": [asdict(each) for each in results]}
+        options.json.write_text(json.dumps(facts, indent=2) + "\n")
     return 0 if all(each.as_promised() for each in results) else 1
 
 
