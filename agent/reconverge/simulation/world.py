@@ -190,14 +190,20 @@ class World:
 
         To be asked when all nodes have had time to report; takes a round trip and a timeout.
         """
-        truth: defaultdict[str, int] = defaultdict(int)
+        window_ns = self.fleet.limit.window_ns
+        current = (self.begin_ns + self.now_ns) // window_ns
+        least: defaultdict[str, int] = defaultdict(int)
+        most: defaultdict[str, int] = defaultdict(int)
         for one in decided:
-            if one.epoch == (self.begin_ns + self.now_ns) // self.fleet.limit.window_ns:
-                truth[one.key] += one.cost if one.allowed else 0
+            cost = one.cost if one.allowed else 0
+            least[one.key] += cost if one.epoch == current else 0
+            # What a node has charged to the window before, by its own wrong clock, is carried over into this one when
+            # it hears what time it is; unless that clock got here first.
+            most[one.key] += cost if current in (one.epoch, one.hub_ns // window_ns) else 0
         observer = next((node for node in self.nodes if node.alive), None)
         if observer is None:
             return []
-        for key in truth:
+        for key in most:
             observer.table.decide(key, 0, self.now_ns)
         self._look_at(observer)
         self.pass_until(
@@ -206,11 +212,11 @@ class World:
         crashes = any(fault.kind is Kind.CRASH for fault in self._faults)
         lapses = crashes or any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
         problems = []
-        for key, charged in truth.items():
+        for key, charged in most.items():
             cell = observer.table.cells[key]
             seen = cell.used + cell.others_current
             # Of a node whose lease has ended, all that it might have used counts as used.
-            if seen < charged - self.unreported or (seen > charged and not lapses):
+            if seen < least[key] - self.unreported or (seen > charged and not lapses):
                 problems.append(f"{key}: {charged} was charged, but a node that asks hears of {seen}")
         return problems
 
