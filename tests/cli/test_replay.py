@@ -122,9 +122,9 @@ def test_costs_are_reserved_and_settled_and_the_total_is_exact(chat: Path) -> No
 def test_costs_that_could_never_be_admitted_are_refused(tmp_path: Path) -> None:
     """A recording may hold larger requests than the limit; the run goes on."""
     path = tmp_path / "large.csv"
-    path.write_text("t_s,cost\n" + "".join(f"{number / 10},{5 if number % 2 else 500}\n" for number in range(40)))
+    path.write_text("t_s,cost\n" + "".join(f"{number / 10},{5 if number % 2 else 5000}\n" for number in range(40)))
 
-    figures = replayed(path, "--limit", "100/10s", "--key", "*", "--cost", "cost", "--speed", 2, "--nodes", 2)
+    figures = replayed(path, "--limit", "1000/10s", "--key", "*", "--cost", "cost", "--speed", 2, "--nodes", 2)
 
     assert 40 == figures["requests"]
     assert 20 == figures["admitted"]

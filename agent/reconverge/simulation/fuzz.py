@@ -33,6 +33,8 @@ WINDOWS_MAX: Final = 12
 LEASE_TIMEOUTS_MIN: Final = 3
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25
+LEASES_END_SHARE_MAX: Final = 0.7
+"""Of the window. All is said and done by then if no lease has to be waited for."""
 SAFETY, LIVENESS = "safety", "liveness"
 
 
@@ -152,7 +154,11 @@ def try_case(case: Case) -> list[str]:
         f"{key} in window {epoch - world.begin_ns // window_ns}: {over} above {fleet.limit}, more than declared"
         for (key, epoch), over in figures.broken.items()
     ]
-    world.pass_until(max(last_ns, world.faults_end_ns()))
+    over_ns = max(last_ns, world.faults_end_ns())
+    if case.mode == LIVENESS and world.leases_end_ns() < LEASES_END_SHARE_MAX * window_ns:
+        # When a lease ends, what its node may have used begins to count: that is news, too.
+        over_ns = max(over_ns, world.leases_end_ns())
+    world.pass_until(over_ns)
     world.pass_until(world.now_ns + agreement_ns(fleet))
     problems += world.miscounted()
     if case.mode == LIVENESS:

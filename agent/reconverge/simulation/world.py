@@ -176,6 +176,11 @@ class World:
         """When the last fault is over."""
         return max((fault.end_ns for fault in self._faults), default=0)
 
+    def leases_end_ns(self) -> int:
+        """When the leases of all that were killed have ended, and their lines begin to count as used."""
+        lease_ns = self.fleet.lease_ns or 0
+        return max((fault.start_ns + lease_ns for fault in self._faults if fault.kind is Kind.CRASH), default=0)
+
     def miscounted(self) -> list[str]:
         """What the hub has lost or doubled, in words; to be asked when all nodes have had time to report."""
         charged = self._lost_charged + sum(self._charged_by(node) for node in self.nodes if node.alive)
