@@ -20,7 +20,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit import ALGORITHMS, BUCKETS, FIXED_WINDOW, SLIDING_WINDOW, Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.simulation.experiment import Experiment
-from reconverge.simulation.fault import restarts
+from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run
 from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import PATTERNS, Traffic
@@ -155,9 +155,11 @@ def try_case(case: Case) -> list[str]:
         for (key, epoch), over in figures.broken.items()
     ]
     over_ns = max(last_ns, world.faults_end_ns())
-    if case.mode == LIVENESS and world.leases_end_ns() < LEASES_END_SHARE_MAX * window_ns:
+    killed_ns = max((fault.start_ns for fault in faults if fault.kind is Kind.CRASH), default=0)
+    leases_end_ns = killed_ns + (fleet.lease_ns or 0) if killed_ns else 0
+    if case.mode == LIVENESS and leases_end_ns < LEASES_END_SHARE_MAX * window_ns:
         # When a lease ends, what its node may have used begins to count: that is news, too.
-        over_ns = max(over_ns, world.leases_end_ns())
+        over_ns = max(over_ns, leases_end_ns)
     world.pass_until(over_ns)
     world.pass_until(world.now_ns + agreement_ns(fleet))
     problems += world.miscounted()

@@ -7,7 +7,7 @@ moments, messages and requests to the same code that runs in production, in an o
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -176,11 +176,6 @@ class World:
         """When the last fault is over."""
         return max((fault.end_ns for fault in self._faults), default=0)
 
-    def leases_end_ns(self) -> int:
-        """When the leases of all that were killed have ended, and their lines begin to count as used."""
-        lease_ns = self.fleet.lease_ns or 0
-        return max((fault.start_ns + lease_ns for fault in self._faults if fault.kind is Kind.CRASH), default=0)
-
     def miscounted(self) -> list[str]:
         """What the hub has lost or doubled, in words; to be asked when all nodes have had time to report."""
         charged = self._lost_charged + sum(self._charged_by(node) for node in self.nodes if node.alive)
@@ -195,16 +190,14 @@ class World:
 
         To be asked when all nodes have had time to report; takes a round trip and a timeout.
         """
-        window_ns = self.fleet.limit.window_ns
-        current = (self.begin_ns + self.now_ns) // window_ns
-        least: defaultdict[str, int] = defaultdict(int)
-        most: defaultdict[str, int] = defaultdict(int)
+        current = (self.begin_ns + self.now_ns) // self.fleet.limit.window_ns
+        least, most = Counter[str](), Counter[str]()
         for one in decided:
             cost = one.cost if one.allowed else 0
             least[one.key] += cost if one.epoch == current else 0
             # What a node has charged to the window before, by its own wrong clock, is carried over into this one when
             # it hears what time it is; unless that clock got here first.
-            most[one.key] += cost if current in (one.epoch, one.hub_ns // window_ns) else 0
+            most[one.key] += cost if current in (one.epoch, one.hub_ns // self.fleet.limit.window_ns) else 0
         observer = next((node for node in self.nodes if node.alive), None)
         if observer is None:
             return []
