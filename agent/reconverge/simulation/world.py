@@ -211,8 +211,7 @@ class World:
         lapses = crashes or any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
         problems = []
         for key, charged in most.items():
-            cell = observer.table.cells[key]
-            seen = cell.used + cell.others_current
+            seen = observer.table.cells[key].used + observer.table.cells[key].others_current
             # Of a node whose lease has ended, all that it might have used counts as used.
             if seen < least[key] - self.unreported or (seen > charged and not lapses):
                 problems.append(f"{key}: {charged} was charged, but a node that asks hears of {seen}")
