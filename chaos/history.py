@@ -161,7 +161,7 @@ class Recorder:
         summed: bool = False,
     ) -> None:
         """A request was decided; or many, whose costs are summed up."""
-        allowed, epoch, hub_ns, known = verdict
+        allowed, epoch, hub_ns, known, *_ = verdict
         one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known, touched, summed)
         self.write("decide", who=who, of=one)
 

@@ -121,21 +121,27 @@ class Truth:
         self.limit = limit
         self._clock = clock
         self._by_epoch: defaultdict[int, int] = defaultdict(int)
+        self._by_slice: defaultdict[int, int] = defaultdict(int)
+        self._log: list[tuple[int, int]] = []
         self._fill = 0.0
         self._filled_ns = 0
         self.charged = 0
         self.refunded = 0
 
-    def admitted(self, cost: int, epoch: int) -> None:
-        """A request was admitted, in that window by its node's reckoning."""
+    def admitted(self, cost: int, epoch: int, slice_number: int) -> None:
+        """A request was admitted, in that window and slice by its node's reckoning."""
         self._by_epoch[epoch] += cost
+        self._by_slice[slice_number] += cost
+        self._log.append((self._clock.monotonic_ns(), cost))
         self._drain()
         self._fill += cost
         self.charged += cost
 
-    def gave_back(self, cost: int, epoch: int) -> None:
-        """A request turned out to be cheaper than it was charged."""
+    def gave_back(self, cost: int, epoch: int, slice_number: int) -> None:
+        """A request that was admitted just now turned out to be cheaper than it was charged."""
         self._by_epoch[epoch] -= cost
+        self._by_slice[slice_number] -= cost
+        self._log.append((self._clock.monotonic_ns(), -cost))
         self._drain()
         self._fill = max(0.0, self._fill - cost)
         self.refunded += cost
@@ -147,10 +153,31 @@ class Truth:
         if self.limit.bucket:
             self._drain()
             return self._fill - self.limit.capacity
-        if self.limit.algorithm == "fixed-window":
+        if self.limit.counts_as == "sliding-log":
+            since_ns = self._clock.monotonic_ns() - self.limit.window_ns
+            self._log = [(at_ns, cost) for at_ns, cost in self._log if at_ns > since_ns]
+            return sum(cost for _, cost in self._log) - self.limit.quota
+        if self.limit.counts_as == "sliding-slices":
+            return self._worst_slices(now_ns) - self.limit.quota
+        if self.limit.counts_as == "fixed-window":
             return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.quota
         left = 1 - passed_ns / self.limit.window_ns
         return self._by_epoch[epoch] + self._by_epoch[epoch - 1] * left - self.limit.quota
+
+    def _worst_slices(self, now_ns: int) -> int:
+        """The most that slices hold which make up a window, by now; nothing is charged any more to those long over."""
+        slices = self.limit.slices or 1
+        present = now_ns * slices // self.limit.window_ns
+        self._by_slice = defaultdict(
+            int, {number: cost for number, cost in self._by_slice.items() if number > present - 4 * slices}
+        )
+        return max(
+            (
+                sum(cost for number, cost in self._by_slice.items() if last - slices < number <= last)
+                for last in [*self._by_slice, present]
+            ),
+            default=0,
+        )
 
     def _drain(self) -> None:
         now_ns = self._clock.monotonic_ns()

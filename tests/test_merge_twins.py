@@ -22,6 +22,9 @@ LIMITS = (
     LimitReport("sliding", "sliding-window", WINDOW_US, 90, 90, 0, 0, 0),
     LimitReport("bucket", "token-bucket", WINDOW_US, 100, 50, 250, 0, 0),
     LimitReport("gcra", "gcra", 3_000_001, 7, 13, UNBOUNDED, 0, 0),
+    LimitReport("slices", "sliding-slices", WINDOW_US, 100, 100, 100, 0, 0),
+    LimitReport("log", "sliding-log", WINDOW_US, 80, 80, 0, 0, 0),
+    LimitReport("long log", "sliding-log", 40_000_000, 80, 80, UNBOUNDED, 0, 0),
 )
 
 
@@ -52,7 +55,7 @@ WISHES = st.builds(
     key=st.sampled_from(["a", "a", "b"]),
     epochs_ahead=st.sampled_from([0] * 20 + [-1, -1, 1, 1, -2, 5]),
     current=st.integers(0, 40) | AMOUNT,
-    previous=st.integers(0, 40) | AMOUNT | st.integers(0, 60_000),
+    previous=st.integers(0, 40) | AMOUNT | st.integers(0, 60_000) | st.sampled_from([333_333, 1_000_000, 10**9]),
     kept=st.sampled_from([1.0, 1.0, 1.0, 1.0, 0.8, 0.3, 0.0, 1.5]),
     need_milli=st.sampled_from([0, 1, 700]) | st.integers(0, 130_000),
     ask=st.sampled_from([0, 0, 0, 1]) | AMOUNT,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.limit import ALGORITHMS, Limit
+from reconverge.kernel import Verdict
+from reconverge.limit import ALGORITHMS, BUCKETS, SLIDING_LOG, SLIDING_SLICES, Limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Batch, Totals
 from reconverge.syncer import SILENCE_NS
@@ -33,6 +34,8 @@ class Protocol(RuleBasedStateMachine):
         quota=st.sampled_from([7, 40, 300]),
         window_s=st.sampled_from([2.0, 2.0, 9.0]),
         burst=st.sampled_from([None, 12]),
+        slices=st.sampled_from([1, 3, 10]),
+        count_refused=st.booleans(),
         overshoot=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
         nodes=st.integers(2, NODES_MAX),
         certainly_new=st.booleans(),
@@ -43,6 +46,8 @@ class Protocol(RuleBasedStateMachine):
         quota: int,
         window_s: float,
         burst: int | None,
+        slices: int,
+        count_refused: bool,
         overshoot: float,
         nodes: int,
         certainly_new: bool,
@@ -52,8 +57,14 @@ class Protocol(RuleBasedStateMachine):
         self.hub = MemoryHub(clock=self.clock)
         if not certainly_new:
             self.hub.lose_data()
-        bucket = algorithm in ("token-bucket", "gcra")
-        self.limit = Limit(quota, window_s, algorithm=algorithm, burst=burst if bucket else None)
+        self.limit = Limit(
+            quota,
+            window_s,
+            algorithm=algorithm,
+            burst=burst if algorithm in BUCKETS else None,
+            slices=slices if algorithm == SLIDING_SLICES else None,
+            count_refused=count_refused and algorithm == SLIDING_LOG,
+        )
         self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
         self.nodes: list[Node] = []
         self.late: list[Batch] = []
@@ -82,12 +93,12 @@ class Protocol(RuleBasedStateMachine):
         """A request was cheaper than it looked."""
         chosen = self._node(node)
         table = chosen.kernel.tables["limit"]
-        decision, epoch = table.hit_in_epoch(key, estimate)
-        if decision.allowed:
-            self._admitted(chosen, key, estimate, epoch)
+        verdict = table.decide(key, estimate, self.clock.monotonic_ns())
+        if verdict.allowed:
+            self._admitted(chosen, key, estimate, verdict)
             if actual < estimate:
-                table.correct(key, epoch, actual - estimate)
-                self.truth[key].gave_back(estimate - actual, epoch)
+                table.correct(key, verdict.epoch, actual - estimate)
+                self.truth[key].gave_back(estimate - actual, verdict.epoch, verdict.slice_number)
                 chosen.refunded += estimate - actual
 
     # ------------------------------------------------------------ time
@@ -318,11 +329,11 @@ class Protocol(RuleBasedStateMachine):
         for _ in range(times):
             verdict = table.decide(key, cost, self.clock.monotonic_ns())
             if verdict.allowed:
-                self._admitted(node, key, cost, verdict.epoch)
+                self._admitted(node, key, cost, verdict)
         self.the_limit_holds()
 
-    def _admitted(self, node: Node, key: str, cost: int, epoch: int) -> None:
-        self.truth[key].admitted(cost, epoch)
+    def _admitted(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:
+        self.truth[key].admitted(cost, verdict.epoch, verdict.slice_number)
         node.charged += cost
 
     def _go_on(self, nodes: list[Node], rounds: int, step_ns: int, key: str, cost: int, times: int) -> None:

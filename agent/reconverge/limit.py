@@ -11,13 +11,17 @@ from reconverge.grammar import Quota, parse_quotas
 
 FIXED_WINDOW: Final = "fixed-window"
 SLIDING_WINDOW: Final = "sliding-window"
+SLIDING_SLICES: Final = "sliding-slices"
+SLIDING_LOG: Final = "sliding-log"
 TOKEN_BUCKET: Final = "token-bucket"  # noqa: S105  # no password
 GCRA: Final = "gcra"
+LEAKY_BUCKET: Final = "leaky-bucket"
 
-ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, GCRA)
-BUCKETS: Final = (TOKEN_BUCKET, GCRA)
-ANNOUNCED: Final = ("sliding-slices", "sliding-log", "leaky-bucket")
-"""Names that the public API has reserved, and that this version does not carry out yet."""
+ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, SLIDING_SLICES, SLIDING_LOG, TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
+BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
+"""Three names for one arithmetic: tokens, theoretical arrival times, and the bucket that they are the other side of."""
+DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
+"""Every charge has a date, and expires as a whole."""
 
 QUOTA_MAX: Final = 10**12
 """Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
@@ -25,6 +29,11 @@ WINDOW_MIN_NS: Final = MILLISECOND_NS
 """Shorter windows than the clock error between two machines would limit nothing."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
 """Ten years."""
+SLICES: Final = 10
+SLICES_MAX: Final = 1000
+"""A key remembers up to so many counts."""
+LOG_QUOTA_MAX: Final = 100_000
+"""A key remembers up to so many charges, at about fifty bytes each on every node."""
 NAME_LENGTH_MAX: Final = 64
 NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")
 
@@ -34,7 +43,9 @@ class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.
 
     `quota` is a whole number of cost; `window` is in seconds. `burst` is the capacity of a bucket, by default the
-    quota; only `token-bucket` and `gcra` have one. `name` is what "as NAME" said in a limit string, if anything.
+    quota; only buckets (`token-bucket`, `gcra`, `leaky-bucket`) have one. `name` is what "as NAME" said in a limit
+    string, if anything. `slices` is into how many parts `sliding-slices` divides the window, by default 10.
+    `count_refused` has `sliding-log` count requests that were refused as well, so that who goes on asking stays out.
 
     Raises:
         InvalidLimit: a value is of the wrong type or out of range, or the algorithm does not exist.
@@ -45,13 +56,11 @@ class Limit:
     algorithm: str = SLIDING_WINDOW
     burst: int | None = None
     name: str | None = None
+    slices: int | None = None
+    count_refused: bool = False
 
     def __post_init__(self) -> None:
         text = f"{shown(self.quota)}/{shown(self.window)}s"
-        if self.algorithm in ANNOUNCED:
-            raise InvalidLimit(
-                text, f"the algorithm {self.algorithm!r} is not available yet; use {', '.join(ALGORITHMS)}"
-            )
         if self.algorithm not in ALGORITHMS:
             raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {', '.join(ALGORITHMS)}")
         _check_quota(text, "quota", self.quota)
@@ -63,6 +72,31 @@ class Limit:
             _check_quota(text, "burst", self.burst)
             if self.algorithm not in BUCKETS:
                 raise InvalidLimit(text, f"a burst needs a bucket ({', '.join(BUCKETS)}), not {self.algorithm}")
+        self._check_slices(text)
+        self._check_log(text)
+
+    def _check_slices(self, text: str) -> None:
+        if self.algorithm != SLIDING_SLICES:
+            if self.slices is not None:
+                raise InvalidLimit(text, f"slices go with {SLIDING_SLICES}, not with {self.algorithm}")
+        elif self.slices is None:
+            object.__setattr__(self, "slices", SLICES)  # so that saying the default and leaving it out are the same
+        elif isinstance(self.slices, bool) or not isinstance(self.slices, int):
+            raise InvalidLimit(text, f"the number of slices {shown(self.slices)} is not a whole number")
+        elif not 1 <= self.slices <= SLICES_MAX:
+            raise InvalidLimit(text, f"{shown(self.slices)} slices are not between 1 and {SLICES_MAX}")
+
+    def _check_log(self, text: str) -> None:
+        if not isinstance(self.count_refused, bool):
+            raise InvalidLimit(text, f"count_refused {shown(self.count_refused)} is neither True nor False")
+        if self.algorithm == SLIDING_LOG and self.quota > LOG_QUOTA_MAX:
+            raise InvalidLimit(
+                text,
+                f"a {SLIDING_LOG} of {self.quota} would remember as many charges of each key; "
+                f"up to {LOG_QUOTA_MAX} it does, and beyond that {SLIDING_SLICES} is what comes closest",
+            )
+        if self.count_refused and self.algorithm != SLIDING_LOG:
+            raise InvalidLimit(text, f"count_refused goes with {SLIDING_LOG}, not with {self.algorithm}")
 
     @property
     def window_ns(self) -> int:
@@ -79,11 +113,22 @@ class Limit:
         """Whether this limit drains steadily instead of counting in windows."""
         return self.algorithm in BUCKETS
 
+    @property
+    def dated(self) -> bool:
+        """Whether every charge has a date of its own, and expires as a whole."""
+        return self.counts_as in DATED
+
+    @property
+    def counts_as(self) -> str:
+        """The algorithm whose arithmetic applies: a window of a single slice is a fixed window."""
+        return FIXED_WINDOW if self.slices == 1 else self.algorithm
+
     @classmethod
-    def parse(cls, text: str, *, algorithm: str | None = None) -> Limit:
+    def parse(cls, text: str, *, algorithm: str | None = None, slices: int | None = None) -> Limit:
         """Read a limit string such as `100/minute`, `5 per 10 seconds`, `2000/10s` or `10/s burst 20 as api`.
 
-        A burst without an algorithm means `token-bucket`; otherwise the default is `sliding-window`.
+        Without an algorithm a burst means `token-bucket` and slices `sliding-slices`; otherwise the default is
+        `sliding-window`.
 
         Raises:
             InvalidLimit: the text cannot be read (it says where), or it joins several quotas.
@@ -95,17 +140,21 @@ class Limit:
                 "several quotas on one limit are not available yet; declare one limit for each",
                 others[0].position,
             )
-        return cls._of(quota, algorithm)
+        return cls._of(quota, algorithm, slices)
 
     @classmethod
-    def _of(cls, quota: Quota, algorithm: str | None) -> Limit:
-        if algorithm is None:
-            algorithm = SLIDING_WINDOW if quota.burst is None else TOKEN_BUCKET
-        return cls(quota.amount, quota.window_s, algorithm=algorithm, burst=quota.burst, name=quota.name)
+    def _of(cls, quota: Quota, algorithm: str | None, slices: int | None) -> Limit:
+        if algorithm is None and quota.burst is not None:
+            algorithm = TOKEN_BUCKET
+        elif algorithm is None:
+            algorithm = SLIDING_WINDOW if slices is None else SLIDING_SLICES
+        return cls(quota.amount, quota.window_s, algorithm, burst=quota.burst, name=quota.name, slices=slices)
 
     def __str__(self) -> str:
         burst = "" if self.burst is None else f" burst {self.burst}"
-        return f"{self.quota}/{_written(self.window_ns)}{burst} ({self.algorithm})"
+        slices = "" if self.slices is None else f", {self.slices} slices"
+        refused = ", refused ones counted" if self.count_refused else ""
+        return f"{self.quota}/{_written(self.window_ns)}{burst} ({self.algorithm}{slices}{refused})"
 
 
 def check_name(name: object) -> str:

@@ -49,9 +49,10 @@ class CellReport(NamedTuple):
     epoch: int
     """The number of the window that `current` belongs to."""
     current: int
-    """Charged in this window; for a bucket, charged since the cell began."""
+    """Charged in this window; for a bucket, charged since the cell began; of what has dates, all that is in use."""
     previous: int
-    """Charged in the window before; for a bucket, its fill in thousandths."""
+    """Charged in the window before; for a bucket, its fill in thousandths; of what has dates, for how many microseconds
+    any of it may still be in use."""
     line: int
     base: int
     """The line with which the next window starts; fixed windows only."""
@@ -107,7 +108,8 @@ class CellAnswer(NamedTuple):
     reserved: int
     """What the hub is saving up for another node whose ask was refused first."""
     current: int
-    """Charged by all nodes in this window; for a bucket, the merged fill in thousandths."""
+    """Charged by all nodes in this window; for a bucket, the merged fill in thousandths; of what has dates, what all
+    nodes have in use."""
     previous: int
     """Charged by all nodes in the window before; for a bucket, the sum of the nodes' fills in thousandths."""
     silent: int

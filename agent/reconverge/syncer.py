@@ -192,7 +192,9 @@ class Syncer:
         shard = self._shard
         jumped = self._clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=answer.hub_us)
         shard.offset_ns = self._clock.offset_ns(now_ns)
-        shard.lag_ns = 2 * self._clock.error_ns(now_ns)
+        error_ns = self._clock.error_ns(now_ns)
+        shard.lag_ns = 2 * error_ns
+        shard.late_ns = min(error_ns, now_ns + shard.offset_ns - answer.hub_us * MICROSECOND_NS)
         shard.round_trip_ns = now_ns - sent_ns
         if jumped:
             self._kernel.rebase(shard.index, now_ns=now_ns)

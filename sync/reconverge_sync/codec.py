@@ -7,10 +7,26 @@ from typing import Any, Final, cast
 import msgpack
 
 from reconverge.errors import HubUnavailable
-from reconverge.limit import FIXED_WINDOW, GCRA, SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.limit import (
+    FIXED_WINDOW,
+    GCRA,
+    LEAKY_BUCKET,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SLIDING_WINDOW,
+    TOKEN_BUCKET,
+)
 from reconverge.report import SCHEMA_VERSION, Answer, Batch, CellAnswer, LimitReport, Status, Totals
 
-KINDS: Final = {FIXED_WINDOW: 0, SLIDING_WINDOW: 1, TOKEN_BUCKET: 2, GCRA: 2}
+KINDS: Final = {
+    FIXED_WINDOW: 0,
+    SLIDING_WINDOW: 1,
+    TOKEN_BUCKET: 2,
+    GCRA: 2,
+    LEAKY_BUCKET: 2,
+    SLIDING_SLICES: 3,
+    SLIDING_LOG: 3,
+}
 """What the merge rule tells apart."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """An answer to 256 cells takes about 20 kB."""

@@ -9,7 +9,7 @@
 
 local VERSION = 1
 local MERGED, STALE, LAPSED = 0, 1, 2
-local FIXED, SLIDING, BUCKET = 0, 1, 2
+local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
 local SLACK_SHARED = 0.5
 local SILENT_INTERVALS = 3
 local SPEAK_UP_US = 1000000
@@ -24,6 +24,7 @@ local MOST = 9007199254740992
 -- An entry, by position.
 local E_EPOCH, E_RESET, E_SEEN, E_CURRENT, E_PREVIOUS, E_LINE, E_BASE, E_OVERDRAFT = 1, 2, 3, 4, 5, 6, 7, 8
 local E_DEBT, E_NEED, E_ASK, E_SINCE, E_DEMAND, E_WINDOW, E_CAPACITY = 9, 10, 11, 12, 13, 14, 15
+local E_CURRENT_UNTIL, E_PREVIOUS_UNTIL = 16, 17 -- of DATED alone
 -- The sums.
 local G_EPOCH, G_CAPACITY, G_FILLED, G_FILL, G_RESET, G_SCAN, G_LEARN, G_EXPIRES, G_LAST = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local G_FIRST, G_RESERVED, G_SILENT, G_LINES, G_BASES, G_OVERDRAFTS, G_DEBTS = 10, 11, 12, 13, 14, 15, 16
@@ -63,7 +64,7 @@ local function check_batch(batch)
   check(type(limits) == 'table' and type(cells) == 'table' and #KEYS == #cells + 3, 'limits, cells or keys')
   for _, limit in ipairs(limits) do
     check(type(limit) == 'table' and #limit == 8 and text(limit[L_NAME]), 'limit')
-    check(whole(limit[L_KIND], 0) and limit[L_KIND] <= 2 and whole(limit[L_OVERSHOOT], -1), 'algorithm or overshoot')
+    check(whole(limit[L_KIND], 0) and limit[L_KIND] <= DATED and whole(limit[L_OVERSHOOT], -1), 'algorithm or overshoot')
     check(whole(limit[L_WINDOW], 1) and whole(limit[L_QUOTA], 1) and whole(limit[L_CAPACITY], 1), 'window or quota')
     check(whole(limit[L_CHARGED], 0) and whole(limit[L_REFUNDED], 0), 'lifetime numbers')
   end
@@ -88,12 +89,14 @@ end
 local function entry_used(e, limit, g, now)
   if limit[L_KIND] == FIXED then return e[E_CURRENT] end
   if limit[L_KIND] == BUCKET then return e[E_PREVIOUS] / 1000 end
+  if limit[L_KIND] == DATED then return e[E_CURRENT] + e[E_PREVIOUS] end
   return e[E_CURRENT] + faded(e[E_PREVIOUS], limit, g, now)
 end
 
 local function cell_used(limit, g, now)
   if limit[L_KIND] == FIXED then return g[G_CURRENT] end
   if limit[L_KIND] == BUCKET then return g[G_PREVIOUS] / 1000 end
+  if limit[L_KIND] == DATED then return g[G_CURRENT] + g[G_PREVIOUS] end
   return g[G_CURRENT] + faded(g[G_PREVIOUS], limit, g, now)
 end
 
@@ -109,8 +112,10 @@ local function time_to_live(limit, batch)
   return counts_for(limit) + 2 * batch.lease + 4 * batch.interval
 end
 
-local function new_entry(g)
-  return { g[G_EPOCH], g[G_RESET], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+local function new_entry(g, limit)
+  local e = { g[G_EPOCH], g[G_RESET], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  if limit[L_KIND] == DATED then e[E_CURRENT_UNTIL], e[E_PREVIOUS_UNTIL] = 0, 0 end
+  return e
 end
 
 local function catch_up(e, limit, g)
@@ -132,6 +137,12 @@ local function catch_up(e, limit, g)
   end
 end
 
+local function expire(e, limit, now)
+  if limit[L_KIND] ~= DATED then return end
+  if now >= e[E_CURRENT_UNTIL] then e[E_CURRENT], e[E_DEBT] = 0, 0 end
+  if now >= e[E_PREVIOUS_UNTIL] then e[E_PREVIOUS] = 0 end
+end
+
 local function drained_milli(limit, passed, line)
   return floor(max(0, passed) * limit[L_QUOTA] * line / limit[L_CAPACITY] / limit[L_WINDOW] * 1000)
 end
@@ -144,6 +155,9 @@ local function depart(e, limit, g, now, idle)
     e[E_PREVIOUS] = max(0, e[E_PREVIOUS] + 1000 * unheard - drained)
     e[E_LINE] = ceil(e[E_PREVIOUS] / 1000)
   else
+    if limit[L_KIND] == DATED and limit[L_OVERSHOOT] >= 0 and (e[E_LINE] > 0 or e[E_OVERDRAFT] > 0) then
+      e[E_CURRENT_UNTIL] = max(e[E_CURRENT_UNTIL], idle + limit[L_WINDOW])
+    end
     e[E_CURRENT] = e[E_CURRENT] + unheard
     e[E_LINE] = used + unheard
   end
@@ -155,6 +169,10 @@ local function fold(e, other, limit)
   e[E_PREVIOUS] = e[E_PREVIOUS] + other[E_PREVIOUS]
   e[E_LINE] = e[E_LINE] + other[E_LINE]
   e[E_WINDOW] = e[E_WINDOW] + other[E_WINDOW]
+  if limit[L_KIND] == DATED then
+    e[E_CURRENT_UNTIL] = max(e[E_CURRENT_UNTIL], other[E_CURRENT_UNTIL])
+    e[E_PREVIOUS_UNTIL] = max(e[E_PREVIOUS_UNTIL], other[E_PREVIOUS_UNTIL])
+  end
 end
 
 local function fade(e, limit, g, now)
@@ -165,6 +183,12 @@ local function fade(e, limit, g, now)
       e[E_SEEN] = now
     end
     if e[E_PREVIOUS] <= 0 then e[E_LINE] = 0 end
+  elseif limit[L_KIND] == DATED then
+    if e[E_PREVIOUS] == 0 then
+      e[E_PREVIOUS], e[E_PREVIOUS_UNTIL] = e[E_CURRENT], e[E_CURRENT_UNTIL]
+      e[E_CURRENT], e[E_CURRENT_UNTIL] = 0, 0
+    end
+    e[E_LINE] = e[E_CURRENT] + e[E_PREVIOUS]
   elseif limit[L_KIND] == SLIDING then
     e[E_LINE] = ceil(entry_used(e, limit, g, now))
   end
@@ -214,7 +238,7 @@ local function cell_answer(g, node, e, limit)
     g[G_EPOCH], e[E_LINE], e[E_BASE], e[E_OVERDRAFT], g[G_CAPACITY],
     max(0, g[G_CAPACITY] - g[G_LINES] - g[G_DEBTS]),
     g[G_FIRST] == node and 0 or g[G_RESERVED],
-    limit[L_KIND] == BUCKET and ceil(g[G_FILL]) or g[G_CURRENT],
+    limit[L_KIND] == BUCKET and ceil(g[G_FILL]) or g[G_CURRENT] + (limit[L_KIND] == DATED and g[G_PREVIOUS] or 0),
     g[G_PREVIOUS], g[G_SILENT], g[G_NEEDS], g[G_DEMAND], g[G_ACTIVE], g[G_LAST], g[G_WINDOW], g[G_RESET],
   }
 end
@@ -258,6 +282,9 @@ local function take_counts(g, e, report, limit, now)
     g[G_FILLED] = now
     e[E_CURRENT] = report[R_CURRENT]
     e[E_PREVIOUS] = counted and report[R_PREVIOUS] or 0
+  elseif kind == DATED then
+    e[E_CURRENT] = counted and report[R_CURRENT] or 0
+    e[E_CURRENT_UNTIL] = now + min(report[R_PREVIOUS], counts_for(limit))
   elseif same_epoch then
     e[E_CURRENT] = counted and report[R_CURRENT] or 0
     e[E_PREVIOUS] = counted and kind ~= FIXED and report[R_PREVIOUS] or 0
@@ -338,7 +365,7 @@ local function scan(key, g, node, e, limit, batch, now)
   local first_since, first_name, first_entry
   local capacity = limit[L_CAPACITY]
   local kept, gone = nil, {}
-  local departed = new_entry(g)
+  local departed = new_entry(g, limit)
   departed[E_SEEN] = now
   local fields = redis.call('HGETALL', key)
   local names, entries = { node }, { [node] = e }
@@ -353,6 +380,7 @@ local function scan(key, g, node, e, limit, batch, now)
     local x = entries[name]
     local before = pack(x)
     catch_up(x, limit, g)
+    expire(x, limit, now)
     if name == DEPARTED then
       fade(x, limit, g, now)
       kept = x
@@ -424,7 +452,7 @@ local function merge_cell(key, report, batch, meta, now)
     count(g, e, -1)
     lower(g, e, report, limit)
   else
-    e = new_entry(g)
+    e = new_entry(g, limit)
     welcome(g, e, report, limit, batch, now)
   end
   take_counts(g, e, report, limit, now)

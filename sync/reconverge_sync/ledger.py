@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
+from reconverge.limit import BUCKETS, DATED, FIXED_WINDOW
 from reconverge.report import UNBOUNDED, Batch, CellAnswer, LimitReport
 
 DEPARTED = ""
@@ -26,6 +27,8 @@ class Rule:
     capacity: int
     fixed: bool
     bucket: bool
+    dated: bool
+    """Each node says what it has in use and for how long at most; what that consists of, only the node knows."""
     overshoot_milli: int
 
     @classmethod
@@ -35,10 +38,16 @@ class Rule:
             limit.window_us,
             limit.quota,
             limit.capacity,
-            limit.algorithm == "fixed-window",
-            limit.algorithm in ("token-bucket", "gcra"),
+            limit.algorithm == FIXED_WINDOW,
+            limit.algorithm in BUCKETS,
+            limit.algorithm in DATED,
             limit.overshoot_milli,
         )
+
+    @property
+    def sliding(self) -> bool:
+        """Whether the count of the last window fades over this one."""
+        return not (self.fixed or self.bucket or self.dated)
 
     @property
     def strict(self) -> bool:
@@ -80,7 +89,8 @@ class Entry:
     seen_us: int = 0
     current: int = 0
     previous: int = 0
-    """Charged in the window before; for a bucket, the fill in thousandths at `seen_us`."""
+    """Charged in the window before; for a bucket, the fill in thousandths at `seen_us`; of what has dates, what was
+    `current` for the departed before, and expires at a moment of its own."""
     line: int = 0
     base: int = 0
     overdraft: int = 0
@@ -92,6 +102,9 @@ class Entry:
     demand_milli: int = 0
     window_demand: int = 0
     capacity: int = 0
+    current_until_us: int = 0
+    """Of what has dates: when `current` does not count any more."""
+    previous_until_us: int = 0
 
     def catch_up(self, rule: Rule, cell: Cell) -> None:
         """Follow the cell into its window, and past its last reset."""
@@ -100,7 +113,7 @@ class Entry:
             self.window_demand = 0
             if rule.fixed:
                 self.line, self.debt, self.ask, self.current = self.base, 0, 0, 0
-            elif not rule.bucket:
+            elif rule.sliding:
                 self.previous = self.current if steps == 1 else 0
                 self.current = 0
             self.epoch = cell.epoch
@@ -116,7 +129,16 @@ class Entry:
             return self.current
         if rule.bucket:
             return self.previous / 1000
+        if rule.dated:
+            return self.current + self.previous
         return self.current + _faded(self.previous, rule, cell, hub_us)
+
+    def expire(self, rule: Rule, hub_us: int) -> None:
+        """Let go of what has dates and does not count any more, by what its node said last."""
+        if rule.dated and hub_us >= self.current_until_us:
+            self.current = self.debt = 0
+        if rule.dated and hub_us >= self.previous_until_us:
+            self.previous = 0
 
     def depart(self, rule: Rule, cell: Cell, hub_us: int, idle_us: int) -> None:
         """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts."""
@@ -128,6 +150,9 @@ class Entry:
             self.previous = max(0, self.previous + 1000 * unheard - drained)
             self.line = ceil(self.previous / 1000)
         else:
+            if rule.dated and rule.bounded and (self.line > 0 or self.overdraft > 0):
+                # What it had reported may have expired, and have been used anew.
+                self.current_until_us = max(self.current_until_us, idle_us + rule.window_us)
             self.current += unheard
             self.line = used + unheard
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = 0
@@ -138,6 +163,8 @@ class Entry:
         self.previous += other.previous
         self.line += other.line
         self.window_demand += other.window_demand
+        self.current_until_us = max(self.current_until_us, other.current_until_us)
+        self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
 
     def fade(self, rule: Rule, cell: Cell, hub_us: int) -> None:
         """Let go of what the departed nodes' counts do not need any more."""
@@ -147,6 +174,12 @@ class Entry:
                 self.previous = max(0, self.previous - drained)
                 self.seen_us = hub_us
             self.line = self.line if self.previous > 0 else 0
+        elif rule.dated:
+            if self.previous == 0:
+                # So that what departs from now on does not make it count for longer, again and again.
+                self.previous, self.previous_until_us = self.current, self.current_until_us
+                self.current = self.current_until_us = 0
+            self.line = self.current + self.previous
         elif not rule.fixed:
             self.line = ceil(self.used(rule, cell, hub_us))
 
@@ -197,7 +230,7 @@ class Cell:
         if rule.fixed:
             self.lines, self.debts, self.current, self.silent = self.bases, 0, 0, 0
             self.first, self.reserved = "", 0
-        elif not rule.bucket:
+        elif rule.sliding:
             self.previous = self.current if follows else 0
             self.current = 0
         self.epoch = epoch
@@ -217,6 +250,8 @@ class Cell:
             return self.current
         if rule.bucket:
             return self.previous / 1000
+        if rule.dated:
+            return self.current + self.previous
         return self.current + _faded(self.previous, rule, self, hub_us)
 
     def clear(self) -> None:
@@ -247,7 +282,7 @@ class Cell:
             capacity=self.capacity,
             free=max(0, self.capacity - self.lines - self.debts),
             reserved=0 if self.first == node else self.reserved,
-            current=ceil(self.fill_milli) if rule.bucket else self.current,
+            current=ceil(self.fill_milli) if rule.bucket else self.current + self.previous * rule.dated,
             previous=self.previous,
             silent=self.silent,
             needs_milli=self.needs_milli,

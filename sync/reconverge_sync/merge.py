@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.limit import TOKEN_BUCKET
+from reconverge.limit import SLIDING_LOG, TOKEN_BUCKET
 from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
 
@@ -129,7 +129,8 @@ class Shard:
         epoch = hub_us // limit.window_us
         if report.epoch == epoch + 1:
             epoch = report.epoch  # the node's clock is slightly ahead
-        counted = TOKEN_BUCKET if rule.bucket else limit.algorithm  # buckets of both names are counted alike
+        # What is counted alike is one cell, whatever it is called.
+        counted = TOKEN_BUCKET if rule.bucket else SLIDING_LOG if rule.dated else limit.algorithm
         identity = (limit.name, counted, limit.window_us, report.key)
         cell = self.cells.get(identity)
         if cell is None or hub_us > cell.expires_us:
@@ -192,6 +193,7 @@ class Shard:
         departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
         for name, entry in list(cell.entries.items()):
             entry.catch_up(rule, cell)
+            entry.expire(rule, hub_us)
             if name == DEPARTED:
                 entry.fade(rule, cell, hub_us)
                 continue
@@ -255,6 +257,9 @@ def _take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_u
         cell.filled_us = hub_us
         entry.current = report.current
         entry.previous = report.previous if counted else 0
+    elif rule.dated:
+        entry.current = report.current if counted else 0
+        entry.current_until_us = hub_us + min(report.previous, rule.counts_for_us)
     elif same_epoch:
         entry.current = report.current if counted else 0
         entry.previous = report.previous if counted and not rule.fixed else 0

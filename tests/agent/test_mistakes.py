@@ -67,7 +67,8 @@ LIMITS: dict[str, Mistake] = {
     "several quotas": (lambda: _login("5/minute, 9/hour"), InvalidLimit, ("declare one limit for each",)),
     "burst of a window": (lambda: Limit(5, 60.0, burst=9), InvalidLimit, ("token-bucket, gcra", "sliding-window")),
     "unknown algorithm": (lambda: Limit(5, 60.0, "guess"), InvalidLimit, ("'guess'", "fixed-window")),
-    "an algorithm to come": (lambda: Limit(5, 60.0, "sliding-log"), InvalidLimit, ("not available yet", "use ")),
+    "too long a log": (lambda: Limit(10**6, 60.0, "sliding-log"), InvalidLimit, ("1000000", "sliding-slices")),
+    "slices of something else": (lambda: Limit(5, 60.0, slices=6), InvalidLimit, ("sliding-slices", "sliding-window")),
     "a limit of another type": (lambda: _login(_wrong(100)), InvalidLimit, ("a string like '100/minute'", "int")),
     "half a quota": (lambda: Limit(_wrong(2.5), 60.0), InvalidLimit, ("2.5", "whole number")),
     "a name with blanks": (

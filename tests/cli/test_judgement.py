@@ -45,6 +45,7 @@ def outcome(
             allowed=array("b", (number not in refused for number in hand)),
             hub_ns=array("q", (BEGIN_NS + round(asked[number][0] * SECOND_NS) for number in hand)),
             epoch=array("q", (FIRST_EPOCH + int(asked[number][0]) // WINDOW_S for number in hand)),
+            slice_number=array("q", (0 for _ in hand)),
             known=array("b", (number not in cold for number in hand)),
             decision_ns=array("q", (1000 for _ in hand)),
         )
@@ -52,7 +53,7 @@ def outcome(
             if number in settled:
                 at_s = settled[number][0]
                 epoch = FIRST_EPOCH + int(at_s) // WINDOW_S
-                history.settled.append((index, BEGIN_NS + round(at_s * SECOND_NS), epoch))
+                history.settled.append((index, BEGIN_NS + round(at_s * SECOND_NS), epoch, 0))
         histories.append([history])
     charged = sum(cost for number, (_, cost) in enumerate(asked) if number not in refused)
     charged += sum(amount for _, amount in settled.values())

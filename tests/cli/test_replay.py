@@ -181,7 +181,7 @@ def test_people_get_a_table_and_a_verdict(tmp_path: Path) -> None:
         (["--policy", "lenient"], "policy='lenient': unknown; known: strict, balanced"),
         (["--limit", "many/minute"], "limit 'many/minute': expected a number"),
         (["--limit", "1/s, 2/m"], "several quotas on one limit are not available yet"),
-        (["--algorithm", "sliding-log"], "is not available yet"),
+        (["--slices", "5", "--algorithm", "sliding-log"], "slices go with sliding-slices"),
         (["--cut", "9@1s+1s"], "cuts off 9 nodes of 4"),
         (["--cut", "2@1s+1s", "--hub", "rediss://localhost"], "nodes can only be cut off from"),
         (["--speed", "1e5"], "leaves a window of 0.1 ms"),

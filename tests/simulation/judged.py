@@ -25,7 +25,8 @@ def at(seconds: float, *, late_ns: int = 0) -> int:
 
 def charge(cost: int, moment_ns: int, *, key: str = "ada", epoch: int | None = None, settling: bool = False) -> Charge:
     """Something that was charged, in the window of its moment unless its node thought otherwise."""
-    return Charge(key, moment_ns // WINDOW_NS if epoch is None else epoch, moment_ns, cost, settling)
+    own = moment_ns // WINDOW_NS if epoch is None else epoch
+    return Charge(key, own, moment_ns, cost, settling, slice_of(moment_ns))
 
 
 def request(
@@ -41,7 +42,12 @@ def request(
 ) -> Decided:
     """A request, and what its node made of it."""
     own = moment_ns // WINDOW_NS if epoch is None else epoch
-    return Decided(moment_ns, next(_numbers), key, own, cost, settle, node, allowed, known)
+    return Decided(moment_ns, next(_numbers), key, own, cost, settle, node, allowed, known, slice_of(moment_ns))
+
+
+def slice_of(moment_ns: int) -> int:
+    """The slice of that moment, with the ten of a second each that a limit has by default."""
+    return moment_ns // SECOND_NS
 
 
 def crowd(count: int, moment_ns: int, *, key: str = "ada", allowed: bool = True) -> list[Decided]:

@@ -61,6 +61,30 @@ class SlidingWindow(FixedWindow):
         return self._charged_in(window) + self._charged_in(window - 1) * in_sight
 
 
+class SlidingSlices(FixedWindow):
+    """All that was charged in the slice of this moment, and in as many before it as make up a window with it."""
+
+    def __init__(self, limit: Limit) -> None:
+        super().__init__(limit)
+        assert limit.slices is not None
+        self._slices = limit.slices
+        self._slice_ns = Fraction(limit.window_ns, limit.slices)
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`."""
+        present = at_ns // self._slice_ns
+        counted = range(present - self._slices + 1, present + 1)
+        return Fraction(sum(cost for charged_ns, cost in self._charges if charged_ns // self._slice_ns in counted))
+
+
+class SlidingLog(FixedWindow):
+    """All that was charged less than a window ago."""
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`."""
+        return Fraction(sum(cost for charged_ns, cost in self._charges if at_ns - charged_ns < self._window_ns))
+
+
 class TokenBucket:
     """Tokens trickle in up to the capacity, and each charge takes some out."""
 

@@ -14,10 +14,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from reconverge import Decision, Limit
+from reconverge.limit import LOG_QUOTA_MAX
 from tests.unit.lone import Lone, in_ns
 from tests.unit.reference import (
     FixedWindow,
     Reference,
+    SlidingLog,
+    SlidingSlices,
     SlidingWindow,
     TokenBucket,
     VirtualScheduling,
@@ -29,8 +32,11 @@ from tests.unit.reference import (
 REFERENCES: dict[str, Callable[[Limit], Reference]] = {
     "fixed-window": FixedWindow,
     "sliding-window": SlidingWindow,
+    "sliding-slices": SlidingSlices,
+    "sliding-log": SlidingLog,
     "token-bucket": TokenBucket,
     "gcra": VirtualScheduling,
+    "leaky-bucket": TokenBucket,
 }
 
 
@@ -107,6 +113,8 @@ class Run:
         """Ask in that way, and compare."""
         limiter = self.node.limiter
         expected = fits(self.reference, self.now_ns, cost)
+        if self.limit.count_refused and not expected and way in ("allow", "hit"):
+            self.reference.charge(self.now_ns, cost)
         if way == "allow":
             assert expected == limiter.allow("ada", cost)
         elif way == "hit":
@@ -117,6 +125,9 @@ class Run:
         elif way == "usage":
             usage = limiter.usage("ada")
             expected_use = used_up(self.reference, self.now_ns)
+            if self.limit.count_refused and expected_use > self.limit.capacity:  # by how much is not remembered
+                expected_use = usage.own
+                assert self.limit.capacity < usage.own
             assert (expected_use, expected_use, self.limit.capacity) == (usage.own, usage.total, usage.line)
         elif way == "stranger":
             self.strangers += 1
@@ -161,14 +172,43 @@ def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, 
     Run(limit, REFERENCES[algorithm](limit)).play(steps)
 
 
-@pytest.mark.parametrize("algorithm", ["token-bucket", "gcra"])
+@settings(max_examples=150)
+@given(limit=LIMITS, slices=st.sampled_from([1, 2, 3, 7, 10, 1000]), steps=SCHEDULES)
+def test_slices_decide_as_the_whole_history_does(limit: Limit, slices: int, steps: list[Step]) -> None:
+    """Also where the window does not divide into slices of whole nanoseconds."""
+    limit = Limit(limit.quota, limit.window, algorithm="sliding-slices", slices=slices)
+
+    Run(limit, SlidingSlices(limit)).play(steps)
+
+
+@settings(max_examples=75)
+@given(limit=LIMITS, steps=SCHEDULES)
+def test_a_single_slice_decides_as_a_fixed_window_does(limit: Limit, steps: list[Step]) -> None:
+    """Dividing by one divides nothing."""
+    limit = Limit(limit.quota, limit.window, algorithm="sliding-slices", slices=1)
+
+    Run(limit, FixedWindow(limit)).play(steps)
+
+
+@pytest.mark.parametrize("count_refused", [False, True])
+@settings(max_examples=150)
+@given(limit=LIMITS, steps=SCHEDULES)
+def test_the_log_decides_as_the_whole_history_does(count_refused: bool, limit: Limit, steps: list[Step]) -> None:
+    """To the nanosecond, whether refused requests are part of that history or not."""
+    quota = min(limit.quota, LOG_QUOTA_MAX)
+    limit = Limit(quota, limit.window, algorithm="sliding-log", count_refused=count_refused)
+
+    Run(limit, SlidingLog(limit)).play(steps)
+
+
+@pytest.mark.parametrize("algorithm", ["token-bucket", "gcra", "leaky-bucket"])
 @pytest.mark.parametrize("explanation", ["token-bucket", "gcra"])
 @settings(max_examples=60)
 @given(limit=LIMITS, burst=st.sampled_from([None, 1, 2, 5, 50]), steps=SCHEDULES)
 def test_buckets_decide_as_tokens_and_as_virtual_scheduling_do(
     algorithm: str, explanation: str, limit: Limit, burst: int | None, steps: list[Step]
 ) -> None:
-    """Both names of the bucket mean the same decisions, whichever of its two explanations one prefers."""
+    """All names of the bucket mean the same decisions, whichever of its two explanations one prefers."""
     limit = Limit(limit.quota, limit.window, algorithm=algorithm, burst=burst)
 
     Run(limit, REFERENCES[explanation](limit)).play(steps)

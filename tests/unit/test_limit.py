@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge import InvalidLimit, Limit
-from reconverge.limit import ALGORITHMS, ANNOUNCED, BUCKETS, NAME_LENGTH_MAX, QUOTA_MAX, check_name
+from reconverge.limit import (
+    ALGORITHMS,
+    BUCKETS,
+    LOG_QUOTA_MAX,
+    NAME_LENGTH_MAX,
+    QUOTA_MAX,
+    SLICES,
+    SLICES_MAX,
+    check_name,
+)
 from tests.unit.odd import HUGE, named
 
 TEN_YEARS_S = 3660 * 86_400
@@ -73,21 +82,69 @@ def test_any_other_burst_is_refused(burst: int) -> None:
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in BUCKETS])
 def test_a_window_has_no_burst(algorithm: str) -> None:
     """The error says what has."""
-    with pytest.raises(InvalidLimit, match=r"a burst needs a bucket \(token-bucket, gcra\)"):
+    with pytest.raises(InvalidLimit, match=r"a burst needs a bucket \(token-bucket, gcra, leaky-bucket\)"):
         Limit(7, 60, algorithm=algorithm, burst=7)
 
 
-@pytest.mark.parametrize("algorithm", ANNOUNCED)
-def test_an_algorithm_that_is_announced_is_not_available_yet(algorithm: str) -> None:
-    """Its name is taken, and the error says which ones there are."""
-    with pytest.raises(InvalidLimit, match="not available yet; use fixed-window, sliding-window, token-bucket, gcra"):
-        Limit.parse("7/minute", algorithm=algorithm)
+def test_a_window_is_divided_into_ten_slices_unless_one_says_otherwise() -> None:
+    """To say so is to say the same limit."""
+    limit = Limit(7, 60, algorithm="sliding-slices")
+
+    assert SLICES == 10 == limit.slices
+    assert Limit(7, 60, algorithm="sliding-slices", slices=10) == limit == Limit.parse("7/minute", slices=10)
+
+
+@pytest.mark.parametrize("slices", [1, 2, SLICES_MAX])
+def test_a_window_has_up_to_a_thousand_slices(slices: int) -> None:
+    """A single one is a fixed window."""
+    limit = Limit(7, 60, algorithm="sliding-slices", slices=slices)
+
+    assert (slices, "fixed-window" if slices == 1 else "sliding-slices") == (limit.slices, limit.counts_as)
+
+
+@pytest.mark.parametrize(
+    "slices", [value for value in [*NOT_WHOLE, 0, -1, SLICES_MAX + 1, HUGE] if value is not None], ids=named
+)
+def test_any_other_number_of_slices_is_refused(slices: int) -> None:
+    """As any other quota is."""
+    with pytest.raises(InvalidLimit, match="slices"):
+        Limit(7, 60, algorithm="sliding-slices", slices=slices)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "sliding-slices"])
+def test_no_other_algorithm_has_slices(algorithm: str) -> None:
+    """The error says which has."""
+    with pytest.raises(InvalidLimit, match="slices go with sliding-slices, not with"):
+        Limit.parse("7/minute", algorithm=algorithm, slices=10)
+
+
+def test_a_log_keeps_up_to_a_hundred_thousand_charges() -> None:
+    """The error says what to take instead."""
+    assert LOG_QUOTA_MAX == Limit(LOG_QUOTA_MAX, 60, algorithm="sliding-log").quota
+    with pytest.raises(InvalidLimit, match="up to 100000 it does, and beyond that sliding-slices"):
+        Limit(LOG_QUOTA_MAX + 1, 60, algorithm="sliding-log")
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "sliding-log"])
+def test_no_other_algorithm_counts_refused_requests(algorithm: str) -> None:
+    """The error says which does."""
+    with pytest.raises(InvalidLimit, match="count_refused goes with sliding-log, not with"):
+        Limit(7, 60, algorithm=algorithm, count_refused=True)
+
+
+@pytest.mark.parametrize("value", [None, 0, 1, "yes"], ids=named)
+def test_refused_requests_are_counted_or_not(value: bool) -> None:
+    """There is nothing in between."""
+    with pytest.raises(InvalidLimit, match="neither True nor False"):
+        Limit(7, 60, algorithm="sliding-log", count_refused=value)
 
 
 @pytest.mark.parametrize("algorithm", ["", "fixed", "FIXED-WINDOW", "sliding_window", 7, None, []], ids=named)
 def test_an_unknown_algorithm_is_refused(algorithm: str) -> None:
     """With those that are known."""
-    with pytest.raises(InvalidLimit, match="known: fixed-window, sliding-window, token-bucket, gcra"):
+    with pytest.raises(
+        InvalidLimit, match="known: fixed-window, sliding-window, sliding-slices, sliding-log, token-bucket"
+    ):
         Limit(7, 60, algorithm=algorithm)
 
 
@@ -99,6 +156,8 @@ def test_an_unknown_algorithm_is_refused(algorithm: str) -> None:
         ("7/minute burst 9", "gcra", "gcra"),
         ("7/minute", "gcra", "gcra"),
         ("7/minute", "fixed-window", "fixed-window"),
+        ("7/minute burst 9", "leaky-bucket", "leaky-bucket"),
+        ("7/minute", "sliding-log", "sliding-log"),
     ],
 )
 def test_which_algorithm_a_text_means(text: str, asked_for: str | None, means: str) -> None:
@@ -120,6 +179,9 @@ def test_a_text_and_its_numbers_are_the_same_limit() -> None:
         (Limit(7, 0.5, algorithm="gcra", burst=9), "7/500ms burst 9 (gcra)"),
         (Limit(7, 1.5, algorithm="fixed-window"), "7/1500ms (fixed-window)"),
         (Limit(7, 0.001_5), "7/0.0015s (sliding-window)"),
+        (Limit(7, 60, algorithm="sliding-slices"), "7/60s (sliding-slices, 10 slices)"),
+        (Limit(7, 60, algorithm="sliding-log"), "7/60s (sliding-log)"),
+        (Limit(7, 60, algorithm="sliding-log", count_refused=True), "7/60s (sliding-log, refused ones counted)"),
     ],
 )
 def test_a_limit_is_written_out_in_full(limit: Limit, written: str) -> None:
@@ -135,10 +197,11 @@ def test_a_limit_is_written_out_in_full(limit: Limit, written: str) -> None:
 )
 def test_what_a_limit_writes_is_read_back(quota: int, window_ms: int, algorithm: str, burst: int | None) -> None:
     """Any limit whose window is a whole number of milliseconds."""
+    quota = min(quota, LOG_QUOTA_MAX) if algorithm == "sliding-log" else quota
     limit = Limit(quota, window_ms / 1000, algorithm=algorithm, burst=burst if algorithm in BUCKETS else None)
 
     text, _, said = str(limit).partition(" (")
-    again = Limit.parse(text, algorithm=said.rstrip(")"))
+    again = Limit.parse(text, algorithm=said.rstrip(")").partition(",")[0], slices=limit.slices)
 
     assert (limit.window_ns, replace(limit, window=1)) == (again.window_ns, replace(again, window=1))
 

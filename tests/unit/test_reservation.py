@@ -301,6 +301,11 @@ class Ledger:
         """What counts at that moment."""
         if self._limit.bucket:
             return self._level(at_ns)
+        if self._limit.algorithm == "sliding-log":
+            return self._charged_since(at_ns - self._limit.window_ns + 1)
+        if self._limit.algorithm == "sliding-slices":
+            slice_ns = self._limit.window_ns // (self._limit.slices or 1)
+            return self._charged_since((at_ns // slice_ns + 1) * slice_ns - self._limit.window_ns)
         window, passed_ns = divmod(at_ns, self._limit.window_ns)
         current, previous = (self._charged_in(number) for number in (window, window - 1))
         if self._limit.algorithm == "fixed-window":
@@ -313,6 +318,9 @@ class Ledger:
             drained = Fraction((charged_ns - last_ns) * self._limit.quota, self._limit.window_ns)
             level, last_ns = max(Fraction(0), level - drained) + cost, charged_ns
         return level
+
+    def _charged_since(self, since_ns: int) -> Fraction:
+        return Fraction(sum(cost for at_ns, cost in self._charges if at_ns >= since_ns))
 
     def _charged_in(self, window: int) -> int:
         return sum(cost for at_ns, cost in self._charges if at_ns // self._limit.window_ns == window)

@@ -15,7 +15,7 @@ from typing import Final
 from reconverge.cli.fleet import Outcome
 from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES, Policy
-from reconverge.simulation.truth import Bounds, Charge, Decided, Place, excess_by_place, ideal_admissions
+from reconverge.simulation.truth import Bounds, Charge, Decided, Place, charge_of, excess_by_place, ideal_admissions
 
 PERCENT: Final = 100.0
 
@@ -95,6 +95,7 @@ def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
                     node=node,
                     allowed=bool(history.allowed[index]),
                     known=bool(history.known[index]),
+                    slice_number=history.slice_number[index],
                 )
             )
     return sorted(arrivals)
@@ -152,11 +153,11 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
 
 def _charges(outcome: Outcome, policy_number: int, arrivals: list[Decided]) -> list[Charge]:
     """What was admitted, and what settling added to it."""
-    charges = [Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False) for one in arrivals if one.allowed]
+    charges = [charge_of(one) for one in arrivals if one.allowed]
     for node, hand in enumerate(outcome.hands):
-        for index, hub_ns, epoch in outcome.histories[node][policy_number].settled:
+        for index, hub_ns, epoch, slice_number in outcome.histories[node][policy_number].settled:
             request = outcome.setup.requests[hand[index]]
-            charges.append(Charge(request.key, epoch, hub_ns, request.settle, settling=True))
+            charges.append(Charge(request.key, epoch, hub_ns, request.settle, settling=True, slice_number=slice_number))
     return charges
 
 

@@ -24,7 +24,7 @@ from reconverge.cli.fleet import NODES_MAX, Outcome, Setup
 from reconverge.cli.judgement import Judgement, judge
 from reconverge.cli.trace import Columns, read_trace, without_gaps
 from reconverge.errors import InvalidSetting
-from reconverge.limit import ALGORITHMS, SLIDING_WINDOW, WINDOW_MIN_NS, Limit
+from reconverge.limit import ALGORITHMS, WINDOW_MIN_NS, Limit
 from reconverge.policies import POLICIES
 
 BROKEN_STATUS: Final = 1
@@ -55,7 +55,12 @@ def replay(
         float | None, typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.")
     ] = None,
     hub: Annotated[str, typer.Option(help="Where the nodes meet.", envvar="RECONVERGE_HUB")] = "embedded://",
-    algorithm: Annotated[str, typer.Option(help=", ".join(ALGORITHMS))] = SLIDING_WINDOW,
+    algorithm: Annotated[
+        str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}. By default what an agent takes for such a limit.")
+    ] = None,
+    slices: Annotated[
+        int | None, typer.Option(help="Into how many parts sliding-slices divides the window.", metavar="N")
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
@@ -90,7 +95,7 @@ def replay(
     random = Random(seed)
     setup = Setup(
         requests=requests,
-        limit=compressed(Limit.parse(limit, algorithm=algorithm), speed),
+        limit=compressed(Limit.parse(limit, algorithm=algorithm, slices=slices), speed),
         policies=policies,
         nodes=nodes,
         speed=speed,

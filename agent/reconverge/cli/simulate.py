@@ -47,6 +47,9 @@ def simulate(
             help=f"{', '.join(ALGORITHMS)}. By default the one that an agent takes for such a limit.", metavar="NAME"
         ),
     ] = None,
+    slices: Annotated[
+        int | None, typer.Option(help="Into how many parts sliding-slices divides the window.", metavar="N")
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(help=f"{', '.join(COMPARED)}; may be repeated. By default all of them.", metavar="NAME"),
@@ -108,7 +111,7 @@ def simulate(
     Ends with status 1 if a declared bound was broken, a defect of reconverge.
     """
     policies = _policies(policy or list(COMPARED), max_overshoot)
-    parsed = Limit.parse(limit, algorithm=algorithm)
+    parsed = Limit.parse(limit, algorithm=algorithm, slices=slices)
     interval_ns = _checked_ns("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
     lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_MIN)
     fleet = Fleet(

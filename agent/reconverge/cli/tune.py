@@ -65,6 +65,9 @@ def tune(
             help=f"{', '.join(ALGORITHMS)}. By default the one that an agent takes for such a limit.", metavar="NAME"
         ),
     ] = None,
+    slices: Annotated[
+        int | None, typer.Option(help="Into how many parts sliding-slices divides the window.", metavar="N")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs for each figure.", metavar="N", min=1, max=1000)] = 2,
     processes: Annotated[
         int,
@@ -87,7 +90,7 @@ def tune(
     refused_pct = None if max_refused is None else percent("max_refused", max_refused)
     deployment = Deployment(
         nodes=nodes,
-        limit=Limit.parse(limit, algorithm=algorithm),
+        limit=Limit.parse(limit, algorithm=algorithm, slices=slices),
         demand=demand,
         round_trip_ns=round_trip_ns("redis_rtt", redis_rtt),
         hot_keys=hot_keys,

@@ -70,10 +70,11 @@ class History:
     hub_ns: array[int] = field(default_factory=lambda: array("q"))
     """When it was decided, by the node's idea of the hub's clock."""
     epoch: array[int] = field(default_factory=lambda: array("q"))
+    slice_number: array[int] = field(default_factory=lambda: array("q"))
     known: array[int] = field(default_factory=lambda: array("b"))
     decision_ns: array[int] = field(default_factory=lambda: array("q"))
-    settled: list[tuple[int, int, int]] = field(default_factory=list)
-    """Which request, at which time of the hub and in which of its windows."""
+    settled: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Which request, at which time of the hub and in which of its windows and slices."""
     exchanges: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 
@@ -82,6 +83,7 @@ class History:
         self.allowed.append(verdict.allowed)
         self.hub_ns.append(verdict.hub_ns)
         self.epoch.append(verdict.epoch)
+        self.slice_number.append(verdict.slice_number)
         self.known.append(verdict.known)
         self.decision_ns.append(decision_ns)
 
@@ -206,7 +208,7 @@ def _settle(
         table, key = limiters[number].table, share.keys[index]
         table.correct(key, histories[number].epoch[index], share.settles[index])
         verdict = table.observe(key, time.monotonic_ns())
-        histories[number].settled.append((index, verdict.hub_ns, verdict.epoch))
+        histories[number].settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))
 
 
 def _publish(gauge: Gauge, histories: list[History], done: int) -> None:

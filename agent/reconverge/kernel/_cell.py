@@ -8,6 +8,7 @@ from reconverge.kernel._shard import NEVER_NS
 
 if TYPE_CHECKING:
     from reconverge.kernel._cells import Cells
+    from reconverge.kernel._history import History
     from reconverge.kernel._lows import Lows
     from reconverge.kernel._shard import ShardState
 
@@ -41,6 +42,7 @@ class Cell:
         "free",
         "heard_ns",
         "held",
+        "history",
         "key",
         "lag_ns",
         "last_demand",
@@ -81,7 +83,7 @@ class Cell:
         self.shard = shard
 
         self.used = 0
-        """Charged in this window; for a bucket, since `marked_ns`."""
+        """Charged in this window; for a bucket, since `marked_ns`; of what has dates, all that counts."""
         self.room = -1
         """How far `used` may go before the slow path has to look."""
         self.until_ns = 0
@@ -103,6 +105,8 @@ class Cell:
         self.marked_ns = now_ns
         self.lows: Lows | None = None
         """How low the bucket has been; kept from the first charge on that may yet be corrected."""
+        self.history: History | None = None
+        """What was charged under which date, if every charge has one."""
         self.charged = 0
         """Charged since the cell began."""
         self.reset_us = 0

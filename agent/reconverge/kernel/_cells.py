@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from reconverge.clock import SECOND_NS
 from reconverge.errors import CostExceedsQuota, InvalidKey, shown
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._dated import Dated
+from reconverge.kernel._history import History
 from reconverge.kernel._lows import Mark
 from reconverge.kernel._meter import meter_for
 from reconverge.kernel._tally import Tally
@@ -38,6 +40,10 @@ class Cells:
         self.limit = limit
         self.policy = policy
         self.meter = meter_for(limit, merged_only=policy.merged_only)
+        self.dated = self.meter if isinstance(self.meter, Dated) else None
+        """The same meter, if every charge has a date for it."""
+        self.additive = self.dated is None or self.dated.additive
+        """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
         self.capacity = limit.capacity
         self.quota = limit.quota
         self.window_ns = limit.window_ns
@@ -78,6 +84,7 @@ class Cells:
 
     def _new_cell(self, key: str, now_ns: int) -> Cell:
         cell = Cell(key, self, self.kernel.shard_of(self.name, key), now_ns)
+        cell.history = None if self.dated is None else History()
         if cell.shard.alone:
             cell.line = cell.base = self.capacity
             self.ring.append(cell)
@@ -126,10 +133,15 @@ class Cells:
             cell.epoch = epoch
         cell.opened_ns = now_ns - (hub_ns - epoch * self.window_ns)
         cell.lag_ns = cell.shard.lag_ns
+        if self.dated is not None:
+            self.measure(cell)
+            self.dated.settle(cell, now_ns)
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """Carry the counts over to where the hub's clock is now known to be: it is the clock that moved, not time."""
         self.measure(cell)
+        if self.dated is not None:
+            self.dated.rebase(cell, now_ns)
         cell.epoch = (now_ns + cell.shard.offset_ns) // self.window_ns
         self.anchor(cell, now_ns)
         if cell.used or cell.previous:
@@ -165,12 +177,14 @@ class Cells:
         """Set the cell's own meter to zero; charges before `reset_us` do not count any more."""
         self.measure(cell)
         cell.reset_us = reset_us
+        if self.dated is not None:
+            self.dated.clear(cell)
         cell.used = cell.counted = cell.previous = cell.level = 0
         cell.confirmed = (-1, 0, 0)
         self.set_until(cell, now_ns)
         self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
 
-    def forget_confirmed(self, cell: Cell) -> None:
+    def forget_confirmed(self, cell: Cell, now_ns: int) -> None:
         """Take out of the meter what the hub goes on counting under a name that this node does not use any more.
 
         From here on it is what others have used, until the hub says so itself. A bucket is left as it is: what it
@@ -178,6 +192,9 @@ class Cells:
         """
         epoch, current, previous = cell.confirmed
         if self.meter.bucket or epoch not in (cell.epoch, cell.epoch - 1):
+            return
+        if self.dated is not None:
+            self.dated.disown(cell, now_ns)
             return
         if epoch == cell.epoch - 1:
             current, previous = 0, current
@@ -209,6 +226,8 @@ class Cells:
             cell.level -= returned
             cell.charged -= amount
             self.set_until(cell, now_ns)
+        elif self.dated is not None:
+            self.dated.refund(cell, epoch, amount, mark)
         elif epoch == cell.epoch:
             cell.used -= min(amount, cell.used)
         elif epoch == cell.epoch - 1:
@@ -272,7 +291,7 @@ class Cells:
 
     def _set_room(self, cell: Cell, spare: int) -> None:
         """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""
-        cell.room = cell.used + spare if cell.stirred or cell.shard.alone else -1
+        cell.room = cell.used + spare if (cell.stirred or cell.shard.alone) and self.additive else -1
 
 
 def plain_key(key: object, bytes_max: int) -> str:

@@ -62,12 +62,15 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, *, in_touch: bool) ->
     cell.room = -1  # so that the next charge is noticed
     cell.reported_ns = now_ns
     bucket = table.meter.bucket
+    previous = -(-1000 * cell.level // table.window_ns) if bucket else cell.previous
+    if table.dated is not None:
+        previous = table.dated.report(cell, now_ns)
     report = CellReport(
         limit=limit_index,
         key=cell.key,
         epoch=cell.epoch,
         current=cell.charged if bucket else cell.used,
-        previous=-(-1000 * cell.level // table.window_ns) if bucket else cell.previous,
+        previous=previous,
         line=cell.line,
         base=cell.base,
         overdraft=cell.overdraft,
@@ -106,6 +109,8 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: i
     cell.heard_ns = heard_ns
     if report.reset_us == cell.reset_us:
         cell.confirmed = (report.epoch, report.current, report.previous)
+        if table.dated is not None:
+            table.dated.confirm(cell)
     cell.held = bool(answer.line or answer.base or answer.overdraft or report.need_milli)
     _hear_of_others(cell, report, answer, heard_ns=heard_ns, now_ns=now_ns)
     _hear_of_demand(cell, answer)
@@ -150,6 +155,10 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     else:
         quiet_ns = now_ns - cell.touched_ns
         due_ns = now_ns + max(interval_ns, min(quiet_ns, leaves_ns - now_ns))
+        if table.dated is not None and cell.used > 0:
+            # What expires all at once should not lie idle for as long again.
+            returned = min(cell.used, ceil(_surplus_min(cell)))
+            due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
     # On a grid, so that cells share their exchanges.
     cell.shard.follow_up(cell, -(-due_ns // interval_ns) * interval_ns)
 
@@ -165,6 +174,11 @@ def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard
             drained = table.quota * (now_ns - heard_ns)
             merged = max(0, answer.current * table.window_ns // 1000 - drained)
             cell.level = merged + (cell.charged - report.current) * table.window_ns
+        return
+    if table.dated is not None:
+        others = answer.current - (report.current if counted else 0)
+        table.dated.hear_of_others(cell, max(0, others), heard_ns)
+        cell.fleet_used = float(answer.current + answer.silent)
         return
     own_current = report.current if counted and report.epoch == answer.epoch else 0
     if answer.epoch == cell.epoch:

@@ -20,7 +20,7 @@ class Mark(NamedTuple):
     epoch: int
     reset_us: int
     look: int
-    """How often the bucket's level had been looked at by then."""
+    """How often the bucket's level had been looked at by then; of what has dates, its date."""
 
 
 class Lows:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._dated import Dated
+from reconverge.kernel._log import Moments
 from reconverge.kernel._shard import NEVER_NS
-from reconverge.limit import BUCKETS, FIXED_WINDOW, Limit
+from reconverge.kernel._slices import Slices
+from reconverge.limit import BUCKETS, FIXED_WINDOW, SLIDING_SLICES, Limit
 
 
 class Meter(Protocol):
@@ -256,4 +259,6 @@ def meter_for(limit: Limit, *, merged_only: bool = False) -> Meter:
     """The arithmetic of `limit`; `merged_only` when the cell's level is the merged one and drains at the full rate."""
     if limit.algorithm in BUCKETS:
         return Bucket(limit, merged_only=merged_only)
-    return FixedWindow(limit) if limit.algorithm == FIXED_WINDOW else SlidingWindow(limit)
+    if limit.dated:
+        return Dated(limit, Slices(limit) if limit.algorithm == SLIDING_SLICES else Moments(limit))
+    return FixedWindow(limit) if limit.counts_as == FIXED_WINDOW else SlidingWindow(limit)

@@ -244,7 +244,7 @@ class Kernel:
                 cell.line = cell.base = cell.overdraft = 0
                 cell.held = cell.unconfirmed = False
                 if hub_remembers:
-                    table.forget_confirmed(cell)
+                    table.forget_confirmed(cell, now_ns)
                 cell.confirmed = (-1, 0, 0)
                 cell.room = -1
                 cell.charged = 0
@@ -335,7 +335,7 @@ class Kernel:
             charged, refunded = tally.charged, tally.refunded
         return LimitReport(
             name=table.name,
-            algorithm=table.limit.algorithm,
+            algorithm=table.limit.counts_as,
             window_us=table.window_ns // 1000,
             quota=table.quota,
             capacity=table.limit.capacity,

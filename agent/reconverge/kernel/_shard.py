@@ -29,6 +29,9 @@ class ShardState:
         """What to add to the monotonic clock to have the hub's."""
         self.lag_ns = 0
         """Twice the error of that."""
+        self.late_ns = 0
+        """How much less than that it may be; never so much that the hub's clock would be behind what the hub has said.
+        """
         self.round_trip_ns = 0
         self.acked_ns = -NEVER_NS
         """When the last batch that was answered had been sent."""

@@ -25,6 +25,8 @@ class Verdict(NamedTuple):
     hub_ns: int
     known: bool
     """The hub had answered for this key before."""
+    slice_number: int = 0
+    """Of the hub's window, for `sliding-slices`."""
 
 
 class Table(Cells):
@@ -68,7 +70,8 @@ class Table(Cells):
             cell, allowed = self._decide(key, cost, now_ns)
             if cell.lows is None and self.meter.bucket:
                 cell.lows = Lows()
-            mark = Mark(cell, cell.epoch, cell.reset_us, cell.lows.looks if cell.lows is not None else 0)
+            look = cell.lows.looks if cell.lows is not None else cell.history.date if cell.history is not None else 0
+            mark = Mark(cell, cell.epoch, cell.reset_us, look)
             return self._explain(cell, cost, allowed, now_ns), mark
 
     def test(self, key: str, cost: int = 1) -> Decision:
@@ -136,6 +139,9 @@ class Table(Cells):
                 cell.used += difference
                 tally.charged += difference
                 cell.charged += difference
+                if self.dated is not None:
+                    self.dated.settle(cell, now_ns)
+                    self.set_until(cell, now_ns)
             else:
                 tally.refunded -= difference
                 self._give_back(cell, epoch, -difference, mark, now_ns)
@@ -166,7 +172,8 @@ class Table(Cells):
 
     @staticmethod
     def _verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
-        return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone)
+        slice_number = 0 if cell.history is None else cell.history.date + cell.history.shift
+        return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone, slice_number)
 
     @staticmethod
     def check_cost(cost: object) -> None:
@@ -191,7 +198,7 @@ class Table(Cells):
             cell.used += cost
             spare -= cost
             self.admitted += 1
-            if meter.bucket:
+            if meter.bucket or not self.additive:
                 self.measure(cell)
                 meter.settle(cell, now_ns)
                 self.set_until(cell, now_ns)
@@ -199,6 +206,8 @@ class Table(Cells):
             cell.arrived += cost
             cell.ask = max(cell.ask, cost)
             self.refused += 1
+            if self.limit.count_refused:
+                spare -= self._count_refused(cell, cost, now_ns)
         if cell.shard.alone:
             self._set_room(cell, spare)
             return cell, allowed
@@ -214,6 +223,20 @@ class Table(Cells):
         else:
             self._set_room(cell, spare - cell.water)
         return cell, allowed
+
+    def _count_refused(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """Have a refused request count as use, and return for how much.
+
+        Not if it had to be refused because the others hold what is left, which nobody who asks can be blamed for.
+        """
+        if not cell.shard.alone and (not cell.heard or self.fleet_used(cell, now_ns) + cost <= cell.capacity):
+            return 0
+        self.measure(cell)
+        cell.used += cost
+        cell.counted = cell.used  # it was not charged
+        self.meter.settle(cell, now_ns)
+        self.set_until(cell, now_ns)
+        return cost
 
     def _spare(self, cell: Cell, cost: int, now_ns: int) -> int:
         """The cost that this node may still admit: below its line, or as far past it as the policy dares."""

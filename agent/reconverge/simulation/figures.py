@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from reconverge.limit import Limit
 from reconverge.policies import Policy
-from reconverge.simulation.truth import Bounds, Charge, Decided, Place, excess_by_place, ideal_admissions
+from reconverge.simulation.truth import Bounds, Decided, Place, charge_of, excess_by_place, ideal_admissions
 
 PERCENT = 100.0
 
@@ -82,7 +82,7 @@ def judge_run(
     A node that was restarted is another one for the declared bound, hence `restarts`.
     """
     first_epoch = begin_ns // limit.window_ns
-    charges = [Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False) for one in decided if one.allowed]
+    charges = [charge_of(one) for one in decided if one.allowed]
     excess = excess_by_place(limit, charges, settling=False)
     bounds = Bounds(limit, policy, nodes + restarts, decided)
     admitted: defaultdict[Place, int] = defaultdict(int)

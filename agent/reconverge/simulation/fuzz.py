@@ -17,7 +17,16 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
-from reconverge.limit import ALGORITHMS, BUCKETS, FIXED_WINDOW, SLIDING_WINDOW, Limit
+from reconverge.limit import (
+    ALGORITHMS,
+    BUCKETS,
+    DATED,
+    FIXED_WINDOW,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SLIDING_WINDOW,
+    Limit,
+)
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fault import Kind, restarts
@@ -117,7 +126,7 @@ def _lapse_case(random: Random, seed: int) -> Case:
 def _liveness_case(random: Random, seed: int) -> Case:
     """One long window: traffic for the first third of it, and faults that may last longer, but not to its end."""
     nodes = random.randint(2, 16)
-    limit = _limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW))
+    limit = replace(_limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW, *DATED)), count_refused=False)
     interval_ns = int(SECOND_NS * 10 ** random.uniform(-1.5, 0.3))
     traffic = _traffic(random, limit, demand=min(10 ** random.uniform(-0.6, 1), ARRIVALS_MAX / limit.quota))
     lease_ns = 6 * interval_ns * random.choice([1, 5, 50])
@@ -193,7 +202,9 @@ def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
     burst = None
     if algorithm in BUCKETS and random.random() < 0.7:
         burst = max(1, int(quota * 10 ** random.uniform(-1, 0.3)))
-    return Limit(quota, window, algorithm=algorithm, burst=burst)
+    slices = random.choice([1, 2, 3, 10, 100]) if algorithm == SLIDING_SLICES else None
+    count_refused = algorithm == SLIDING_LOG and random.random() < 0.3
+    return Limit(quota, window, algorithm=algorithm, burst=burst, slices=slices, count_refused=count_refused)
 
 
 def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:

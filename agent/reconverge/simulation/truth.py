@@ -9,14 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from reconverge.agent import Agent
 from reconverge.clock import ManualClock
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Table
-from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
 from reconverge.policies import Policy
 
 Place = tuple[str, int]
@@ -38,6 +38,8 @@ class Decided(NamedTuple):
     allowed: bool
     known: bool
     """The node had heard of the key before."""
+    slice_number: int = 0
+    """In which slice the node put it, for `sliding-slices`."""
 
 
 class Charge(NamedTuple):
@@ -49,6 +51,12 @@ class Charge(NamedTuple):
     cost: int
     settling: bool
     """Not admitted, but what an admitted request turned out to cost on top."""
+    slice_number: int = 0
+
+
+def charge_of(one: Decided) -> Charge:
+    """What an admitted request was charged."""
+    return Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False, slice_number=one.slice_number)
 
 
 def excess_by_place(limit: Limit, charges: Iterable[Charge], *, settling: bool) -> dict[Place, int]:
@@ -61,14 +69,60 @@ def excess_by_place(limit: Limit, charges: Iterable[Charge], *, settling: bool) 
         if settling or not charge.settling:
             by_key[charge.key].append(charge)
     peaks: defaultdict[Place, int] = defaultdict(int)
+    use_of = _use_of(limit)
     for key, of_key in by_key.items():
-        of_key.sort(key=lambda charge: (charge.hub_ns if limit.bucket else charge.epoch, charge.hub_ns))
-        use = _bucket_use(limit, of_key) if limit.bucket else _window_use(limit, of_key)
-        for charge, used in zip(of_key, use, strict=True):
+        of_key.sort(key=lambda charge: (_counted_at(limit, charge), charge.hub_ns))
+        for charge, used in zip(of_key, use_of(limit, of_key), strict=True):
             excess = math.floor(used) - limit.capacity
             if excess > 0:
-                peaks[key, charge.epoch] = max(peaks[key, charge.epoch], excess)
+                place = key, epoch_of(limit, charge)
+                peaks[place] = max(peaks[place], excess)
     return dict(peaks)
+
+
+def epoch_of(limit: Limit, one: Charge | Decided) -> int:
+    """The window that a charge belongs to: what has dates is put where its date is."""
+    if limit.counts_as == SLIDING_LOG:
+        return one.hub_ns // limit.window_ns
+    if limit.counts_as == SLIDING_SLICES:
+        return one.slice_number // (limit.slices or 1)
+    return one.epoch
+
+
+def _counted_at(limit: Limit, charge: Charge) -> int:
+    """Where in time a charge counts, in whatever its algorithm counts time by."""
+    if limit.bucket or limit.counts_as == SLIDING_LOG:
+        return charge.hub_ns
+    return charge.slice_number if limit.counts_as == SLIDING_SLICES else charge.epoch
+
+
+def _use_of(limit: Limit) -> Callable[[Limit, list[Charge]], Iterable[float]]:
+    if limit.bucket:
+        return _bucket_use
+    return {SLIDING_LOG: _log_use, SLIDING_SLICES: _slices_use}.get(limit.counts_as, _window_use)
+
+
+def _log_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+    """What was charged within a window before each charge, together with it."""
+    used = oldest = 0
+    for charge in charges:
+        used += charge.cost
+        while charges[oldest].hub_ns <= charge.hub_ns - limit.window_ns:
+            used -= charges[oldest].cost
+            oldest += 1
+        yield used
+
+
+def _slices_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+    """What counts after each charge: all of the slices before its own that make up a window with it."""
+    slices = limit.slices or 1
+    used = oldest = 0
+    for charge in charges:
+        used += charge.cost
+        while charges[oldest].slice_number <= charge.slice_number - slices:
+            used -= charges[oldest].cost
+            oldest += 1
+        yield used
 
 
 def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
@@ -79,7 +133,7 @@ def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
     so_far: defaultdict[int, int] = defaultdict(int)
     for charge in charges:
         so_far[charge.epoch] += charge.cost
-        before = 0 if limit.algorithm == FIXED_WINDOW else totals[charge.epoch - 1]
+        before = 0 if limit.counts_as == FIXED_WINDOW else totals[charge.epoch - 1]
         passed_ns = min(max(charge.hub_ns - charge.epoch * limit.window_ns, 0), limit.window_ns)
         # Whole numbers, as a float could round a fraction of a unit up to the next.
         yield so_far[charge.epoch] + before * (limit.window_ns - passed_ns) // limit.window_ns
@@ -104,12 +158,13 @@ class Bounds:
         self._warm = policy.bound(limit.capacity, nodes, cost_max)
         self._cold_share = policy.cold_allowance * limit.capacity
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)
-        lasting = 0 if limit.algorithm == FIXED_WINDOW else 1
+        lasting = 0 if limit.counts_as == FIXED_WINDOW else 1
         if limit.bucket:
             lasting += math.ceil(limit.capacity * (nodes + 1) / limit.quota)  # until such a fill has drained
         for one in decided:
             if one.allowed and not one.known:
-                for epoch in range(one.epoch, one.epoch + lasting + 1):
+                first = epoch_of(limit, one)
+                for epoch in range(first, first + lasting + 1):
                     self._cold[one.key, epoch].add(one.node)
 
     def cold(self, place: Place) -> int:
