@@ -18,7 +18,7 @@ QUOTA = 100
 HOUR_BEGINS_S = START_S - START_S % WINDOW_S
 
 
-@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
+@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window", "sliding-slices", "sliding-log"])
 def test_what_was_used_under_the_old_name_counts_before_the_hub_says_so(algorithm: str) -> None:
     """Between its first word under a new name and the first answer to a count, a node admits no more than is left."""
     clock = ManualClock(HOUR_BEGINS_S)

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 from reconverge.simulation.truth import Bounds, Charge, excess_by_place, ideal_admissions
 from tests.simulation.judged import at, charge, request, ten
 
 FIXED, SLIDING = ten(), ten(SLIDING_WINDOW)
+LOG, SLICES = ten(SLIDING_LOG), ten(SLIDING_SLICES)
+"""The slices are of a second each."""
 BUCKET = ten(TOKEN_BUCKET, burst=3)
 """It drains by one in a second."""
 
@@ -60,6 +62,40 @@ def test_a_sliding_window_counts_all_of_the_last_one_whenever_it_was_charged() -
     late = charge(1, at(10.5), epoch=0)
 
     assert {("ada", 1): 1} == excess(SLIDING, charge(9, at(0)), charge(2, at(11)), late)
+
+
+def test_of_a_log_all_counts_that_is_less_than_a_window_old() -> None:
+    """To the nanosecond, and in every window at its worst moment."""
+    assert {} == excess(LOG, charge(10, at(3)), charge(10, at(13)))
+    assert {("ada", 1): 10} == excess(LOG, charge(10, at(3)), charge(10, at(13, late_ns=-1)))
+    assert {("ada", 0): 2} == excess(LOG, charge(5, at(3)), charge(7, at(5)), charge(3, at(14)))
+
+
+def test_a_log_is_judged_by_when_something_happened_whatever_window_its_node_thought_it_was() -> None:
+    """It knows no windows; they are only for the record."""
+    assert {("ada", 0): 1} == excess(LOG, charge(10, at(3), epoch=-7), charge(1, at(4), epoch=9))
+
+
+def test_of_slices_all_counts_that_makes_up_a_window_with_the_present_one() -> None:
+    """Ten slices with the one that a charge is in; what came at the end of a slice goes with its beginning."""
+    assert {} == excess(SLICES, charge(10, at(3.9)), charge(10, at(13)))
+    assert {("ada", 1): 10} == excess(SLICES, charge(10, at(3.9)), charge(10, at(13, late_ns=-1)))
+    assert {("ada", 1): 10} == excess(SLICES, charge(10, at(3)), charge(10, at(12.9)))
+
+
+def test_a_charge_counts_in_the_slice_that_its_node_put_it_in() -> None:
+    """Whenever that was, and also for those that were charged to that slice before."""
+    late = charge(1, at(13.1))._replace(slice_number=12)
+
+    assert {("ada", 1): 1} == excess(SLICES, charge(10, at(3.9)), late)
+
+
+def test_a_single_slice_is_judged_as_a_fixed_window() -> None:
+    """It is forgotten at its end."""
+    limit = Limit(10, 10, algorithm=SLIDING_SLICES, slices=1)
+
+    assert {} == excess(limit, charge(10, at(10, late_ns=-1)), charge(10, at(10)))
+    assert {("ada", 0): 1} == excess(limit, charge(10, at(0)), charge(1, at(9)))
 
 
 def test_a_bucket_drains_steadily() -> None:

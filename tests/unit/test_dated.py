@@ -254,7 +254,7 @@ def test_slices_are_remembered_as_far_as_they_are_in_use() -> None:
         node.passes(0.06)
         node.admits()
 
-    assert 1000 == len(history(node)) == used(node)
+    assert 1000 == used(node) > len(history(node)) > 990
 
 
 def test_other_algorithms_remember_no_dates() -> None:

@@ -11,7 +11,8 @@ UNDATED = -(1 << 62)
 class History:
     """Amounts by date, the oldest first.
 
-    A date is a whole number that rises with time; what it is the number of is not known here. Amounts of the same date are one entry; an amount that was given back whole is none.
+    A date is a whole number that rises with time; what it is the number of is not known here. Amounts of the same date
+    are one entry; an amount that was given back whole is none.
     """
 
     __slots__ = ("_amounts", "_dates", "_first", "confirmed", "date", "others_until_ns", "reported", "shift", "total")

@@ -10,7 +10,7 @@ from typing import Final
 from reconverge.clock import SECOND_NS, Clock, ManualClock
 from reconverge.hub import Hub
 from reconverge.kernel import Kernel
-from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, Limit
 from reconverge.policies import Policy
 from reconverge.report import Batch, Totals
 from reconverge.syncer import Syncer
@@ -126,6 +126,7 @@ class Truth:
         self._limit = limit
         self._clock = clock
         self._by_epoch: defaultdict[int, int] = defaultdict(int)
+        self._log: list[tuple[int, int]] = []
         self._fill = 0.0
         self._filled_ns = clock.monotonic_ns()
 
@@ -133,6 +134,7 @@ class Truth:
         """So much was admitted in that window, or given back if it is negative."""
         self._drain()
         self._by_epoch[epoch] += cost
+        self._log.append((self._clock.monotonic_ns(), cost))
         self._fill = max(0.0, self._fill + cost)
 
     def excess(self) -> float:
@@ -141,6 +143,10 @@ class Truth:
         if self._limit.bucket:
             self._drain()
             return self._fill - self._limit.capacity
+        if self._limit.algorithm == SLIDING_LOG:
+            since_ns = self._clock.monotonic_ns() - self._limit.window_ns
+            self._log = [(at_ns, cost) for at_ns, cost in self._log if at_ns > since_ns]
+            return sum(cost for _, cost in self._log) - self._limit.quota
         if self._limit.algorithm == FIXED_WINDOW:
             return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self._limit.quota
         left = 1 - passed_ns / self._limit.window_ns

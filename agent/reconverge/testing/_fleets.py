@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Totals
 from reconverge.testing._fleet import KEYS, LIMIT_NAME, Fleet
@@ -76,7 +76,7 @@ class FleetClaims(Trial):
             assert certain.refunded <= known.refunded <= certain.refunded + fleet.lost.refunded
 
         for seed in self.seeds:
-            for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET):
+            for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET):
                 self.on_a_scene(partial(tried, seed, algorithm))
 
         assert 0 < admitted or self.own_clock, "nothing was ever admitted, so this has shown nothing"

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from reconverge.limit import ALGORITHMS, FIXED_WINDOW, GCRA, SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.limit import (
+    ALGORITHMS,
+    BUCKETS,
+    FIXED_WINDOW,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SLIDING_WINDOW,
+    TOKEN_BUCKET,
+)
 from reconverge.report import Totals
 from reconverge.testing._scene import QUOTA, Scene, Voice, limit
 from reconverge.testing._trial import Trial, claim
@@ -81,20 +89,30 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_limit_with_another_way_of_counting_is_counted_anew(self, scene: Scene) -> None:
-        """The counts of a window, of a sliding window and of a bucket do not mix."""
+        """The counts of a window, of a sliding window, of a bucket and of what has dates do not mix."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=FIXED_WINDOW), current=30)
 
         assert 0 == (await bob.reports(of=limit(algorithm=SLIDING_WINDOW))).current
         assert 0 == (await bob.reports(of=limit(algorithm=TOKEN_BUCKET))).current
+        assert 0 == (await bob.reports(of=limit(algorithm=SLIDING_LOG))).current
 
     @claim
-    async def test_the_two_names_of_a_bucket_mean_the_same_cell(self, scene: Scene) -> None:
-        """`gcra` and `token-bucket` are counted alike, so changing one into the other forgets nothing."""
+    async def test_the_names_of_a_bucket_mean_the_same_cell(self, scene: Scene) -> None:
+        """They are counted alike, so changing one into the other forgets nothing."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=TOKEN_BUCKET), current=30, previous=30_000)
 
-        assert 30_000 == (await bob.reports(of=limit(algorithm=GCRA))).previous
+        for algorithm in BUCKETS:
+            assert 30_000 == (await bob.reports(of=limit(algorithm=algorithm))).previous
+
+    @claim
+    async def test_what_has_dates_is_the_same_cell_by_all_its_names(self, scene: Scene) -> None:
+        """A hub need not know what the dates are of, so changing one into the other forgets nothing."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=limit(algorithm=SLIDING_LOG), current=30, previous=limit().window_us)
+
+        assert 30 == (await bob.reports(of=limit(algorithm=SLIDING_SLICES))).current
 
     @claim
     async def test_every_algorithm_is_known(self, scene: Scene) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from reconverge.limit import SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.testing._scene import INTERVAL_S, LIMIT, QUOTA, WINDOW_S, Scene, limit
 from reconverge.testing._trial import Trial, claim
 
 SLIDING = limit(algorithm=SLIDING_WINDOW)
 BUCKET = limit(algorithm=TOKEN_BUCKET)
+DATED = limit(algorithm=SLIDING_LOG)
 
 
 class WindowClaims(Trial):
@@ -127,6 +128,55 @@ class WindowClaims(Trial):
         scene.pass_time(WINDOW_S)
 
         assert 0 == (await bob.reports(of=BUCKET)).previous
+
+    @claim
+    async def test_what_has_dates_is_what_all_have_in_use(self, scene: Scene) -> None:
+        """Each node's last word on it, whatever windows have begun since."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=DATED, current=30, previous=2 * DATED.window_us)
+        assert 34 == (await bob.reports(of=DATED, current=4, previous=DATED.window_us)).current
+        assert 14 == (await ada.reports(of=DATED, current=10, previous=2 * DATED.window_us)).current
+        scene.pass_time(WINDOW_S / 2)
+
+        assert 17 == (await bob.reports(of=DATED, current=7, previous=DATED.window_us)).current
+
+    @claim
+    async def test_what_has_dates_counts_for_as_long_as_its_node_has_said(self, scene: Scene) -> None:
+        """And then, if nothing more is said, for another interval at most."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=DATED, current=30, previous=DATED.window_us // 2)
+        scene.pass_time(WINDOW_S / 2 - 1e-6)
+        assert 30 == (await bob.reports(of=DATED)).current
+        scene.pass_time(INTERVAL_S)
+
+        assert 0 == (await bob.reports(of=DATED)).current
+
+    @claim
+    async def test_what_has_dates_counts_when_its_node_has_left(self, scene: Scene) -> None:
+        """Nobody else is granted it until its last date is over."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=DATED, need=QUOTA)
+        await ada.leaves(ada.cell(of=DATED, current=QUOTA, previous=DATED.window_us // 2))
+        scene.pass_time(WINDOW_S / 2 - 1e-6)
+        assert 0 == (await bob.reports(of=DATED, need=QUOTA)).line
+        scene.pass_time(INTERVAL_S)
+
+        assert QUOTA == (await bob.reports(of=DATED, need=QUOTA)).line
+
+    @claim
+    async def test_what_a_vanished_node_may_have_used_to_the_last_counts_for_a_window(self, scene: Scene) -> None:
+        """From the end of its lease on, whatever dates it has told of before."""
+        ada, bob = scene.voice(lease_us=DATED.window_us), scene.voice()
+        await ada.reports(of=DATED, need=QUOTA)
+        await ada.reports(of=DATED, current=QUOTA, previous=1, need=QUOTA)
+        scene.pass_time(WINDOW_S + INTERVAL_S)
+        answer = await bob.reports(of=DATED, need=QUOTA)
+        assert (QUOTA + QUOTA // 10, 0) == (answer.current, answer.line)  # the line and the overdraft
+        scene.pass_time(WINDOW_S - INTERVAL_S - 1e-6)
+        assert 0 == (await bob.reports(of=DATED, need=QUOTA)).line
+        scene.pass_time(INTERVAL_S)
+
+        assert QUOTA == (await bob.reports(of=DATED, need=QUOTA)).line
 
     @claim
     async def test_what_was_asked_in_the_last_window_is_told_in_the_next(self, scene: Scene) -> None:
