@@ -350,3 +350,24 @@ def test_a_reset_is_heard_of_by_all_nodes(limit: Limit) -> None:
     world.all_speak(2)
 
     assert [0, 0] == [each.table.usage("ada").total for each in world.nodes]
+
+
+@each_limit
+@pytest.mark.parametrize("jump_s", [-3600.0, -33.0, 33.0, 3600.0])
+def test_a_jump_of_the_hubs_clock_makes_nothing_younger_or_older(limit: Limit, jump_s: float) -> None:
+    """What was charged ten seconds ago was charged ten seconds ago, whatever the hub calls that."""
+    world = busy(limit)
+    (node,) = world.nodes
+    node.admitted_of(5)
+    world.passes(10.0)
+    used = node.table.usage("ada").own
+
+    world.clock.jump(jump_s)
+    node.admitted_of(1)
+    world.all_speak(2)
+
+    assert used + 1 == node.table.usage("ada").own
+    world.passes(39.0)
+    assert used + 1 == node.table.usage("ada").own
+    world.passes(21.0)
+    assert 0 == node.table.usage("ada").own
