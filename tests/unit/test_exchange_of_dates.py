@@ -10,7 +10,7 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, STRICT, Policy
-from tests.node import LEASE_NS
+from tests.node import LEASE_NS, Truth
 from tests.unit.talker import Talker, World, busy, reported
 
 LOG = Limit(100, 60, algorithm="sliding-log")
@@ -186,20 +186,20 @@ def test_what_a_node_used_that_left_counts_until_its_own_date(late_us: int, line
 
 @each_limit
 def test_nodes_that_leave_again_and_again_do_not_make_it_count_for_ever(limit: Limit) -> None:
-    """Ten of a hundred leave with each node every half a minute: never more than those of two minutes count."""
+    """Five of a hundred leave with each node every ten seconds: never more than those of two minutes count."""
     world = World(limit, STRICT, lease_ns=600 * SECOND_NS)
     counted: list[int] = []
-    for _ in range(20):
+    for _ in range(40):
         node = world.nodes.pop()
-        granted(world, node, 10)
+        granted(world, node, 5)
         counted.append(node.table.usage("ada").total)
         node.syncer.leave(world.clock.monotonic_ns())
         node.exchanges_with(world.hub)
-        assert 10 == node.table.tallies[0].charged
+        assert 5 == node.table.tallies[0].charged
         world.nodes.append(world.another_node())
-        world.passes(30.0)
+        world.passes(10.0)
 
-    assert 20 <= max(counted) <= 50
+    assert 30 <= max(counted) <= 65
 
 
 def test_use_that_is_renewed_after_the_last_report_counts_when_the_node_vanishes() -> None:
@@ -266,6 +266,83 @@ def test_a_node_that_has_heard_of_a_later_slice_charges_none_before_it() -> None
     a_round_trip(world, out_s=0.5, back_s=0.0, merged_at_s=0.001)
 
     assert hubs_slice(world) == slice_of(world)
+
+
+class Slowly(World):
+    """Two nodes, one of which has used all; what travels takes as long as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(SLICES, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
+        self.truth = Truth(SLICES, self.clock)
+        self.charged = 0
+        """To which slice the first charge was."""
+
+    def exchange(self, node: Talker, *, out_s: float = 0.0, back_s: float = 0.0) -> None:
+        """One exchange of one node."""
+        self.passes(1.0)
+        node.table.decide("ada", 0, self.clock.monotonic_ns())
+        node.says()
+        self.passes(out_s)
+        node.reaches(self.hub)
+        self.passes(back_s)
+        node.hears()
+
+    def uses_all(self, node: Talker) -> None:
+        """One node asks for the whole limit."""
+        verdict = node.table.decide("ada", 100, self.clock.monotonic_ns())
+        if verdict.allowed:
+            self.truth.admitted(100, verdict.epoch, verdict.slice_number)
+            self.charged = self.charged or verdict.slice_number
+
+    def before_it_expires(self, seconds: float) -> None:
+        """Let time pass until so long before that charge expires."""
+        expires_ns = (self.charged + 6) * SLICE_NS
+        self.clock.advance_ns(expires_ns - round(seconds * SECOND_NS) - self.clock.wall_ns())
+
+
+@pytest.mark.parametrize("early_s", [0.3, 0.2, 0.1, 0.001])
+def test_a_node_whose_clock_is_ahead_gives_nothing_back_too_early(early_s: float) -> None:
+    """Requests that take half a second, and answers that take none, make a midpoint a quarter of a second ahead."""
+    world = Slowly()
+    fast, other = world.nodes
+    for _ in range(4):
+        world.exchange(other)
+        world.uses_all(fast)
+        world.exchange(fast, out_s=0.5)
+    assert 0 == world.truth.excess()
+
+    world.before_it_expires(early_s + 1.0)
+    world.uses_all(other)
+    world.exchange(fast)
+    world.clock.advance_ns(1000)
+    other.exchanges_with(world.hub, rounds=2)
+    world.uses_all(other)
+
+    assert 0 == world.truth.excess()
+
+
+def test_a_node_whose_clock_is_behind_charges_nothing_to_a_slice_that_is_over() -> None:
+    """Answers that take half a second, and requests that take none, make a midpoint a quarter of a second behind."""
+    world = Slowly()
+    exact, slow = world.nodes
+    for _ in range(4):
+        world.exchange(slow, back_s=0.5)
+        world.uses_all(exact)
+        world.exchange(exact)
+    assert 0 == world.truth.excess()
+
+    world.before_it_expires(0.6)
+    world.uses_all(slow)
+    slow.says()
+    world.passes(0.6)
+    exact.table.test("ada")
+    exact.exchanges_with(world.hub)
+    slow.reaches(world.hub)
+    slow.hears()
+    world.uses_all(slow)
+
+    assert 0 == world.truth.excess()
+    assert 100 == slow.table.usage("ada").own
 
 
 # ---------------------------------------------------------------- refused requests
