@@ -229,8 +229,8 @@ def test_every_algorithm_keeps_its_bound(options: tuple[str, ...], told: str) ->
         (("--policy", "brave"), "policy='brave': unknown; known: strict, balanced, available, naive, predictive"),
         (("--pattern", "tsunami"), "pattern='tsunami': is no CSV file, and none of uniform, zipf, single"),
         (("--algorithm", "sundial"), "limit '1000/10s': "),
-        (("--algorithm", "gcra", "--slices", "5"), "slices go with sliding-slices, not with gcra"),
-        (("--slices", "1001"), "1001 slices are not between 1 and 1000"),
+        (("--algorithm", "gcra", "--slices", "5"), "limit '1000/10s': slices go with sliding-slices, not with gcra"),
+        (("--slices", "1001"), "limit '1000/10s': 1001 slices are not between 1 and 1000"),
         (("--fault", "flood@1w+1w"), "fault='flood@1w+1w': unknown kind 'flood'; write cut:WHO"),
         (("--fault", "cut:half@2w"), "fault='cut:half@2w': lasts for a while, so it needs +LENGTH; write cut:WHO"),
         (("--fault", "cut:9@2w+1w"), "fault='cut:9@2w+1w': concerns 9 nodes of 8; write"),
@@ -301,7 +301,15 @@ def test_help_tells_every_pattern_policy_and_algorithm_in_eighty_columns() -> No
 
     assert max(map(len, said.stdout.splitlines())) <= COLUMNS
     assert "…" not in said.stdout
-    for word in ("uniform, zipf", "batches", *COMPARED, "token-bucket", "sliding-slices", "t_s,node[,key][,cost]", "crash:1@3w+1w"):
+    for word in (
+        "uniform, zipf",
+        "batches",
+        *COMPARED,
+        "token-bucket",
+        "sliding-slices",
+        "t_s,node[,key][,cost]",
+        "crash:1@3w+1w",
+    ):
         assert word in text
 
 

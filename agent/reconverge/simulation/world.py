@@ -137,24 +137,11 @@ class World:
             if not node.alive:
                 continue  # nobody is there to be asked
             try:
-                verdict = node.table.decide(key, cost, moment_ns)
+                allowed, epoch, _, known, slice_number = node.table.decide(key, cost, moment_ns)
             except CostExceedsQuota:
                 continue
             hub_ns = self.begin_ns + moment_ns
-            decided.append(
-                Decided(
-                    hub_ns=hub_ns,
-                    number=number,
-                    key=key,
-                    epoch=verdict.epoch,
-                    cost=cost,
-                    settle=0,
-                    node=index,
-                    allowed=verdict.allowed,
-                    known=verdict.known,
-                    slice_number=verdict.slice_number,
-                )
-            )
+            decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, allowed, known, slice_number))
             if node.woken:
                 self._look_at(node)
         self.pass_until(until_ns)
@@ -203,16 +190,14 @@ class World:
 
         To be asked when all nodes have had time to report; takes a round trip and a timeout.
         """
-        limit = self.fleet.limit
-        current = (self.begin_ns + self.now_ns) // limit.window_ns
+        current = (self.begin_ns + self.now_ns) // self.fleet.limit.window_ns
         least, most = Counter[str](), Counter[str]()
         for one in decided:
             cost = one.cost if one.allowed else 0
-            # What has dates knows no windows; so short a time after the beginning none of it has expired.
-            least[one.key] += cost if limit.dated or one.epoch == current else 0
+            least[one.key] += cost if self.fleet.limit.dated or one.epoch == current else 0
             # What a node has charged to the window before, by its own wrong clock, is carried over into this one when
             # it hears what time it is; unless that clock got here first.
-            most[one.key] += cost if current in (one.epoch, one.hub_ns // limit.window_ns) else 0
+            most[one.key] += cost if current in (one.epoch, one.hub_ns // self.fleet.limit.window_ns) else 0
         observer = next((node for node in self.nodes if node.alive), None)
         if observer is None:
             return []
