@@ -11,12 +11,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._first_hit import FirstHitCell
 from reconverge.limit import ALGORITHMS, Limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Batch, Totals
 from reconverge.syncer import SILENCE_NS
 from reconverge_sync.memory import MemoryHub
-from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node, Truth
+from tests.aligned import (
+    TWISTS,
+    BucketTruth,
+    FirstHitTruth,
+    WatchedHub,
+    follow_calendar,
+    next_edge_ns,
+    truth_of,
+    twisted,
+)
+from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 KEYS = ("ada", "bob")
 COST_MAX = 5
@@ -36,6 +48,7 @@ class Protocol(RuleBasedStateMachine):
         overshoot=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
         nodes=st.integers(2, NODES_MAX),
         certainly_new=st.booleans(),
+        twist=st.sampled_from(TWISTS),
     )
     def begin(
         self,
@@ -46,18 +59,24 @@ class Protocol(RuleBasedStateMachine):
         overshoot: float,
         nodes: int,
         certainly_new: bool,
+        twist: str,
     ) -> None:
         """Start the nodes, with one limit; no cold allowance, which is a bound of its own."""
-        self.clock = ManualClock(START_S)
-        self.hub = MemoryHub(clock=self.clock)
+        bucket = algorithm in ("token-bucket", "gcra")
+        limit = Limit(quota, window_s, algorithm=algorithm, burst=burst if bucket else None)
+        self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
+        self._begin(twisted(limit, twist), twist, nodes)
         if not certainly_new:
             self.hub.lose_data()
-        bucket = algorithm in ("token-bucket", "gcra")
-        self.limit = Limit(quota, window_s, algorithm=algorithm, burst=burst if bucket else None)
-        self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
+
+    def _begin(self, limit: Limit, twist: str, nodes: int) -> None:
+        self.clock = ManualClock(START_S)
+        self.limit = limit
+        self.twist = twist
         self.nodes: list[Node] = []
         self.late: list[Batch] = []
-        self.truth = {key: Truth(self.limit, self.clock) for key in KEYS}
+        self.truth = {key: truth_of(self.limit, self.clock, twist) for key in KEYS}
+        self.hub: MemoryHub = WatchedHub(self.clock, self.truth)
         self.nodes_ever = self.departures = 0
         self.remembered_until_ns = 0
         self.witness_needed = False
@@ -82,12 +101,13 @@ class Protocol(RuleBasedStateMachine):
         """A request was cheaper than it looked."""
         chosen = self._node(node)
         table = chosen.kernel.tables["limit"]
+        self._asked(key)
         decision, epoch = table.hit_in_epoch(key, estimate)
         if decision.allowed:
             self._admitted(chosen, key, estimate, epoch)
             if actual < estimate:
                 table.correct(key, epoch, actual - estimate)
-                self.truth[key].gave_back(estimate - actual, epoch)
+                self._gave_back(chosen, key, estimate - actual, epoch)
                 chosen.refunded += estimate - actual
 
     # ------------------------------------------------------------ time
@@ -100,7 +120,7 @@ class Protocol(RuleBasedStateMachine):
     @rule()
     def an_edge_comes(self) -> None:
         """The window is about to end, by one nanosecond."""
-        self.clock.advance_ns(self.limit.window_ns - 1 - self.clock.wall_ns() % self.limit.window_ns)
+        self.clock.advance_ns(next_edge_ns(self.limit, self.clock, self.twist) - 1)
 
     # ------------------------------------------------------------ the network
 
@@ -268,10 +288,7 @@ class Protocol(RuleBasedStateMachine):
             cells = [node.kernel.tables["limit"].cells.get(key) for node in self.nodes]
             live = [cell for cell in cells if cell is not None and now_ns < cell.shard.lease_until_ns]
             for window in {cell.epoch for cell in live}:
-                # Who has yet to open that window will start it with its base; who has left it cannot use it any more.
-                yet = [cell.base for cell in live if cell.table.meter.aligned and cell.epoch < window]
-                now = [cell.line for cell in live if not cell.table.meter.aligned or cell.epoch == window]
-                assert sum(now) + sum(yet) <= self.limit.capacity
+                assert sum(usable(cell, window) for cell in live) <= self.limit.capacity
             assert sum(cell.base for cell in live) <= self.limit.capacity
             assert sum(cell.overdraft for cell in live) <= self.limit.capacity * self.policy.max_overshoot
 
@@ -307,6 +324,7 @@ class Protocol(RuleBasedStateMachine):
     def _start_node(self) -> None:
         node = Node(self.clock)
         node.limit(self.limit, self.policy)
+        follow_calendar(node, self.limit, self.twist)
         self.nodes.append(node)
         self.nodes_ever += 1
 
@@ -315,6 +333,7 @@ class Protocol(RuleBasedStateMachine):
 
     def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
         table = node.kernel.tables["limit"]
+        self._asked(key)
         for _ in range(times):
             verdict = table.decide(key, cost, self.clock.monotonic_ns())
             if verdict.allowed:
@@ -322,8 +341,24 @@ class Protocol(RuleBasedStateMachine):
         self.the_limit_holds()
 
     def _admitted(self, node: Node, key: str, cost: int, epoch: int) -> None:
-        self.truth[key].admitted(cost, epoch)
+        truth = self.truth[key]
+        if isinstance(truth, FirstHitTruth):
+            truth.admitted_by(node.number, cost, epoch)
+        else:
+            truth.admitted(cost, epoch)
         node.charged += cost
+
+    def _gave_back(self, node: Node, key: str, cost: int, epoch: int) -> None:
+        truth = self.truth[key]
+        if isinstance(truth, FirstHitTruth):
+            truth.gave_back_by(node.number, cost, epoch)
+        else:
+            truth.gave_back(cost, epoch)
+
+    def _asked(self, key: str) -> None:
+        truth = self.truth[key]
+        if isinstance(truth, BucketTruth):
+            truth.asked()
 
     def _go_on(self, nodes: list[Node], rounds: int, step_ns: int, key: str, cost: int, times: int) -> None:
         """Let `nodes` exchange, all nodes be asked, and time pass."""
@@ -345,6 +380,23 @@ class Protocol(RuleBasedStateMachine):
         batch = node.gives_up()
         if batch is not None:
             self.late = [*self.late[-5:], batch]
+
+
+def usable(cell: Cell, window: int) -> int:
+    """How far a node may go in a window by itself.
+
+    Who has yet to open it will start it with its base; who has left it cannot use it any more.
+    """
+    if not cell.table.meter.aligned or cell.epoch == window:
+        return cell.line
+    if not isinstance(cell, FirstHitCell) or window < 0:
+        return cell.base if cell.epoch < window else 0
+    window_us = cell.table.window_ns // 1000
+    if cell.epoch >= 0:
+        overlaps = abs(cell.epoch - window) < window_us
+        return cell.line if overlaps else cell.base if cell.epoch < window else 0
+    left = (cell.before_ns + cell.shard.offset_ns) // 1000 > window - window_us
+    return 0 if left else cell.base
 
 
 TestProtocol = Protocol.TestCase

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from reconverge.calendar_windows import UNITS, CalendarWindows, is_zone, unit_of
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.errors import InvalidLimit, shown
 from reconverge.grammar import Quota, parse_quotas
@@ -18,6 +19,18 @@ ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, GCRA)
 BUCKETS: Final = (TOKEN_BUCKET, GCRA)
 ANNOUNCED: Final = ("sliding-slices", "sliding-log", "leaky-bucket")
 """Names that the public API has reserved, and that this version does not carry out yet."""
+
+CLOCK: Final = "clock"
+FIRST_HIT: Final = "first-hit"
+CALENDAR: Final = "calendar"
+ALIGNMENTS: Final = (CLOCK, FIRST_HIT, CALENDAR)
+"""Where fixed windows begin."""
+UTC: Final = "UTC"
+
+GREEDY: Final = "greedy"
+INTERVAL: Final = "interval"
+REFILLS: Final = (GREEDY, INTERVAL)
+"""How a bucket gets its quota back."""
 
 QUOTA_MAX: Final = 10**12
 """Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
@@ -36,8 +49,15 @@ class Limit:
     `quota` is a whole number of cost; `window` is in seconds. `burst` is the capacity of a bucket, by default the
     quota; only `token-bucket` and `gcra` have one. `name` is what "as NAME" said in a limit string, if anything.
 
+    `align` says where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
+    after the one before; "calendar", with the day, week, month or year of `timezone` (an IANA name), which the windows
+    of 1, 7, 30 and 360 days then stand for. Of buckets, `initial` says how much a new key may use at once, by default
+    the capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple
+    of the window.
+
     Raises:
-        InvalidLimit: a value is of the wrong type or out of range, or the algorithm does not exist.
+        InvalidLimit: a value is of the wrong type or out of range, does not go with the algorithm, or the algorithm
+            does not exist.
     """
 
     quota: int
@@ -45,6 +65,10 @@ class Limit:
     algorithm: str = SLIDING_WINDOW
     burst: int | None = None
     name: str | None = None
+    align: str = CLOCK
+    timezone: str = UTC
+    initial: int | None = None
+    refill: str = GREEDY
 
     def __post_init__(self) -> None:
         text = f"{shown(self.quota)}/{shown(self.window)}s"
@@ -63,6 +87,41 @@ class Limit:
             _check_quota(text, "burst", self.burst)
             if self.algorithm not in BUCKETS:
                 raise InvalidLimit(text, f"a burst needs a bucket ({', '.join(BUCKETS)}), not {self.algorithm}")
+        self._check_alignment(text)
+        self._check_refill(text)
+
+    def _check_alignment(self, text: str) -> None:
+        if self.align not in ALIGNMENTS:
+            raise InvalidLimit(text, f"unknown alignment {shown(self.align)}; known: {', '.join(ALIGNMENTS)}")
+        if self.align != CLOCK and self.algorithm != FIXED_WINDOW:
+            raise InvalidLimit(text, f"align={self.align!r} goes with {FIXED_WINDOW} alone, not with {self.algorithm}")
+        if self.align == CALENDAR and unit_of(self.window_ns) is None:
+            known = ", ".join(f"{unit.window_s // 86_400} ({unit.name})" for unit in UNITS)
+            raise InvalidLimit(text, f"align='calendar' goes with windows of so many days: {known}; not with another")
+        if not isinstance(self.timezone, str) or not 1 <= len(self.timezone) <= NAME_LENGTH_MAX:
+            raise InvalidLimit(text, f"the timezone {shown(self.timezone)} is not a name like 'Europe/Berlin'")
+        if self.align != CALENDAR and self.timezone != UTC:
+            raise InvalidLimit(text, f"the timezone {self.timezone!r} goes with align='calendar' alone; leave it out")
+        if self.align == CALENDAR and not is_zone(self.timezone):
+            raise InvalidLimit(
+                text,
+                f"unknown timezone {self.timezone!r}; use an IANA name like 'Europe/Berlin', "
+                "and install the package tzdata if this machine has no table of zones",
+            )
+
+    def _check_refill(self, text: str) -> None:
+        if self.refill not in REFILLS:
+            raise InvalidLimit(text, f"unknown refill {shown(self.refill)}; known: {', '.join(REFILLS)}")
+        if self.refill != GREEDY and not self.bucket:
+            raise InvalidLimit(text, f"refill={self.refill!r} needs a bucket ({', '.join(BUCKETS)})")
+        if self.initial is None:
+            return
+        if isinstance(self.initial, bool) or not isinstance(self.initial, int):
+            raise InvalidLimit(text, f"initial={shown(self.initial)} is not a whole number")
+        if not self.bucket:
+            raise InvalidLimit(text, f"initial={shown(self.initial)} needs a bucket ({', '.join(BUCKETS)})")
+        if not 0 <= self.initial <= self.capacity:
+            raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.capacity}")
 
     @property
     def window_ns(self) -> int:
@@ -79,11 +138,30 @@ class Limit:
         """Whether this limit drains steadily instead of counting in windows."""
         return self.algorithm in BUCKETS
 
+    @property
+    def withheld(self) -> int:
+        """How much of the capacity a new key begins without."""
+        return 0 if self.initial is None else self.capacity - self.initial
+
+    @property
+    def calendar(self) -> CalendarWindows | None:
+        """The windows of a limit that follows a calendar."""
+        unit = unit_of(self.window_ns) if self.align == CALENDAR else None
+        return None if unit is None else CalendarWindows(unit, self.timezone)
+
+    @property
+    def variant(self) -> str:
+        """What else tells cells apart that must not be mixed up: where windows begin, and how a bucket refills."""
+        if self.align == CALENDAR:
+            return f"{CALENDAR}@{self.timezone}"
+        return FIRST_HIT if self.align == FIRST_HIT else INTERVAL if self.refill == INTERVAL else ""
+
     @classmethod
-    def parse(cls, text: str, *, algorithm: str | None = None) -> Limit:
+    def parse(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> Limit:
         """Read a limit string such as `100/minute`, `5 per 10 seconds`, `2000/10s` or `10/s burst 20 as api`.
 
-        A burst without an algorithm means `token-bucket`; otherwise the default is `sliding-window`.
+        A burst without an algorithm means `token-bucket`; otherwise the default is `sliding-window`. `fields` are what
+        no limit string can say, such as `align`.
 
         Raises:
             InvalidLimit: the text cannot be read (it says where), or it joins several quotas.
@@ -95,17 +173,28 @@ class Limit:
                 "several quotas on one limit are not available yet; declare one limit for each",
                 others[0].position,
             )
-        return cls._of(quota, algorithm)
+        return cls._of(quota, algorithm, fields)
 
     @classmethod
-    def _of(cls, quota: Quota, algorithm: str | None) -> Limit:
+    def _of(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
         if algorithm is None:
             algorithm = SLIDING_WINDOW if quota.burst is None else TOKEN_BUCKET
-        return cls(quota.amount, quota.window_s, algorithm=algorithm, burst=quota.burst, name=quota.name)
+        return cls(quota.amount, quota.window_s, algorithm=algorithm, burst=quota.burst, name=quota.name, **fields)
 
     def __str__(self) -> str:
         burst = "" if self.burst is None else f" burst {self.burst}"
-        return f"{self.quota}/{_written(self.window_ns)}{burst} ({self.algorithm})"
+        return f"{self.quota}/{_written(self.window_ns)}{burst} ({', '.join(self._said())})"
+
+    def _said(self) -> list[str]:
+        """The algorithm, and what is not as usual about it."""
+        said = [self.algorithm]
+        if self.align != CLOCK:
+            said.append(f"calendar of {self.timezone}" if self.align == CALENDAR else self.align)
+        if self.initial is not None:
+            said.append(f"initial {self.initial}")
+        if self.refill != GREEDY:
+            said.append(f"refill {self.refill}")
+        return said
 
 
 def check_name(name: object) -> str:
