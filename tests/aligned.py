@@ -1,4 +1,4 @@
-"""A vocabulary for tests of where windows begin, and of how buckets begin and refill: limits, and the truth about them."""
+"""A vocabulary for tests of where windows begin and how buckets refill: unusual limits, and the truth about them."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ def truth_of(limit: Limit, clock: ManualClock, twist: str) -> Truth:
         return FirstHitTruth(limit, clock)
     if limit.bucket:
         return BucketTruth(limit, clock)
-    return CalendarTruth(limit, clock) if twist == "calendar" and limit.algorithm == FIXED_WINDOW else Truth(limit, clock)
+    by_calendar = twist == "calendar" and limit.algorithm == FIXED_WINDOW
+    return CalendarTruth(limit, clock) if by_calendar else Truth(limit, clock)
 
 
 def next_edge_ns(limit: Limit, clock: ManualClock, twist: str) -> int:
@@ -158,5 +159,3 @@ def next_edge_ns(limit: Limit, clock: ManualClock, twist: str) -> int:
         calendar = ToyCalendar(limit.window_ns)
         return calendar.opens_ns(calendar.number(now_ns) + 1) - now_ns
     return limit.window_ns - now_ns % limit.window_ns
-
-

@@ -89,7 +89,7 @@ class CalendarWindows:
         if opens_ns <= hub_ns < closes_ns:
             return number
         moment_s = min(max(hub_ns // SECOND_NS, FIRST_S), LAST_S)
-        number = self.unit.number_of(datetime.fromtimestamp(moment_s, self._zone).date())
+        number = self.unit.number_of(self._day(moment_s))
         # Where clocks are put back across midnight, a day comes twice; it counts from its first moment on.
         while moment_s < self._opens_s(number):
             number -= 1
@@ -113,7 +113,7 @@ class CalendarWindows:
         if earliest_s >= latest_s:
             return latest_s  # the first of its midnights, and nearly always the only one
         # There is no such midnight: clocks are put forward across it, at some moment in between.
-        return bisect_left(range(latest_s), True, earliest_s, latest_s, key=lambda moment_s: self._day(moment_s) >= day)
+        return bisect_left(range(latest_s), day, earliest_s, latest_s, key=self._day)
 
     def _day(self, moment_s: int) -> date:
         return datetime.fromtimestamp(moment_s, self._zone).date()

@@ -166,9 +166,7 @@ class Cells:
                 self._forget_window(cell, steps)
             cell.epoch = epoch
 
-    def follow(
-        self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int
-    ) -> tuple[CellReport, CellAnswer]:
+    def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
         """Follow the hub's word on where in time it is, before its lines are installed; returns what was said.
 
         What comes back at an edge that the hub has passed comes back to the lines from before: the hub may have taken

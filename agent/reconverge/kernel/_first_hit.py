@@ -118,9 +118,7 @@ class FirstHitTable(Table):
             cell.opened_ns = self._local_ns(cell, cell.epoch)
         super().anchor(cell, now_ns)
 
-    def follow(
-        self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int
-    ) -> tuple[CellReport, CellAnswer]:
+    def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
         """Adopt the hub's window if it is still open; returns what was said, in the terms of this node's window."""
         opened_ns = self._local_ns(cell, answer.epoch)
         if answer.epoch >= 0 and opened_ns <= now_ns + self.window_ns and now_ns < opened_ns + self.window_ns:

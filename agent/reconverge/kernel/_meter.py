@@ -254,7 +254,9 @@ class Bucket:
 class StepBucket(Bucket):
     """A bucket that drains by its quota at once at each edge of a window, and not in between.
 
-    A node's part of that goes with its line, as in a bucket that drains steadily; the edges are the hub's.
+    A node's part of that goes with its line, as in a bucket that drains steadily; the edges are the hub's. The node
+    takes an edge to have passed once it surely has, and what it charges from the moment on at which the edge may have
+    passed does not drain with it: that is `previous`.
     """
 
     def open_window(self, cell: Cell, steps: int) -> None:
@@ -262,7 +264,12 @@ class StepBucket(Bucket):
         edges = max(0, steps)
         if not self._merged_only:
             edges = min(edges, max(0, (cell.shard.lease_until_ns - cell.opened_ns) // self._window_ns))
-        cell.level = max(0, cell.level - edges * self._window_ns * self._rate(cell) // self._capacity)
+        if edges > 0:
+            part = self._window_ns * self._rate(cell)
+            after = min(cell.level, cell.previous * self._window_ns)
+            cell.level = max(after, cell.level - part // self._capacity)
+            cell.level = max(0, cell.level - (edges - 1) * part // self._capacity)
+        cell.previous = 0
         if cell.lows is not None:
             cell.lows.note(cell.level)
 
@@ -271,12 +278,18 @@ class StepBucket(Bucket):
         if cell.lows is not None:
             cell.lows.note(cell.level)
         cell.level += cell.used * self._window_ns
+        if cell.marked_ns >= self._edge_from_ns(cell):
+            cell.previous += cell.used
         cell.used = cell.counted = 0
         cell.marked_ns = max(cell.marked_ns, now_ns)
 
     def until_ns(self, cell: Cell) -> int:
-        """See `Meter`."""
-        return NEVER_NS
+        """Each charge has to be looked at from the moment on at which the edge may have passed."""
+        edge_ns = self._edge_from_ns(cell)
+        return edge_ns if cell.marked_ns < edge_ns else 0 if cell.lag_ns else NEVER_NS
+
+    def _edge_from_ns(self, cell: Cell) -> int:
+        return cell.opened_ns + self._window_ns - 2 * cell.lag_ns
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         """See `Meter`."""

@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Kernel, Table
-from reconverge.limit import Limit
+from reconverge.limit import FIRST_HIT, Limit
 from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import Policy
 from reconverge.report import Answer, Batch
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.pattern import Arrival
-from reconverge.simulation.truth import Decided
+from reconverge.simulation.truth import Decided, number_of
 from reconverge.syncer import Syncer
 
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
 """About the hub's time at the start; the first window begins at the next multiple of its length."""
+CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
+"""The same for windows of a calendar: a few days before clocks are set back in Europe, and then in America."""
 LATENCY_SPREAD: Final = 0.2
 """Every message takes up to so much longer or shorter than half a round trip."""
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
@@ -62,6 +64,8 @@ class History:
     decided: list[Decided]
     messages: list[int]
     """Batches sent, by window."""
+    hub_windows: dict[str, set[int]]
+    """The windows that the hub has told of, by key; of interest where they begin with the first hit."""
 
 
 class _Clock:
@@ -108,8 +112,8 @@ class World:
         self.now_ns = 0
         self.fleet = fleet
         self.policy = policy
-        window_ns = fleet.limit.window_ns
-        self.begin_ns = -(-BEGIN_NS // window_ns) * window_ns
+        self.begin_ns = _begin_ns(fleet.limit)
+        self._hub_windows: defaultdict[str, set[int]] = defaultdict(set)
         self._random = Random(f"world {seed}")
         self._faults = tuple(faults)
         self._names = 0
@@ -130,7 +134,7 @@ class World:
 
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
-        decided = self._decided
+        fleet, decided = self.fleet, self._decided
         for number, (moment_ns, index, key, cost) in enumerate(arrivals):
             self.pass_until(moment_ns)
             node = self.nodes[index]
@@ -141,11 +145,14 @@ class World:
             except CostExceedsQuota:
                 continue
             hub_ns = self.begin_ns + moment_ns
-            decided.append(Decided(hub_ns, number, key, verdict.epoch, cost, 0, index, verdict.allowed, verdict.known))
+            epoch = verdict.epoch
+            if not verdict.known and epoch >= 0 and fleet.limit.align == FIRST_HIT:
+                epoch += (hub_ns - verdict.hub_ns) // MICROSECOND_NS  # told by a clock that nobody has corrected yet
+            decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, verdict.allowed, verdict.known))
             if node.woken:
                 self._look_at(node)
         self.pass_until(until_ns)
-        return History(decided, self.messages)
+        return History(decided, self.messages, self._hub_windows)
 
     def pass_until(self, moment_ns: int) -> None:
         """Let everything happen that happens until then."""
@@ -190,14 +197,18 @@ class World:
 
         To be asked when all nodes have had time to report; takes a round trip and a timeout.
         """
-        current = (self.begin_ns + self.now_ns) // self.fleet.limit.window_ns
+        limit = self.fleet.limit
+        current = number_of(limit, self.begin_ns + self.now_ns)
         least, most = Counter[str](), Counter[str]()
         for one in decided:
             cost = one.cost if one.allowed else 0
-            least[one.key] += cost if one.epoch == current else 0
+            # From the first hit on, all of it was asked within one window.
+            first_hit = limit.align == FIRST_HIT
+            least[one.key] += cost if first_hit or one.epoch == current else 0
             # What a node has charged to the window before, by its own wrong clock, is carried over into this one when
             # it hears what time it is; unless that clock got here first.
-            most[one.key] += cost if current in (one.epoch, one.hub_ns // self.fleet.limit.window_ns) else 0
+            here = first_hit or current in (one.epoch, number_of(limit, one.hub_ns))
+            most[one.key] += cost if here else 0
         observer = next((node for node in self.nodes if node.alive), None)
         if observer is None:
             return []
@@ -290,6 +301,9 @@ class World:
     def _arrive(self, node: _Node, batch: Batch) -> None:
         """The hub hears a batch, and answers."""
         answer = self.hub.merge(batch)
+        for report, cell in zip(batch.cells, answer.cells, strict=False):
+            if cell.epoch >= 0:
+                self._hub_windows[report.key].add(cell.epoch)
         if not self._lost(node, Direction.REPLIES):
             self._push(self.now_ns + self._latency_ns(), ANSWERED, node.index, (batch, answer))
 
@@ -398,3 +412,11 @@ class World:
     def _new_name(self) -> str:
         self._names += 1
         return f"name-{self._names}"
+
+
+def _begin_ns(limit: Limit) -> int:
+    """When a run begins by the hub's clock: with a window."""
+    calendar = limit.calendar
+    if calendar is not None:
+        return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
+    return -(-BEGIN_NS // limit.window_ns) * limit.window_ns
