@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 
 from reconverge.clock import ManualClock
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._first_hit import FirstHitCell
 from reconverge.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.report import Answer, Batch
 from reconverge.simulation.first_hits import Opened, fleet_windows
@@ -159,3 +161,20 @@ def next_edge_ns(limit: Limit, clock: ManualClock, twist: str) -> int:
         calendar = ToyCalendar(limit.window_ns)
         return calendar.opens_ns(calendar.number(now_ns) + 1) - now_ns
     return limit.window_ns - now_ns % limit.window_ns
+
+
+def usable(cell: Cell, window: int) -> int:
+    """How far a node may go in a window by itself.
+
+    Who has yet to open it will start it with its base; who has left it cannot use it any more.
+    """
+    if not cell.table.meter.aligned or cell.epoch == window:
+        return cell.line
+    if not isinstance(cell, FirstHitCell) or window < 0:
+        return cell.base if cell.epoch < window else 0
+    window_us = cell.table.window_ns // 1000
+    if cell.epoch >= 0:
+        overlaps = abs(cell.epoch - window) < window_us
+        return cell.line if overlaps else cell.base if cell.epoch < window else 0
+    left = (cell.before_ns + cell.shard.offset_ns) // 1000 > window - window_us
+    return 0 if left else cell.base

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel._cell import Cell
-from reconverge.kernel._first_hit import FirstHitCell
 from reconverge.limit import ALGORITHMS, Limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Batch, Totals
@@ -27,6 +25,7 @@ from tests.aligned import (
     next_edge_ns,
     truth_of,
     twisted,
+    usable,
 )
 from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
@@ -380,23 +379,6 @@ class Protocol(RuleBasedStateMachine):
         batch = node.gives_up()
         if batch is not None:
             self.late = [*self.late[-5:], batch]
-
-
-def usable(cell: Cell, window: int) -> int:
-    """How far a node may go in a window by itself.
-
-    Who has yet to open it will start it with its base; who has left it cannot use it any more.
-    """
-    if not cell.table.meter.aligned or cell.epoch == window:
-        return cell.line
-    if not isinstance(cell, FirstHitCell) or window < 0:
-        return cell.base if cell.epoch < window else 0
-    window_us = cell.table.window_ns // 1000
-    if cell.epoch >= 0:
-        overlaps = abs(cell.epoch - window) < window_us
-        return cell.line if overlaps else cell.base if cell.epoch < window else 0
-    left = (cell.before_ns + cell.shard.offset_ns) // 1000 > window - window_us
-    return 0 if left else cell.base
 
 
 TestProtocol = Protocol.TestCase
