@@ -59,7 +59,7 @@ def test_any_other_alignment_is_refused(align: Any) -> None:
 @pytest.mark.parametrize("timezone", ["Europe/Berlyn", "America", "../x"])
 def test_an_unknown_timezone_is_refused(timezone: str) -> None:
     """The error says what a name of one looks like."""
-    with pytest.raises(InvalidLimit, match="unknown timezone .*'Europe/Berlin'"):
+    with pytest.raises(InvalidLimit, match=r"unknown timezone .*'Europe/Berlin'"):
         Limit(1, DAY_S, algorithm="fixed-window", align="calendar", timezone=timezone)
 
 
@@ -90,7 +90,7 @@ def test_a_bucket_begins_with_anything_up_to_its_capacity(algorithm: str, initia
 @pytest.mark.parametrize("initial", [-1, 21, True, 1.0, "1", HUGE], ids=named)
 def test_any_other_initial_is_refused(initial: Any) -> None:
     """The error says what it is not."""
-    with pytest.raises(InvalidLimit, match="initial=.* is not (a whole number|between 0 and 20)"):
+    with pytest.raises(InvalidLimit, match=r"initial=.* is not (a whole number|between 0 and 20)"):
         Limit(10, 60, algorithm="token-bucket", burst=20, initial=initial)
 
 

@@ -106,6 +106,8 @@ class FirstHitTable(Table):
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """See `Cells.rebase`; the window keeps its place in this node's time."""
         self.measure(cell)
+        if cell.heard:  # the window before has no place in the hub's new time
+            cell.previous, cast("FirstHitCell", cell).before_ns = 0, -NEVER_NS
         if cell.epoch != NONE:
             cell.epoch = self._hub_us(cell, cell.opened_ns)
         self.anchor(cell, now_ns)
