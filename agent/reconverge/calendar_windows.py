@@ -1,14 +1,13 @@
 """The days, weeks, months and years of a time zone, as windows of the hub's clock.
 
-A window opens at the first moment at which the zone's clocks show its first day, and closes when the next one opens:
-from local midnight to local midnight, however many hours that takes. Pure arithmetic on moments that are handed in.
+A window opens at the first midnight of its first day, by the zone's clocks, and closes when the next one opens, however
+many hours later that is. Pure arithmetic on moments that are handed in.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
@@ -16,6 +15,7 @@ from zoneinfo import ZoneInfo
 from reconverge.clock import SECOND_NS
 
 _DAY_S: Final = 86_400
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_S: Final = 0
 LAST_S: Final = 253_000_000_000
 """In the year 9987. Moments outside belong to the first window and the last: no hub's clock shows them on purpose."""
@@ -106,21 +106,9 @@ class CalendarWindows:
         return closes_ns if number == known + 1 else self._opens_s(number) * SECOND_NS
 
     def _opens_s(self, number: int) -> int:
-        """The first second at which the zone's clocks show the window's first day, or a later one."""
+        """The first midnight of the window's first day; if clocks skip it, when it would have been."""
         day = self.unit.first_day(number)
-        midnight = datetime(day.year, day.month, day.day, tzinfo=self._zone)
-        latest_s, earliest_s = _seconds(midnight), _seconds(midnight.replace(fold=1))
-        if earliest_s >= latest_s:
-            return latest_s  # the first of its midnights, and nearly always the only one
-        # There is no such midnight: clocks are put forward across it, at some moment in between.
-        return bisect_left(range(latest_s), day, earliest_s, latest_s, key=self._day)
+        return (datetime(day.year, day.month, day.day, tzinfo=self._zone) - _EPOCH) // timedelta(seconds=1)
 
     def _day(self, moment_s: int) -> date:
         return datetime.fromtimestamp(moment_s, self._zone).date()
-
-
-def _seconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(seconds=1)
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))

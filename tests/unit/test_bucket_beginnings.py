@@ -143,20 +143,54 @@ def test_what_is_charged_while_the_edge_may_have_passed_does_not_drain_with_it(t
     assert 50 < after_edge <= 100
 
 
-def test_a_line_that_comes_from_a_node_that_has_been_refilled_is_not_refilled_again() -> None:
-    """What the hub says is after the edge, is after the edge."""
-    world = World(STEPS, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
-    admitted = admitted_within(world, 5)
-    assert 100 == admitted
-    ada, bob = world.nodes
-    to_edge_ns = 60 * SECOND_NS - world.clock.wall_ns() % (60 * SECOND_NS)
-    world.passes(ns=to_edge_ns - 10 * MILLISECOND_NS)
-    after_edge = ada.admitted_of(0)
-    for _ in range(40):
-        distant(bob, world, there_ms=0, back_ms=5)
-        after_edge += bob.admitted_of(20)
-        distant(ada, world, there_ms=5, back_ms=0)
-        after_edge += ada.admitted_of(20)
-        world.passes(0.01)
+class Distant(World):
+    """A node that holds all of the line, has used it up, and knows the hub's clock by long round trips only."""
 
-    assert 100 >= after_edge
+    def __init__(self) -> None:
+        super().__init__(STEPS, STRICT, lease_ns=600 * SECOND_NS)
+        (self.node,) = self.nodes
+        for _ in range(8):
+            distant(self.node, self, there_ms=400, back_ms=400)
+            self.node.admitted_of(200)
+        self.cell = self.node.table.cells["ada"]
+        self.epoch, self.full = self.cell.epoch, self.cell.level
+        assert self.full == self.cell.line * self.node.table.window_ns > 0
+        self.to_edge(-1)
+
+    def to_edge(self, seconds: float) -> None:
+        """Let time pass until so long after the edge, or before it."""
+        edge_ns = (self.epoch + 1) * 60 * SECOND_NS
+        self.passes(ns=edge_ns + round(seconds * SECOND_NS) - self.clock.wall_ns())
+
+    def place(self) -> tuple[int, int]:
+        """In which window the node is, and how full its bucket."""
+        self.node.table.advance(self.cell, self.clock.monotonic_ns())
+        return self.cell.epoch, self.cell.level
+
+
+def test_a_node_that_knows_the_hubs_clock_badly_is_refilled_late() -> None:
+    """By about twice the error, and never early."""
+    world = Distant()
+    lag_s = world.node.kernel.shards[0].lag_ns / SECOND_NS
+    assert 0.8 <= lag_s < 0.81
+
+    world.to_edge(lag_s - 0.001)
+    assert (world.epoch, world.full) == world.place()
+    world.to_edge(lag_s + 0.001)
+    assert (world.epoch + 1, 0) == world.place()
+
+
+def test_a_line_that_comes_from_a_node_that_has_been_refilled_is_not_refilled_again() -> None:
+    """What the hub says beyond an edge is beyond it for whoever hears it: the line from before drains, and no other."""
+    world = Distant()
+    world.to_edge(-0.3)
+    world.node.table.allow("ada")
+    world.node.says()
+    world.passes(0.4)
+    world.node.reaches(world.hub)
+    world.passes(0.4)
+    assert (world.epoch, world.full) == world.place()
+
+    world.node.hears()
+
+    assert (world.epoch + 1, 0) == (world.cell.epoch, world.cell.level)

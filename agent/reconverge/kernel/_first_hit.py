@@ -30,12 +30,14 @@ ANOTHER: Final = 2
 class FirstHitCell(Cell):
     """Remembers the window before, too, which may turn out to have been a part of the hub's."""
 
-    __slots__ = ("before_ns",)
+    __slots__ = ("before_ns", "free_us")
 
     def __init__(self, key: str, table: Cells, shard: ShardState, now_ns: int) -> None:
         super().__init__(key, table, shard, now_ns)
         self.before_ns = -NEVER_NS
         """When the window before began, by this node's clock; `previous` is what was charged in it."""
+        self.free_us = 0
+        """When it ended by the hub's, so that none begins before that, however little the two clocks are known."""
 
 
 class FirstHitTable(Table):
@@ -49,9 +51,10 @@ class FirstHitTable(Table):
     def _enter_window(self, cell: Cell, now_ns: int) -> None:
         """Leave the window if it is over."""
         if cell.epoch != NONE and now_ns >= self.closes_ns(cell):
+            left = cast("FirstHitCell", cell)
             self.measure(cell)
-            cell.previous = cell.used
-            cast("FirstHitCell", cell).before_ns = cell.opened_ns
+            left.previous, left.before_ns = cell.used, cell.opened_ns
+            left.free_us = cell.epoch + self.window_ns // MICROSECOND_NS
             self.meter.open_window(cell, 1)
             self._forget_window(cell, 1)
             cell.epoch = NONE
@@ -84,9 +87,12 @@ class FirstHitTable(Table):
         """Begin a window, unless one is open."""
         if cell.epoch != NONE:
             return
+        opening = cast("FirstHitCell", cell)
         cell.opened_ns = now_ns
-        cell.epoch = self._hub_us(cell, now_ns)
-        if now_ns - cast("FirstHitCell", cell).before_ns >= 2 * self.window_ns:
+        cell.epoch = (
+            self._hub_us(cell, now_ns) if cell.shard.alone else max(self._hub_us(cell, now_ns), opening.free_us)
+        )
+        if now_ns - opening.before_ns >= 2 * self.window_ns:
             cell.last_demand = 0  # that was not the window before, but one long ago
         self.set_until(cell, now_ns)
 
@@ -106,8 +112,10 @@ class FirstHitTable(Table):
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """See `Cells.rebase`; the window keeps its place in this node's time."""
         self.measure(cell)
+        moved = cast("FirstHitCell", cell)
+        moved.free_us = 0
         if cell.heard:  # the window before has no place in the hub's new time
-            cell.previous, cast("FirstHitCell", cell).before_ns = 0, -NEVER_NS
+            moved.previous, moved.before_ns = 0, -NEVER_NS
         if cell.epoch != NONE:
             cell.epoch = self._hub_us(cell, cell.opened_ns)
         self.anchor(cell, now_ns)
