@@ -38,7 +38,8 @@ class Node:
         self, clock: ManualClock, *, shards: int = 1, keys_max: int = 1000, interval_ns: int = INTERVAL_NS
     ) -> None:
         self.clock = clock
-        self.name = f"n{next(_numbers)}"
+        self.number = next(_numbers)
+        self.name = f"n{self.number}"
         self._names = count(1)
         self.charged = 0
         """What this node has admitted in its life."""

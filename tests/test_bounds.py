@@ -11,12 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
-from reconverge.clock import ManualClock
 from reconverge.limit import ALGORITHMS, BUCKETS, Limit
 from reconverge.policies import choose
-from reconverge.report import Batch
-from reconverge_sync.memory import MemoryHub
-from tests.node import START_S, Node, Truth
+from tests.aligned import TWISTS, twisted
 from tests.test_protocol import COST_MAX, KEYS, NODES_MAX, Protocol
 
 
@@ -30,23 +27,22 @@ class Daring(Protocol):
         overshoot=st.sampled_from([0.1, 0.5, inf]),
         cold_allowance=st.sampled_from([0.25, 1.0]),
         nodes=st.integers(2, NODES_MAX),
+        twist=st.sampled_from(TWISTS),
     )
     def begin(
-        self, algorithm: str, quota: int, window_s: float, overshoot: float, cold_allowance: float, nodes: int
+        self,
+        algorithm: str,
+        quota: int,
+        window_s: float,
+        overshoot: float,
+        cold_allowance: float,
+        nodes: int,
+        twist: str,
     ) -> None:
         """Start the nodes, with one limit."""
-        self.clock = ManualClock(START_S)
-        self.hub = MemoryHub(clock=self.clock)
-        self.limit = Limit(quota, window_s, algorithm=algorithm, burst=12 if algorithm in BUCKETS else None)
+        limit = Limit(quota, window_s, algorithm=algorithm, burst=12 if algorithm in BUCKETS else None)
         self.policy = choose(max_overshoot=overshoot, cold_allowance=cold_allowance)
-        self.nodes: list[Node] = []
-        self.late: list[Batch] = []
-        self.truth = {key: Truth(self.limit, self.clock) for key in KEYS}
-        self.nodes_ever = self.departures = 0
-        self.remembered_until_ns = 0
-        self.witness_needed = False
-        for _ in range(nodes):
-            self._start_node()
+        self._begin(twisted(limit, twist), twist, nodes)
 
     @invariant()
     def the_limit_holds(self) -> None:

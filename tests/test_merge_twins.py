@@ -13,6 +13,7 @@ from reconverge.hubs import HubSettings
 from reconverge.report import UNBOUNDED, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis import RedisHub
+from tests.aligned import ToyCalendar
 from tests.servers import RedisServer
 
 START_S = 1_750_000_000.25
@@ -25,7 +26,13 @@ LIMITS = (
     LimitReport("slices", "sliding-slices", WINDOW_US, 100, 100, 100, 0, 0),
     LimitReport("log", "sliding-log", WINDOW_US, 80, 80, 0, 0, 0),
     LimitReport("long log", "sliding-log", 40_000_000, 80, 80, UNBOUNDED, 0, 0),
+    LimitReport("first", "fixed-window", WINDOW_US, 60, 60, 0, 0, 0, "first-hit"),
+    LimitReport("calendar", "fixed-window", 2 * WINDOW_US, 80, 80, 100, 0, 0, "calendar@Toy", closes_us=1),
+    LimitReport("steps", "token-bucket", WINDOW_US, 30, 70, 0, 0, 0, "interval"),
+    LimitReport("begins", "gcra", WINDOW_US, 30, 70, 100, 0, 0, withheld=40),
+    LimitReport("both", "token-bucket", 700_001, 30, 20, 250, 0, 0, "interval", withheld=20),
 )
+TOY = ToyCalendar(WINDOW_US * 1000)
 
 
 AMOUNT = st.integers(0, 120)
@@ -77,6 +84,8 @@ class Step(NamedTuple):
     repeats: int
     """Which of the last batches, of whatever node, arrives once more before this one; 0 for none."""
     wishes: list[Wish]
+    off_us: int
+    """How far the node's clock is off, by which it tells of a window of the calendar."""
 
 
 STEPS = st.builds(
@@ -90,6 +99,7 @@ STEPS = st.builds(
     leaving=st.sampled_from([False] * 30 + [True]),
     repeats=st.sampled_from([0] * 15 + [1, 2, 9]),
     wishes=st.lists(WISHES, min_size=1, max_size=4),
+    off_us=st.sampled_from([0] * 20 + [-1, 1, -400_000, 400_000, -2_000_000, 2_000_000, -(10**9), 10**9]),
 )
 
 
@@ -112,7 +122,7 @@ class Nodes:
             interval_us=100_000,
             lease_us=30_000_000,
             leaving=step.leaving,
-            limits=tuple(limit._replace(charged=step.pause_us % 1000, refunded=step.node) for limit in LIMITS),
+            limits=tuple(_placed(limit, step, hub_us) for limit in LIMITS),
             cells=tuple(self._report(step.node, wish, hub_us) for wish in step.wishes),
         )
 
@@ -131,7 +141,7 @@ class Nodes:
         return CellReport(
             limit=wish.limit,
             key=wish.key,
-            epoch=hub_us // LIMITS[wish.limit].window_us + wish.epochs_ahead,
+            epoch=_epoch(LIMITS[wish.limit], wish, granted, hub_us),
             current=wish.current,
             previous=wish.previous,
             line=int(line * wish.kept),
@@ -144,6 +154,28 @@ class Nodes:
             window_demand=wish.window_demand,
             reset_us=wish.reset_us,
         )
+
+
+def _placed(limit: LimitReport, step: Step, hub_us: int) -> LimitReport:
+    """The limit as the node tells of it now."""
+    limit = limit._replace(charged=step.pause_us % 1000, refunded=step.node)
+    if not limit.closes_us:
+        return limit
+    number = TOY.number((hub_us + step.off_us) * 1000)
+    return limit._replace(
+        window=number, opens_us=TOY.opens_ns(number) // 1000, closes_us=TOY.opens_ns(number + 1) // 1000
+    )
+
+
+def _epoch(limit: LimitReport, wish: Wish, granted: CellAnswer | None, hub_us: int) -> int:
+    """The window in which the node is: roughly the one that it should be in, and sometimes any other."""
+    if limit.closes_us:
+        return TOY.number(hub_us * 1000) + wish.epochs_ahead
+    if limit.variant != "first-hit":
+        return hub_us // limit.window_us + wish.epochs_ahead
+    if wish.epochs_ahead == 0 and granted is not None:
+        return max(granted.epoch, -1)
+    return -1 if wish.epochs_ahead < 0 else hub_us - wish.demand_milli * wish.epochs_ahead
 
 
 @settings(max_examples=200)

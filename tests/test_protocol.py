@@ -17,7 +17,18 @@ from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Batch, Totals
 from reconverge.syncer import SILENCE_NS
 from reconverge_sync.memory import MemoryHub
-from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node, Truth
+from tests.aligned import (
+    TWISTS,
+    BucketTruth,
+    FirstHitTruth,
+    WatchedHub,
+    follow_calendar,
+    next_edge_ns,
+    truth_of,
+    twisted,
+    usable,
+)
+from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 KEYS = ("ada", "bob")
 COST_MAX = 5
@@ -39,6 +50,7 @@ class Protocol(RuleBasedStateMachine):
         overshoot=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
         nodes=st.integers(2, NODES_MAX),
         certainly_new=st.booleans(),
+        twist=st.sampled_from(TWISTS),
     )
     def begin(
         self,
@@ -51,13 +63,10 @@ class Protocol(RuleBasedStateMachine):
         overshoot: float,
         nodes: int,
         certainly_new: bool,
+        twist: str,
     ) -> None:
         """Start the nodes, with one limit; no cold allowance, which is a bound of its own."""
-        self.clock = ManualClock(START_S)
-        self.hub = MemoryHub(clock=self.clock)
-        if not certainly_new:
-            self.hub.lose_data()
-        self.limit = Limit(
+        limit = Limit(
             quota,
             window_s,
             algorithm=algorithm,
@@ -66,9 +75,18 @@ class Protocol(RuleBasedStateMachine):
             count_refused=count_refused and algorithm == SLIDING_LOG,
         )
         self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
+        self._begin(twisted(limit, twist), twist, nodes)
+        if not certainly_new:
+            self.hub.lose_data()
+
+    def _begin(self, limit: Limit, twist: str, nodes: int) -> None:
+        self.clock = ManualClock(START_S)
+        self.limit = limit
+        self.twist = twist
         self.nodes: list[Node] = []
         self.late: list[Batch] = []
-        self.truth = {key: Truth(self.limit, self.clock) for key in KEYS}
+        self.truth = {key: truth_of(self.limit, self.clock, twist) for key in KEYS}
+        self.hub: MemoryHub = WatchedHub(self.clock, self.truth)
         self.nodes_ever = self.departures = 0
         self.remembered_until_ns = 0
         self.witness_needed = False
@@ -93,12 +111,13 @@ class Protocol(RuleBasedStateMachine):
         """A request was cheaper than it looked."""
         chosen = self._node(node)
         table = chosen.kernel.tables["limit"]
+        self._asked(key)
         verdict = table.decide(key, estimate, self.clock.monotonic_ns())
         if verdict.allowed:
             self._admitted(chosen, key, estimate, verdict)
             if actual < estimate:
                 table.correct(key, verdict.epoch, actual - estimate)
-                self.truth[key].gave_back(estimate - actual, verdict.epoch, verdict.slice_number)
+                self._gave_back(chosen, key, estimate - actual, verdict)
                 chosen.refunded += estimate - actual
 
     # ------------------------------------------------------------ time
@@ -111,7 +130,7 @@ class Protocol(RuleBasedStateMachine):
     @rule()
     def an_edge_comes(self) -> None:
         """The window is about to end, by one nanosecond."""
-        self.clock.advance_ns(self.limit.window_ns - 1 - self.clock.wall_ns() % self.limit.window_ns)
+        self.clock.advance_ns(next_edge_ns(self.limit, self.clock, self.twist) - 1)
 
     # ------------------------------------------------------------ the network
 
@@ -279,10 +298,7 @@ class Protocol(RuleBasedStateMachine):
             cells = [node.kernel.tables["limit"].cells.get(key) for node in self.nodes]
             live = [cell for cell in cells if cell is not None and now_ns < cell.shard.lease_until_ns]
             for window in {cell.epoch for cell in live}:
-                # Who has yet to open that window will start it with its base; who has left it cannot use it any more.
-                yet = [cell.base for cell in live if cell.table.meter.aligned and cell.epoch < window]
-                now = [cell.line for cell in live if not cell.table.meter.aligned or cell.epoch == window]
-                assert sum(now) + sum(yet) <= self.limit.capacity
+                assert sum(usable(cell, window) for cell in live) <= self.limit.capacity
             assert sum(cell.base for cell in live) <= self.limit.capacity
             assert sum(cell.overdraft for cell in live) <= self.limit.capacity * self.policy.max_overshoot
 
@@ -318,6 +334,7 @@ class Protocol(RuleBasedStateMachine):
     def _start_node(self) -> None:
         node = Node(self.clock)
         node.limit(self.limit, self.policy)
+        follow_calendar(node, self.limit, self.twist)
         self.nodes.append(node)
         self.nodes_ever += 1
 
@@ -326,6 +343,7 @@ class Protocol(RuleBasedStateMachine):
 
     def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
         table = node.kernel.tables["limit"]
+        self._asked(key)
         for _ in range(times):
             verdict = table.decide(key, cost, self.clock.monotonic_ns())
             if verdict.allowed:
@@ -333,8 +351,24 @@ class Protocol(RuleBasedStateMachine):
         self.the_limit_holds()
 
     def _admitted(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:
-        self.truth[key].admitted(cost, verdict.epoch, verdict.slice_number)
+        truth = self.truth[key]
+        if isinstance(truth, FirstHitTruth):
+            truth.admitted_by(node.number, cost, verdict.epoch)
+        else:
+            truth.admitted(cost, verdict.epoch, verdict.slice_number)
         node.charged += cost
+
+    def _gave_back(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:
+        truth = self.truth[key]
+        if isinstance(truth, FirstHitTruth):
+            truth.gave_back_by(node.number, cost, verdict.epoch)
+        else:
+            truth.gave_back(cost, verdict.epoch, verdict.slice_number)
+
+    def _asked(self, key: str) -> None:
+        truth = self.truth[key]
+        if isinstance(truth, BucketTruth):
+            truth.asked()
 
     def _go_on(self, nodes: list[Node], rounds: int, step_ns: int, key: str, cost: int, times: int) -> None:
         """Let `nodes` exchange, all nodes be asked, and time pass."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from reconverge.calendar_windows import UNITS, CalendarWindows, is_zone, unit_of
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.errors import InvalidLimit, shown
 from reconverge.grammar import Quota, parse_quotas
@@ -22,6 +23,18 @@ BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
 """Three names for one arithmetic: tokens, theoretical arrival times, and the bucket that they are the other side of."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 """Every charge has a date, and expires as a whole."""
+
+CLOCK: Final = "clock"
+FIRST_HIT: Final = "first-hit"
+CALENDAR: Final = "calendar"
+ALIGNMENTS: Final = (CLOCK, FIRST_HIT, CALENDAR)
+"""Where fixed windows begin."""
+UTC: Final = "UTC"
+
+GREEDY: Final = "greedy"
+INTERVAL: Final = "interval"
+REFILLS: Final = (GREEDY, INTERVAL)
+"""How a bucket gets its quota back."""
 
 QUOTA_MAX: Final = 10**12
 """Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
@@ -47,8 +60,15 @@ class Limit:
     string, if anything. `slices` is into how many parts `sliding-slices` divides the window, by default 10.
     `count_refused` has `sliding-log` count requests that were refused as well, so that who goes on asking stays out.
 
+    `align` says where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
+    after the one before; "calendar", with the day, week, month or year of `timezone` (an IANA name), which the windows
+    of 1, 7, 30 and 360 days then stand for. Of buckets, `initial` says how much a new key may use at once, by default
+    the capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple
+    of the window.
+
     Raises:
-        InvalidLimit: a value is of the wrong type or out of range, or the algorithm does not exist.
+        InvalidLimit: a value is of the wrong type or out of range, does not go with the algorithm, or the algorithm
+            does not exist.
     """
 
     quota: int
@@ -58,6 +78,10 @@ class Limit:
     name: str | None = None
     slices: int | None = None
     count_refused: bool = False
+    align: str = CLOCK
+    timezone: str = UTC
+    initial: int | None = None
+    refill: str = GREEDY
 
     def __post_init__(self) -> None:
         text = f"{shown(self.quota)}/{shown(self.window)}s"
@@ -74,6 +98,8 @@ class Limit:
                 raise InvalidLimit(text, f"a burst needs a bucket ({', '.join(BUCKETS)}), not {self.algorithm}")
         self._check_slices(text)
         self._check_log(text)
+        self._check_alignment(text)
+        self._check_refill(text)
 
     def _check_slices(self, text: str) -> None:
         if self.algorithm != SLIDING_SLICES:
@@ -97,6 +123,39 @@ class Limit:
             )
         if self.count_refused and self.algorithm != SLIDING_LOG:
             raise InvalidLimit(text, f"count_refused goes with {SLIDING_LOG}, not with {self.algorithm}")
+
+    def _check_alignment(self, text: str) -> None:
+        if self.align not in ALIGNMENTS:
+            raise InvalidLimit(text, f"unknown alignment {shown(self.align)}; known: {', '.join(ALIGNMENTS)}")
+        if self.align != CLOCK and self.algorithm != FIXED_WINDOW:
+            raise InvalidLimit(text, f"align={self.align!r} goes with {FIXED_WINDOW} alone, not with {self.algorithm}")
+        if self.align == CALENDAR and unit_of(self.window_ns) is None:
+            known = ", ".join(f"{unit.window_s // 86_400} ({unit.name})" for unit in UNITS)
+            raise InvalidLimit(text, f"align='calendar' goes with windows of so many days: {known}; not with another")
+        if not isinstance(self.timezone, str) or not 1 <= len(self.timezone) <= NAME_LENGTH_MAX:
+            raise InvalidLimit(text, f"the timezone {shown(self.timezone)} is not a name like 'Europe/Berlin'")
+        if self.align != CALENDAR and self.timezone != UTC:
+            raise InvalidLimit(text, f"the timezone {self.timezone!r} goes with align='calendar' alone; leave it out")
+        if self.align == CALENDAR and not is_zone(self.timezone):
+            raise InvalidLimit(
+                text,
+                f"unknown timezone {self.timezone!r}; use an IANA name like 'Europe/Berlin', "
+                "and install the package tzdata if this machine has no table of zones",
+            )
+
+    def _check_refill(self, text: str) -> None:
+        if self.refill not in REFILLS:
+            raise InvalidLimit(text, f"unknown refill {shown(self.refill)}; known: {', '.join(REFILLS)}")
+        if self.refill != GREEDY and not self.bucket:
+            raise InvalidLimit(text, f"refill={self.refill!r} needs a bucket ({', '.join(BUCKETS)})")
+        if self.initial is None:
+            return
+        if isinstance(self.initial, bool) or not isinstance(self.initial, int):
+            raise InvalidLimit(text, f"initial={shown(self.initial)} is not a whole number")
+        if not self.bucket:
+            raise InvalidLimit(text, f"initial={shown(self.initial)} needs a bucket ({', '.join(BUCKETS)})")
+        if not 0 <= self.initial <= self.capacity:
+            raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.capacity}")
 
     @property
     def window_ns(self) -> int:
@@ -123,12 +182,30 @@ class Limit:
         """The algorithm whose arithmetic applies: a window of a single slice is a fixed window."""
         return FIXED_WINDOW if self.slices == 1 else self.algorithm
 
+    @property
+    def withheld(self) -> int:
+        """How much of the capacity a new key begins without."""
+        return 0 if self.initial is None else self.capacity - self.initial
+
+    @property
+    def calendar(self) -> CalendarWindows | None:
+        """The windows of a limit that follows a calendar."""
+        unit = unit_of(self.window_ns) if self.align == CALENDAR else None
+        return None if unit is None else CalendarWindows(unit, self.timezone)
+
+    @property
+    def variant(self) -> str:
+        """What else tells cells apart that must not be mixed up: where windows begin, and how a bucket refills."""
+        if self.align == CALENDAR:
+            return f"{CALENDAR}@{self.timezone}"
+        return FIRST_HIT if self.align == FIRST_HIT else INTERVAL if self.refill == INTERVAL else ""
+
     @classmethod
-    def parse(cls, text: str, *, algorithm: str | None = None, slices: int | None = None) -> Limit:
+    def parse(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> Limit:
         """Read a limit string such as `100/minute`, `5 per 10 seconds`, `2000/10s` or `10/s burst 20 as api`.
 
         Without an algorithm a burst means `token-bucket` and slices `sliding-slices`; otherwise the default is
-        `sliding-window`.
+        `sliding-window`. `fields` are what no limit string can say, such as `slices` or `align`.
 
         Raises:
             InvalidLimit: the text cannot be read (it says where), or it joins several quotas.
@@ -140,21 +217,34 @@ class Limit:
                 "several quotas on one limit are not available yet; declare one limit for each",
                 others[0].position,
             )
-        return cls._of(quota, algorithm, slices)
+        return cls._of(quota, algorithm, fields)
 
     @classmethod
-    def _of(cls, quota: Quota, algorithm: str | None, slices: int | None) -> Limit:
+    def _of(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
         if algorithm is None and quota.burst is not None:
             algorithm = TOKEN_BUCKET
         elif algorithm is None:
-            algorithm = SLIDING_WINDOW if slices is None else SLIDING_SLICES
-        return cls(quota.amount, quota.window_s, algorithm, burst=quota.burst, name=quota.name, slices=slices)
+            algorithm = SLIDING_WINDOW if fields.get("slices") is None else SLIDING_SLICES
+        return cls(quota.amount, quota.window_s, algorithm=algorithm, burst=quota.burst, name=quota.name, **fields)
 
     def __str__(self) -> str:
         burst = "" if self.burst is None else f" burst {self.burst}"
-        slices = "" if self.slices is None else f", {self.slices} slices"
-        refused = ", refused ones counted" if self.count_refused else ""
-        return f"{self.quota}/{_written(self.window_ns)}{burst} ({self.algorithm}{slices}{refused})"
+        return f"{self.quota}/{_written(self.window_ns)}{burst} ({', '.join(self._said())})"
+
+    def _said(self) -> list[str]:
+        """The algorithm, and what is not as usual about it."""
+        said = [self.algorithm]
+        if self.slices is not None:
+            said.append(f"{self.slices} slices")
+        if self.count_refused:
+            said.append("refused ones counted")
+        if self.align != CLOCK:
+            said.append(f"calendar of {self.timezone}" if self.align == CALENDAR else self.align)
+        if self.initial is not None:
+            said.append(f"initial {self.initial}")
+        if self.refill != GREEDY:
+            said.append(f"refill {self.refill}")
+        return said
 
 
 def check_name(name: object) -> str:

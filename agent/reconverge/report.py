@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 UNBOUNDED = -1
 """Stands for an infinite `max_overshoot` on the wire, where only integers travel."""
 
@@ -38,6 +38,16 @@ class LimitReport(NamedTuple):
     """Cost charged since the node's account began. Never falls."""
     refunded: int
     """Cost given back since the node's account began. Never falls."""
+    variant: str = ""
+    """What else tells its cells apart from others of the same name, algorithm and window: "first-hit", "interval" for a
+    bucket that refills in steps, "calendar@" and a time zone; empty for all that has nothing of the kind."""
+    withheld: int = 0
+    """How much of a bucket's capacity a new key begins without."""
+    window: int = 0
+    """The number of the window that the node is in, if the limit follows a calendar, of which the hub knows nothing."""
+    opens_us: int = 0
+    closes_us: int = 0
+    """When that window ends; 0 if the limit follows no calendar."""
 
 
 class CellReport(NamedTuple):
@@ -47,7 +57,8 @@ class CellReport(NamedTuple):
     """Which of the batch's limits."""
     key: str
     epoch: int
-    """The number of the window that `current` belongs to."""
+    """The number of the window that `current` belongs to; if windows begin with the first hit, the moment at which that
+    one began, or -1 while none is open."""
     current: int
     """Charged in this window; for a bucket, charged since the cell began; of what has dates, all that is in use."""
     previous: int
@@ -98,6 +109,7 @@ class CellAnswer(NamedTuple):
     """What the hub knows about one key, and the lines it now grants to the node that asked."""
 
     epoch: int
+    """The hub's window, as in a report; negative while none is open."""
     line: int
     base: int
     overdraft: int

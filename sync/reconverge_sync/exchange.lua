@@ -7,7 +7,7 @@
 -- A cell's hash has a field for each node, "-" for the departed ones together, and "g" for the sums.
 -- Everything is checked before the first write, so that a batch is merged whole or not at all.
 
-local VERSION = 1
+local VERSION = 2
 local MERGED, STALE, LAPSED = 0, 1, 2
 local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
 local SLACK_SHARED = 0.5
@@ -17,6 +17,7 @@ local TOMBSTONE_US = 3600000000
 local ACCOUNT_KEPT_US = 24 * 3600000000
 local SWEEP_US = 60000000
 local FADE_MILLI_MIN = 100
+local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local MOST = 9007199254740992
@@ -31,6 +32,7 @@ local G_FIRST, G_RESERVED, G_SILENT, G_LINES, G_BASES, G_OVERDRAFTS, G_DEBTS = 1
 local G_NEEDS, G_DEMAND, G_CURRENT, G_PREVIOUS, G_WINDOW, G_ACTIVE = 17, 18, 19, 20, 21, 22
 -- A limit, as the batch has it.
 local L_NAME, L_KIND, L_WINDOW, L_QUOTA, L_CAPACITY, L_OVERSHOOT, L_CHARGED, L_REFUNDED = 1, 2, 3, 4, 5, 6, 7, 8
+local L_VARIANT, L_WITHHELD, L_NUMBER, L_OPENS, L_CLOSES = 9, 10, 11, 12, 13
 -- A cell report.
 local R_LIMIT, R_EPOCH, R_CURRENT, R_PREVIOUS, R_LINE, R_BASE, R_OVERDRAFT = 1, 2, 3, 4, 5, 6, 7
 local R_NEED, R_ASK, R_ASKED, R_DEMAND, R_WINDOW, R_RESET = 8, 9, 10, 11, 12, 13
@@ -63,10 +65,12 @@ local function check_batch(batch)
   local limits, cells = batch[11], batch[12]
   check(type(limits) == 'table' and type(cells) == 'table' and #KEYS == #cells + 3, 'limits, cells or keys')
   for _, limit in ipairs(limits) do
-    check(type(limit) == 'table' and #limit == 8 and text(limit[L_NAME]), 'limit')
+    check(type(limit) == 'table' and #limit == 13 and text(limit[L_NAME]), 'limit')
     check(whole(limit[L_KIND], 0) and limit[L_KIND] <= DATED and whole(limit[L_OVERSHOOT], -1), 'algorithm or overshoot')
     check(whole(limit[L_WINDOW], 1) and whole(limit[L_QUOTA], 1) and whole(limit[L_CAPACITY], 1), 'window or quota')
     check(whole(limit[L_CHARGED], 0) and whole(limit[L_REFUNDED], 0), 'lifetime numbers')
+    check(text(limit[L_VARIANT]) and whole(limit[L_WITHHELD], 0), 'variant')
+    check(whole(limit[L_NUMBER], 0) and whole(limit[L_OPENS], -MOST) and whole(limit[L_CLOSES], 0), 'calendar')
   end
   for _, report in ipairs(cells) do
     check(type(report) == 'table' and #report == 13, 'cell')
@@ -76,6 +80,52 @@ local function check_batch(batch)
       check(whole(report[field], 0), 'field ' .. field .. ' of a cell')
     end
   end
+end
+
+-- ------------------------------------------------------------------ place.py
+
+local function first_hit(limit)
+  return limit[L_KIND] == FIXED and limit[L_VARIANT] == 'first-hit'
+end
+
+local function stepwise(limit)
+  return limit[L_KIND] == BUCKET and limit[L_VARIANT] == 'interval'
+end
+
+local function uniform_epoch(limit, now, told)
+  local epoch = floor(now / limit[L_WINDOW])
+  return told == epoch + 1 and told or epoch
+end
+
+local function calendar_epoch(limit, now, told, known)
+  local opens, closes = limit[L_OPENS], limit[L_CLOSES]
+  if known and now < opens - (closes - opens) then return known end
+  local epoch
+  if now < opens then
+    epoch = limit[L_NUMBER] - 1
+  elseif now < closes then
+    epoch = limit[L_NUMBER]
+  else
+    epoch = known and max(limit[L_NUMBER] + 1, known) or limit[L_NUMBER] + 1
+  end
+  return told == epoch + 1 and told or epoch
+end
+
+local function first_hit_epoch(limit, now, told, known, asked)
+  local window = limit[L_WINDOW]
+  local open_at_node = told >= 0 and math.abs(now - told) < window
+  if known >= 0 and math.abs(now - known) < window and not (open_at_node and told >= known + window) then
+    return known
+  end
+  local free = known >= 0 and known + window or -known
+  if free > now + window then free = 1 end
+  if open_at_node then return max(min(told, now), free) end
+  return asked and max(now, free) or -free
+end
+
+local function same_window(limit, one, other)
+  if one < 0 or other < 0 then return one < 0 and other < 0 end
+  return math.abs(one - other) < limit[L_WINDOW]
 end
 
 -- ------------------------------------------------------------------ ledger.py
@@ -109,7 +159,8 @@ local function counts_for(limit)
 end
 
 local function time_to_live(limit, batch)
-  return counts_for(limit) + 2 * batch.lease + 4 * batch.interval
+  local lives = counts_for(limit) + 2 * batch.lease + 4 * batch.interval
+  return limit[L_WITHHELD] > 0 and max(lives, REMEMBERED_US) or lives
 end
 
 local function new_entry(g, limit)
@@ -123,7 +174,9 @@ local function catch_up(e, limit, g)
   if steps ~= 0 then
     e[E_WINDOW] = 0
     if kind == FIXED then
-      e[E_LINE], e[E_DEBT], e[E_ASK], e[E_CURRENT] = e[E_BASE], 0, 0, 0
+      local keeps = first_hit(limit) and e[E_EPOCH] < 0 and math.abs(g[G_EPOCH]) - e[E_SEEN] < limit[L_WINDOW]
+      e[E_CURRENT] = keeps and e[E_CURRENT] or 0
+      e[E_LINE], e[E_DEBT], e[E_ASK] = max(e[E_BASE], e[E_CURRENT]), 0, 0
     elseif kind == SLIDING then
       e[E_PREVIOUS] = steps == 1 and e[E_CURRENT] or 0
       e[E_CURRENT] = 0
@@ -143,6 +196,11 @@ local function expire(e, limit, now)
   if now >= e[E_PREVIOUS_UNTIL] then e[E_PREVIOUS] = 0 end
 end
 
+local function refilled(limit, since, till)
+  if not stepwise(limit) then return till - since end
+  return (floor(till / limit[L_WINDOW]) - floor(since / limit[L_WINDOW])) * limit[L_WINDOW]
+end
+
 local function drained_milli(limit, passed, line)
   return floor(max(0, passed) * limit[L_QUOTA] * line / limit[L_CAPACITY] / limit[L_WINDOW] * 1000)
 end
@@ -151,7 +209,7 @@ local function depart(e, limit, g, now, idle)
   local used = ceil(entry_used(e, limit, g, now))
   local unheard = limit[L_OVERSHOOT] >= 0 and max(0, e[E_LINE] + e[E_OVERDRAFT] - used) or 0
   if limit[L_KIND] == BUCKET then
-    local drained = drained_milli(limit, now - idle, e[E_LINE] + e[E_DEBT])
+    local drained = drained_milli(limit, refilled(limit, idle, now), e[E_LINE] + e[E_DEBT])
     e[E_PREVIOUS] = max(0, e[E_PREVIOUS] + 1000 * unheard - drained)
     e[E_LINE] = ceil(e[E_PREVIOUS] / 1000)
   else
@@ -177,7 +235,7 @@ end
 
 local function fade(e, limit, g, now)
   if limit[L_KIND] == BUCKET then
-    local drained = drained_milli(limit, now - e[E_SEEN], e[E_LINE])
+    local drained = drained_milli(limit, refilled(limit, e[E_SEEN], now), e[E_LINE])
     if drained >= min(e[E_PREVIOUS], FADE_MILLI_MIN) then
       e[E_PREVIOUS] = max(0, e[E_PREVIOUS] - drained)
       e[E_SEEN] = now
@@ -214,9 +272,17 @@ local function count(g, e, sign)
   if e[E_NEED] > 0 then g[G_ACTIVE] = g[G_ACTIVE] + sign end
 end
 
+local function resting(g, limit)
+  return first_hit(limit) and g[G_EPOCH] < 0
+end
+
 local function roll(g, limit, epoch)
   local follows = epoch == g[G_EPOCH] + 1
-  g[G_LAST] = follows and g[G_WINDOW] or 0
+  if first_hit(limit) then
+    local ended = g[G_EPOCH] < 0 and -g[G_EPOCH] or g[G_EPOCH] + limit[L_WINDOW]
+    follows = math.abs(epoch) - ended < limit[L_WINDOW]
+  end
+  if not (follows and resting(g, limit)) then g[G_LAST] = follows and g[G_WINDOW] or 0 end
   g[G_WINDOW], g[G_SCAN] = 0, 0
   if limit[L_KIND] == FIXED then
     g[G_LINES], g[G_DEBTS], g[G_CURRENT], g[G_SILENT] = g[G_BASES], 0, 0, 0
@@ -276,7 +342,7 @@ local function take_counts(g, e, report, limit, now)
   local same_epoch = report[R_EPOCH] == g[G_EPOCH]
   local counted = report[R_RESET] >= g[G_RESET]
   if kind == BUCKET then
-    local drained = (now - g[G_FILLED]) * limit[L_QUOTA] * 1000 / limit[L_WINDOW]
+    local drained = refilled(limit, g[G_FILLED], now) * limit[L_QUOTA] * 1000 / limit[L_WINDOW]
     local charged = counted and (report[R_CURRENT] - e[E_CURRENT]) * 1000 or 0
     g[G_FILL] = max(0, max(0, g[G_FILL] - drained) + charged)
     g[G_FILLED] = now
@@ -329,7 +395,7 @@ local function grant(g, node, e, report, limit, now)
   local need, needs = e[E_NEED] / 1000, (g[G_NEEDS] + e[E_NEED]) / 1000
   local share = need / needs
   local pool = max(0, capacity - (cell_used(limit, g, now) + used) - g[G_SILENT])
-  if kind ~= FIXED or report[R_EPOCH] == g[G_EPOCH] then
+  if kind ~= FIXED or (report[R_EPOCH] == g[G_EPOCH] and not resting(g, limit)) then
     local target
     if pool >= needs then target = need + SLACK_SHARED * (pool - needs) * share else target = pool * share end
     if report[R_ASKED] > 0 or target >= 1 then
@@ -430,22 +496,43 @@ local function scan(key, g, node, e, limit, batch, now)
   end
 end
 
+local function epoch_of(limit, report, known, now)
+  if first_hit(limit) then return first_hit_epoch(limit, now, report[R_EPOCH], known or -1, report[R_ASK] > 0) end
+  if limit[L_CLOSES] > 0 then return calendar_epoch(limit, now, report[R_EPOCH], known) end
+  if stepwise(limit) then return floor(now / limit[L_WINDOW]) end
+  return uniform_epoch(limit, now, report[R_EPOCH])
+end
+
+local function withhold(key, g, limit, now)
+  local e = new_entry(g, limit)
+  e[E_SEEN], e[E_PREVIOUS], e[E_LINE] = now, 1000 * limit[L_WITHHELD], limit[L_WITHHELD]
+  redis.call('HSET', key, DEPARTED, pack(e))
+  g[G_FILL] = 1000 * limit[L_WITHHELD]
+  count(g, e, 1)
+end
+
 local function merge_cell(key, report, batch, meta, now)
   local limit = batch.limits[report[R_LIMIT] + 1]
   local node = batch.node
-  local epoch = floor(now / limit[L_WINDOW])
-  if report[R_EPOCH] == epoch + 1 then epoch = report[R_EPOCH] end
   local found = redis.call('HMGET', key, 'g', node)
   local g = found[1] and unpack_(found[1])
   local e = found[2] and unpack_(found[2])
-  if not g or now > g[G_EXPIRES] then
-    if g then redis.call('DEL', key) end
+  if g and now > g[G_EXPIRES] then
+    redis.call('DEL', key)
+    g, e = nil, nil
+  end
+  local epoch = epoch_of(limit, report, g and g[G_EPOCH], now)
+  if not g then
     e = nil
     g = { epoch, limit[L_CAPACITY], now, 0, 0, 0, 0, 0, 0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    if limit[L_WITHHELD] > 0 then withhold(key, g, limit, now) end
   end
   local lives = time_to_live(limit, batch)
   g[G_EXPIRES] = max(g[G_EXPIRES], now + lives)
   if epoch > g[G_EPOCH] or epoch < g[G_EPOCH] - 1 then roll(g, limit, epoch) end
+  if first_hit(limit) then
+    report[R_EPOCH] = same_window(limit, report[R_EPOCH], g[G_EPOCH]) and g[G_EPOCH] or g[G_EPOCH] - 1
+  end
   if report[R_RESET] > g[G_RESET] then forget(g, limit, report[R_RESET]) end
   if e then
     catch_up(e, limit, g)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.limit import BUCKETS, DATED, FIXED_WINDOW
+from reconverge.limit import BUCKETS, DATED, FIRST_HIT, FIXED_WINDOW, INTERVAL
 from reconverge.report import UNBOUNDED, Batch, CellAnswer, LimitReport
 
 DEPARTED = ""
 """The entry into which the counts of departed nodes are folded; no node can have this name."""
+REMEMBERED_US = 7 * 24 * 3_600_000_000
+"""How long a key is known that begins without a part of its capacity: for a week after it was last used."""
 FADE_MILLI_MIN = 100
 """A departed bucket is drained in steps of a tenth, so that rounding down costs at most a hundredth of the pace."""
 
@@ -30,6 +32,9 @@ class Rule:
     dated: bool
     """Each node says what it has in use and for how long at most; what that consists of, only the node knows."""
     overshoot_milli: int
+    first_hit: bool = False
+    stepwise: bool = False
+    withheld: int = 0
 
     @classmethod
     def of(cls, limit: LimitReport) -> Rule:
@@ -42,6 +47,9 @@ class Rule:
             limit.algorithm in BUCKETS,
             limit.algorithm in DATED,
             limit.overshoot_milli,
+            first_hit=limit.variant == FIRST_HIT,
+            stepwise=limit.variant == INTERVAL,
+            withheld=limit.withheld,
         )
 
     @property
@@ -65,7 +73,8 @@ class Rule:
         A node reports each cell in which it holds lines again before its meter has run out twice over, at the first
         exchange after that; and exchanges are no further apart than a lease, or its lines are void.
         """
-        return self.counts_for_us + 2 * batch.lease_us + 4 * batch.interval_us
+        lives_us = self.counts_for_us + 2 * batch.lease_us + 4 * batch.interval_us
+        return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
 
     @property
     def counts_for_us(self) -> int:
@@ -74,6 +83,12 @@ class Rule:
         if self.bucket:
             runs_out_us = max(runs_out_us, ceil(float(self.window_us) * self.capacity / self.quota))
         return 2 * runs_out_us
+
+    def refilled_us(self, since_us: int, until_us: int) -> int:
+        """For how long a bucket has drained meanwhile: all the time, or a window's worth at each edge of one."""
+        if not self.stepwise:
+            return until_us - since_us
+        return (until_us // self.window_us - since_us // self.window_us) * self.window_us
 
     def drained_milli(self, passed_us: int, line: int) -> int:
         """What has run out of a bucket meanwhile by the part of the drain that goes with a line, in thousandths."""
@@ -112,7 +127,10 @@ class Entry:
         if steps != 0:
             self.window_demand = 0
             if rule.fixed:
-                self.line, self.debt, self.ask, self.current = self.base, 0, 0, 0
+                # Who departed between two windows may have begun the next unheard, and used what is kept here in it.
+                keeps = rule.first_hit and self.epoch < 0 and abs(cell.epoch) - self.seen_us < rule.window_us
+                self.current = self.current if keeps else 0
+                self.line, self.debt, self.ask = max(self.base, self.current), 0, 0
             elif rule.sliding:
                 self.previous = self.current if steps == 1 else 0
                 self.current = 0
@@ -146,7 +164,7 @@ class Entry:
         unheard = max(0, self.line + self.overdraft - used) if rule.bounded else 0
         if rule.bucket:
             # Nobody else was granted what it held, so it has drained by that since.
-            drained = rule.drained_milli(hub_us - idle_us, self.line + self.debt)
+            drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt)
             self.previous = max(0, self.previous + 1000 * unheard - drained)
             self.line = ceil(self.previous / 1000)
         else:
@@ -169,7 +187,7 @@ class Entry:
     def fade(self, rule: Rule, cell: Cell, hub_us: int) -> None:
         """Let go of what the departed nodes' counts do not need any more."""
         if rule.bucket:
-            drained = rule.drained_milli(hub_us - self.seen_us, self.line)
+            drained = rule.drained_milli(rule.refilled_us(self.seen_us, hub_us), self.line)
             if drained >= min(self.previous, FADE_MILLI_MIN):
                 self.previous = max(0, self.previous - drained)
                 self.seen_us = hub_us
@@ -223,8 +241,13 @@ class Cell:
 
     def roll(self, rule: Rule, epoch: int) -> None:
         """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""
-        follows = epoch == self.epoch + 1
-        self.last_demand = self.window_demand if follows else 0
+        if rule.first_hit:
+            ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us
+            follows = abs(epoch) - ended_us < rule.window_us
+        else:
+            follows = epoch == self.epoch + 1
+        if not (follows and self.resting(rule)):
+            self.last_demand = self.window_demand if follows else 0
         self.window_demand = 0
         self.scan_us = 0
         if rule.fixed:
@@ -234,6 +257,17 @@ class Cell:
             self.previous = self.current if follows else 0
             self.current = 0
         self.epoch = epoch
+
+    def resting(self, rule: Rule) -> bool:
+        """Whether no window is open: nothing counts, and all start the next one from their bases."""
+        return rule.first_hit and self.epoch < 0
+
+    def withhold(self, amount: int, hub_us: int) -> None:
+        """Count as used what a new key has to begin without; it drains as the use of departed nodes does."""
+        entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, line=amount)
+        self.entries[DEPARTED] = entry
+        self.fill_milli = 1000.0 * amount
+        self.count(entry)
 
     def forget(self, rule: Rule, reset_us: int) -> None:
         """Start to count from zero; the lines stay where they are."""

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.limit import SLIDING_LOG, TOKEN_BUCKET
-from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals
+from reconverge.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
+from reconverge_sync.place import calendar_epoch, first_hit_epoch, same_window, uniform_epoch
 
 SLACK_SHARED = 0.5
 """How much of what nobody needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
@@ -126,18 +127,24 @@ class Shard:
     def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int) -> CellAnswer:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
-        epoch = hub_us // limit.window_us
-        if report.epoch == epoch + 1:
-            epoch = report.epoch  # the node's clock is slightly ahead
         # What is counted alike is one cell, whatever it is called.
         counted = TOKEN_BUCKET if rule.bucket else SLIDING_LOG if rule.dated else limit.algorithm
-        identity = (limit.name, counted, limit.window_us, report.key)
+        identity = (limit.name, counted + limit.variant, limit.window_us, report.key)
         cell = self.cells.get(identity)
-        if cell is None or hub_us > cell.expires_us:
+        if cell is not None and hub_us > cell.expires_us:
+            cell = None
+        epoch = _epoch(limit, rule, report, None if cell is None else cell.epoch, hub_us)
+        if cell is None:
             cell = self.cells[identity] = Cell(epoch=epoch, capacity=limit.capacity, filled_us=hub_us)
+            if rule.withheld > 0:
+                cell.withhold(rule.withheld, hub_us)
         cell.expires_us = max(cell.expires_us, hub_us + rule.time_to_live_us(batch))
         if epoch > cell.epoch or epoch < cell.epoch - 1:
             cell.roll(rule, epoch)
+        if rule.first_hit:
+            # From here on told as windows of one length are: the cell's, or the one before.
+            behind = not same_window(limit, report.epoch, cell.epoch)
+            report = report._replace(epoch=cell.epoch - behind)
         if report.reset_us > cell.reset_us:
             cell.forget(rule, report.reset_us)
         entry = cell.entries.get(batch.node)
@@ -238,6 +245,16 @@ def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
     return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
 
 
+def _epoch(limit: LimitReport, rule: Rule, report: CellReport, known: int | None, hub_us: int) -> int:
+    """Which window the hub is in, as far as this cell is concerned."""
+    if rule.first_hit:
+        return first_hit_epoch(limit, hub_us, report.epoch, -1 if known is None else known, asked=report.ask > 0)
+    if limit.closes_us > 0:
+        return calendar_epoch(limit, hub_us, report.epoch, known)
+    # What comes back at an edge may not come back a moment early, whatever a node's clock says.
+    return hub_us // limit.window_us if rule.stepwise else uniform_epoch(limit, hub_us, report.epoch)
+
+
 def _lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
     """Follow a node that has given lines back; it cannot have more than it was granted."""
     if not rule.fixed or report.epoch == cell.epoch:
@@ -251,7 +268,7 @@ def _take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_u
     same_epoch = report.epoch == cell.epoch
     counted = report.reset_us >= cell.reset_us
     if rule.bucket:
-        drained = float(hub_us - cell.filled_us) * rule.quota * 1000 / rule.window_us
+        drained = float(rule.refilled_us(cell.filled_us, hub_us)) * rule.quota * 1000 / rule.window_us
         charged = (report.current - entry.current) * 1000 if counted else 0
         cell.fill_milli = max(0.0, max(0.0, cell.fill_milli - drained) + charged)
         cell.filled_us = hub_us
@@ -294,7 +311,7 @@ def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, 
     needs = (cell.needs_milli + entry.need_milli) / 1000
     share = need / needs
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
-    if not rule.fixed or report.epoch == cell.epoch:
+    if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
         target = need + SLACK_SHARED * (pool - needs) * share if pool >= needs else pool * share
         if report.asked > 0 or target >= 1:
             free = capacity - cell.lines - cell.debts - entry.line - cell.reserved

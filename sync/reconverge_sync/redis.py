@@ -192,7 +192,7 @@ def _keys(namespace: str, batch: Batch) -> list[str]:
     keys = [f"{prefix}meta", f"{prefix}nodes", f"{prefix}accounts"]
     for cell in batch.cells:
         limit = batch.limits[cell.limit]
-        keys.append(f"{prefix}c:{limit.name}:{KINDS[limit.algorithm]}:{limit.window_us}:{cell.key}")
+        keys.append(f"{prefix}c:{limit.name}:{KINDS[limit.algorithm]}:{limit.window_us}{limit.variant}:{cell.key}")
     return keys
 
 

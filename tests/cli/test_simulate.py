@@ -367,3 +367,33 @@ def test_every_policy_is_drawn_in_a_colour_of_its_own_to_the_end_of_the_last_win
 
     assert len(COMPARED) == len({line.get_color() for line in admitted})
     assert {40.0} == {line.get_xdata()[-1] for line in admitted}
+
+
+# -------------------------------------------------------------------- where windows begin, how buckets do
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--algorithm", "fixed-window", "--align", "first-hit"), "(fixed-window, first-hit)"),
+        (("--algorithm", "gcra", "--initial", "20", "--refill", "interval"), "(gcra, initial 20, refill interval)"),
+        (
+            (
+                *("--limit", "50/day", "--sync-interval", "600", "--algorithm", "fixed-window"),
+                *("--align", "calendar", "--timezone", "Europe/Berlin"),
+            ),
+            "(fixed-window, calendar of Europe/Berlin)",
+        ),
+    ],
+)
+def test_what_is_unusual_about_the_limit_is_simulated_and_said(options: tuple[str, ...], said: str) -> None:
+    """And every bound is kept, as an error status would tell otherwise."""
+    run = say("simulate", *SMALL, "--policy", "strict", *options)
+
+    assert 0 == run.status
+    assert said in " ".join(run.stdout.split())
+
+
+def test_an_alignment_that_does_not_go_is_told_in_a_sentence() -> None:
+    """That of the limit itself."""
+    assert "goes with fixed-window alone" in mistake("simulate", *SMALL, "--align", "calendar")

@@ -15,7 +15,17 @@ from typing import Final
 from reconverge.cli.fleet import Outcome
 from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES, Policy
-from reconverge.simulation.truth import Bounds, Charge, Decided, Place, charge_of, excess_by_place, ideal_admissions
+from reconverge.simulation.truth import (
+    Bounds,
+    Charge,
+    Decided,
+    Place,
+    charge_of,
+    excess_by_place,
+    first_asked,
+    ideal_admissions,
+    placed,
+)
 
 PERCENT: Final = 100.0
 
@@ -103,11 +113,12 @@ def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
 
 def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judgement:
     limit = outcome.setup.limit
-    arrivals = arrivals_of(outcome, policy_number)
+    arrivals = placed(limit, arrivals_of(outcome, policy_number))
     charges = _charges(outcome, policy_number, arrivals)
     places = {(arrival.key, arrival.epoch) for arrival in arrivals}
-    excess = excess_by_place(limit, charges, settling=False)
-    with_settling = excess_by_place(limit, charges, settling=True)
+    born_ns = first_asked(arrivals)
+    excess = excess_by_place(limit, charges, settling=False, born_ns=born_ns)
+    with_settling = excess_by_place(limit, charges, settling=True, born_ns=born_ns)
     bounds = Bounds(limit, policy, outcome.setup.nodes, arrivals)
     broken = bounds.broken(excess)
     worst = max(broken or excess, key=lambda place: excess[place], default=None)

@@ -24,7 +24,16 @@ from reconverge.cli.fleet import NODES_MAX, Outcome, Setup
 from reconverge.cli.judgement import Judgement, judge
 from reconverge.cli.trace import Columns, read_trace, without_gaps
 from reconverge.errors import InvalidSetting
-from reconverge.limit import ALGORITHMS, WINDOW_MIN_NS, Limit
+from reconverge.limit import (
+    ALGORITHMS,
+    CALENDAR,
+    CLOCK,
+    FIRST_HIT,
+    GREEDY,
+    REFILLS,
+    WINDOW_MIN_NS,
+    Limit,
+)
 from reconverge.policies import POLICIES
 
 BROKEN_STATUS: Final = 1
@@ -75,6 +84,15 @@ def replay(
     ] = None,
     seed: Annotated[int, typer.Option(help="Which nodes are cut off.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    align: Annotated[
+        str, typer.Option(help=f"Where fixed windows begin: {CLOCK}, {FIRST_HIT}.", metavar="NAME")
+    ] = CLOCK,
+    initial: Annotated[
+        int | None, typer.Option(help="What a new key may use of a bucket; by default all of it.", metavar="N")
+    ] = None,
+    refill: Annotated[
+        str, typer.Option(help=f"How a bucket gets its quota back: {', '.join(REFILLS)}.", metavar="NAME")
+    ] = GREEDY,
 ) -> None:
     """Replay a recording of requests across real processes, and judge what they admitted.
 
@@ -95,7 +113,9 @@ def replay(
     random = Random(seed)
     setup = Setup(
         requests=requests,
-        limit=compressed(Limit.parse(limit, algorithm=algorithm, slices=slices), speed),
+        limit=compressed(
+            Limit.parse(limit, algorithm=algorithm, slices=slices, align=align, initial=initial, refill=refill), speed
+        ),
         policies=policies,
         nodes=nodes,
         speed=speed,
@@ -118,6 +138,8 @@ def replay(
 
 def compressed(limit: Limit, speed: float) -> Limit:
     """The same limit for a recording that is replayed so much faster. Raises InvalidSetting."""
+    if limit.align == CALENDAR:
+        raise InvalidSetting("align", CALENDAR, "cannot be replayed, as no calendar runs faster; simulate it instead")
     window = limit.window / speed
     if window * 1e9 < WINDOW_MIN_NS:
         raise InvalidSetting("speed", speed, f"leaves a window of {window * 1000:.3g} ms; at least 1 ms must remain")

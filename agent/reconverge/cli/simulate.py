@@ -22,7 +22,7 @@ from reconverge.cli.quantity import round_trip_ns
 from reconverge.cli.trace import InvalidTrace, read_arrivals
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.limit import ALGORITHMS, Limit
+from reconverge.limit import ALGORITHMS, ALIGNMENTS, CLOCK, GREEDY, REFILLS, UTC, Limit
 from reconverge.policies import BALANCED, Policy, choose
 from reconverge.simulation import COMPARED, PATTERNS, Arrival, Experiment, Figures, Fleet, RunFigures, Traffic, run
 from reconverge.simulation.parallel import PROCESSES
@@ -103,6 +103,16 @@ def simulate(
         Path | None, typer.Option(help="Draw the first run into FILE.png or FILE.html.", metavar="FILE")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    align: Annotated[
+        str, typer.Option(help=f"Where fixed windows begin: {', '.join(ALIGNMENTS)}.", metavar="NAME")
+    ] = CLOCK,
+    timezone: Annotated[str, typer.Option(help="Whose calendar, such as Europe/Berlin.", metavar="ZONE")] = UTC,
+    initial: Annotated[
+        int | None, typer.Option(help="What a new key may use of a bucket; by default all of it.", metavar="N")
+    ] = None,
+    refill: Annotated[
+        str, typer.Option(help=f"How a bucket gets its quota back: {', '.join(REFILLS)}.", metavar="NAME")
+    ] = GREEDY,
 ) -> None:
     """Simulate a fleet with the production kernel, syncer and merge rule under virtual time.
 
@@ -111,7 +121,9 @@ def simulate(
     Ends with status 1 if a declared bound was broken, a defect of reconverge.
     """
     policies = _policies(policy or list(COMPARED), max_overshoot)
-    parsed = Limit.parse(limit, algorithm=algorithm, slices=slices)
+    parsed = Limit.parse(
+        limit, algorithm=algorithm, slices=slices, align=align, timezone=timezone, initial=initial, refill=refill
+    )
     interval_ns = _checked_ns("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
     lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_MIN)
     fleet = Fleet(

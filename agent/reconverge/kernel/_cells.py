@@ -16,11 +16,13 @@ from reconverge.kernel._history import History
 from reconverge.kernel._lows import Mark
 from reconverge.kernel._meter import meter_for
 from reconverge.kernel._tally import Tally
-from reconverge.limit import Limit
+from reconverge.limit import INTERVAL, Limit
 from reconverge.policies import Policy
+from reconverge.report import CellAnswer, CellReport
 
 if TYPE_CHECKING:
     from reconverge.kernel._pure import Kernel
+    from reconverge.kernel._shard import ShardState
 
 LOW_WATER = 0.6
 """Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
@@ -48,6 +50,12 @@ class Cells:
         self.quota = limit.quota
         self.window_ns = limit.window_ns
         self.window_s = limit.window_ns / SECOND_NS
+        self.calendar = limit.calendar
+        """Where windows begin that are not all of one length."""
+        self.stepwise = limit.refill == INTERVAL
+        """Whether a bucket gets its quota back at the edges of windows."""
+        self.withheld = limit.withheld
+        """How much of the capacity a new key begins without."""
         self.now_ns = now_ns
         self.lock = threading.Lock()
         """Held for the arithmetic of one cell at a time, and never across I/O."""
@@ -83,12 +91,16 @@ class Cells:
         return self.overflow
 
     def _new_cell(self, key: str, now_ns: int) -> Cell:
-        cell = Cell(key, self, self.kernel.shard_of(self.name, key), now_ns)
+        cell = self._make_cell(key, self.kernel.shard_of(self.name, key), now_ns)
         cell.history = None if self.dated is None else History()
         if cell.shard.alone:
             cell.line = cell.base = self.capacity
+            cell.level = self.withheld * self.window_ns
             self.ring.append(cell)
         return cell
+
+    def _make_cell(self, key: str, shard: ShardState, now_ns: int) -> Cell:
+        return Cell(key, self, shard, now_ns)
 
     def all_cells(self) -> list[Cell]:
         """Every cell there is at this moment."""
@@ -109,10 +121,33 @@ class Cells:
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """The fast path holds until the window ends, or the lease, or the bucket runs dry."""
-        until_ns = min(cell.opened_ns + self.window_ns, self.meter.until_ns(cell))
+        until_ns = min(self.closes_ns(cell), self.meter.until_ns(cell))
         if not self.policy.keeps_lines and now_ns < cell.shard.lease_until_ns:
             until_ns = min(until_ns, cell.shard.lease_until_ns)
         cell.until_ns = until_ns
+
+    def closes_ns(self, cell: Cell) -> int:
+        """When the cell's window ends."""
+        if self.calendar is None:
+            return cell.opened_ns + self.window_ns
+        return cell.opened_ns + self.calendar.opens_ns(cell.epoch + 1) - self.calendar.opens_ns(cell.epoch)
+
+    def refilled_ns(self, cell: Cell, since_ns: int, until_ns: int) -> int:
+        """For how long a bucket has drained meanwhile: all the time, or a window's worth at each edge of one."""
+        if not self.stepwise:
+            return until_ns - since_ns
+        edges = (until_ns - cell.opened_ns) // self.window_ns - (since_ns - cell.opened_ns) // self.window_ns
+        return edges * self.window_ns
+
+    def _hub_ns(self, cell: Cell, now_ns: int) -> int:
+        """The hub's time, as far as this node knows it; for what comes back at an edge, what it is at least."""
+        if cell.shard.alone:
+            return now_ns + self.kernel.refresh_offset_ns(now_ns)
+        return now_ns + cell.shard.offset_ns - (cell.shard.lag_ns if self.stepwise else 0)
+
+    def _number(self, hub_ns: int) -> int:
+        """The number of the window that a moment of the hub's clock belongs to."""
+        return hub_ns // self.window_ns if self.calendar is None else self.calendar.number(hub_ns)
 
     def _enter_window(self, cell: Cell, now_ns: int) -> None:
         """Follow the hub's clock into its window.
@@ -120,10 +155,19 @@ class Cells:
         A clock that has gone back by less than a window lets the cell wait for it; one that has gone back further is
         followed, at the price of one extra window.
         """
-        hub_ns = now_ns + (self.kernel.refresh_offset_ns(now_ns) if cell.shard.alone else cell.shard.offset_ns)
-        epoch = hub_ns // self.window_ns
-        if epoch == cell.epoch - 1:
+        hub_ns = self._hub_ns(cell, now_ns)
+        epoch = self._number(hub_ns)
+        if epoch == cell.epoch - 1 or (self.stepwise and epoch < cell.epoch and not cell.shard.alone):
             epoch = cell.epoch
+        self._step_to(cell, epoch)
+        opens_ns = epoch * self.window_ns if self.calendar is None else self.calendar.opens_ns(epoch)
+        cell.opened_ns = now_ns - (hub_ns - opens_ns)
+        cell.lag_ns = cell.shard.lag_ns
+        if self.dated is not None:
+            self.measure(cell)
+            self.dated.settle(cell, now_ns)
+
+    def _step_to(self, cell: Cell, epoch: int) -> None:
         steps = epoch - cell.epoch
         if steps != 0:
             self.measure(cell)
@@ -131,18 +175,24 @@ class Cells:
                 self.meter.open_window(cell, steps)
                 self._forget_window(cell, steps)
             cell.epoch = epoch
-        cell.opened_ns = now_ns - (hub_ns - epoch * self.window_ns)
-        cell.lag_ns = cell.shard.lag_ns
-        if self.dated is not None:
-            self.measure(cell)
-            self.dated.settle(cell, now_ns)
+
+    def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
+        """Follow the hub's word on where in time it is, before its lines are installed; returns what was said.
+
+        What comes back at an edge that the hub has passed comes back to the lines from before: the hub may have taken
+        what it grants now from a node that has had its part.
+        """
+        if self.stepwise and answer.epoch > cell.epoch:
+            self._step_to(cell, answer.epoch)
+            self.anchor(cell, now_ns)
+        return report, answer
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """Carry the counts over to where the hub's clock is now known to be: it is the clock that moved, not time."""
         self.measure(cell)
         if self.dated is not None:
             self.dated.rebase(cell, now_ns)
-        cell.epoch = (now_ns + cell.shard.offset_ns) // self.window_ns
+        cell.epoch = self._number(self._hub_ns(cell, now_ns))
         self.anchor(cell, now_ns)
         if cell.used or cell.previous:
             self.stir(cell)
@@ -155,7 +205,7 @@ class Cells:
 
     def _forget_window(self, cell: Cell, steps: int) -> None:
         """What was known of the fleet in the window before becomes what it was asked for then."""
-        unheard_ns = cell.opened_ns + self.window_ns - cell.heard_ns
+        unheard_ns = self.closes_ns(cell) - cell.heard_ns
         share = min(max(unheard_ns / self.window_ns, 0.0), 1.0) if steps == 1 else 1.0
         heard_demand = cell.fleet_window if steps == 1 else 0
         cell.last_demand = heard_demand + int(cell.fleet_demand * self.window_s * share)

@@ -100,6 +100,7 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: i
     table.anchor(cell, now_ns)
     if answer.reset_us > cell.reset_us:
         table.forget(cell, answer.reset_us, now_ns)
+    report, answer = table.follow(cell, report, answer, now_ns)
     same_epoch = answer.epoch == cell.epoch
     if same_epoch or not table.meter.aligned:
         cell.line = answer.line
@@ -171,7 +172,7 @@ def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard
         cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
         cell.fleet_used = answer.previous / 1000 + answer.silent
         if table.policy.merged_only:
-            drained = table.quota * (now_ns - heard_ns)
+            drained = table.quota * table.refilled_ns(cell, heard_ns, now_ns)
             merged = max(0, answer.current * table.window_ns // 1000 - drained)
             cell.level = merged + (cell.charged - report.current) * table.window_ns
         return

@@ -13,7 +13,7 @@ from reconverge.kernel._dated import Dated
 from reconverge.kernel._log import Moments
 from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._slices import Slices
-from reconverge.limit import BUCKETS, FIXED_WINDOW, SLIDING_SLICES, Limit
+from reconverge.limit import BUCKETS, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
 
 
 class Meter(Protocol):
@@ -69,7 +69,6 @@ class FixedWindow:
     bucket = False
 
     def __init__(self, limit: Limit) -> None:
-        self._window_ns = limit.window_ns
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int) -> None:
@@ -95,7 +94,7 @@ class FixedWindow:
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         """See `Meter`."""
-        return max(1, cell.opened_ns + self._window_ns - now_ns)
+        return max(1, cell.table.closes_ns(cell) - now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
         """See `Meter`."""
@@ -103,7 +102,7 @@ class FixedWindow:
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Meter`."""
-        return max(1, cell.opened_ns + self._window_ns - now_ns)
+        return max(1, cell.table.closes_ns(cell) - now_ns)
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
@@ -237,7 +236,7 @@ class Bucket:
         if self._merged_only:
             return 0.0  # the cell's own level is the merged one
         others_drain = self._quota * (self._capacity - cell.line) / self._capacity / self._window_ns
-        return max(0.0, cell.others_current / 1000 - others_drain * (now_ns - cell.heard_ns))
+        return max(0.0, cell.others_current / 1000 - others_drain * cell.table.refilled_ns(cell, cell.heard_ns, now_ns))
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Meter`."""
@@ -255,10 +254,75 @@ class Bucket:
         return self._quota * (self._capacity if self._merged_only else min(cell.line, self._capacity))
 
 
+class StepBucket(Bucket):
+    """A bucket that drains by its quota at once at each edge of a window, and not in between.
+
+    A node's part of that goes with its line, as in a bucket that drains steadily; the edges are the hub's. The node
+    takes an edge to have passed once it surely has, and what it charges from the moment on at which the edge may have
+    passed does not drain with it: that is `previous`.
+    """
+
+    def open_window(self, cell: Cell, steps: int) -> None:
+        """So many edges have passed; those after the end of the lease bring nothing back to this node."""
+        edges = max(0, steps)
+        if not self._merged_only:
+            edges = min(edges, max(0, (cell.shard.lease_until_ns - cell.opened_ns) // self._window_ns))
+        if edges > 0:
+            part = self._window_ns * self._rate(cell)
+            after = min(cell.level, cell.previous * self._window_ns)
+            cell.level = max(after, cell.level - part // self._capacity)
+            cell.level = max(0, cell.level - (edges - 1) * part // self._capacity)
+        cell.previous = 0
+        if cell.lows is not None:
+            cell.lows.note(cell.level)
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """Nothing drains within a window."""
+        if cell.lows is not None:
+            cell.lows.note(cell.level)
+        cell.level += cell.used * self._window_ns
+        if cell.marked_ns >= self._edge_from_ns(cell):
+            cell.previous += cell.used
+        cell.used = cell.counted = 0
+        cell.marked_ns = max(cell.marked_ns, now_ns)
+
+    def until_ns(self, cell: Cell) -> int:
+        """Each charge has to be looked at from the moment on at which the edge may have passed."""
+        edge_ns = self._edge_from_ns(cell)
+        return edge_ns if cell.marked_ns < edge_ns else 0 if cell.lag_ns else NEVER_NS
+
+    def _edge_from_ns(self, cell: Cell) -> int:
+        return cell.opened_ns + self._window_ns - 2 * cell.lag_ns
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        excess = cell.level + (cell.used + cost - line) * self._window_ns
+        return self._edges_ns(cell, excess * self._capacity, self._rate(cell), now_ns)
+
+    def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        excess = cell.level + (cell.used + cost - cell.capacity) * self._window_ns
+        excess += round(self.others(cell, now_ns) * self._window_ns)
+        return self._edges_ns(cell, excess, self._quota, now_ns)
+
+    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        full = cell.level + cell.used * self._window_ns + round(self.others(cell, now_ns) * self._window_ns)
+        return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
+
+    def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:
+        """How long until so many edges have passed that `amount` has drained at `rate` per nanosecond."""
+        if rate <= 0:
+            return NEVER_NS
+        edges = max(1, -(-amount // (rate * self._window_ns)))
+        return max(1, cell.opened_ns + edges * self._window_ns - now_ns)
+
+
 def meter_for(limit: Limit, *, merged_only: bool = False) -> Meter:
     """The arithmetic of `limit`; `merged_only` when the cell's level is the merged one and drains at the full rate."""
     if limit.algorithm in BUCKETS:
-        return Bucket(limit, merged_only=merged_only)
+        bucket = StepBucket if limit.refill == INTERVAL else Bucket
+        return bucket(limit, merged_only=merged_only)
     if limit.dated:
         return Dated(limit, Slices(limit) if limit.algorithm == SLIDING_SLICES else Moments(limit))
     return FixedWindow(limit) if limit.counts_as == FIXED_WINDOW else SlidingWindow(limit)

@@ -13,9 +13,10 @@ from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
+from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._shard import NEVER_NS, ShardState
 from reconverge.kernel._table import Table
-from reconverge.limit import Limit
+from reconverge.limit import FIRST_HIT, Limit
 from reconverge.policies import Policy
 from reconverge.report import Answer, CellReport, LimitReport
 
@@ -75,7 +76,8 @@ class Kernel:
         if table is None:
             if not self._lease_fixed:
                 self.lease_ns = min(max(self.lease_ns, LEASE_WINDOWS * limit.window_ns), LEASE_MAX_NS)
-            table = self.tables[name] = Table(self, name, limit, policy, self.clock.monotonic_ns)
+            kind = FirstHitTable if limit.align == FIRST_HIT else Table
+            table = self.tables[name] = kind(self, name, limit, policy, self.clock.monotonic_ns)
         elif table.limit != limit:
             raise LimitConflict(name, table.limit, limit)
         elif table.policy != policy:
@@ -115,7 +117,9 @@ class Kernel:
             cell = table.ring.popleft()
             table.advance(cell, now_ns)
             table.measure(cell)
-            if table.meter.used(cell, now_ns) == 0:
+            # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
+            stays = table.withheld > 0 and self.keys < self.keys_max
+            if table.meter.used(cell, now_ns) == 0 and not stays:
                 self._drop(cell)
             else:
                 table.ring.append(cell)
@@ -181,7 +185,7 @@ class Kernel:
             flight.reports.append(report)
         self._flights[shard_index] = flight
         everything = not shard.stirred or not early
-        return self._limit_reports(shard, indexes), tuple(flight.reports), bool(later), everything
+        return self._limit_reports(shard, indexes, now_ns), tuple(flight.reports), bool(later), everything
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
@@ -320,28 +324,35 @@ class Kernel:
     def _cells_of(self, shard: ShardState) -> list[Cell]:
         return [cell for table in list(self.tables.values()) for cell in table.all_cells() if cell.shard is shard]
 
-    def _limit_reports(self, shard: ShardState, indexes: dict[str, int]) -> tuple[LimitReport, ...]:
+    def _limit_reports(self, shard: ShardState, indexes: dict[str, int], now_ns: int) -> tuple[LimitReport, ...]:
         """The limits that cells refer to, in that order, and after them those whose lifetime numbers have changed."""
         for table in list(self.tables.values()):
             if table.tallies[shard.index].changed:
                 indexes.setdefault(table.name, len(indexes))
-        return tuple(self._limit_report(self.tables[name], shard) for name in indexes)
+        return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     @staticmethod
-    def _limit_report(table: Cells, shard: ShardState) -> LimitReport:
+    def _limit_report(table: Cells, shard: ShardState, now_ns: int) -> LimitReport:
         tally = table.tallies[shard.index]
         with table.lock:
             tally.report()
             charged, refunded = tally.charged, tally.refunded
+        limit, calendar = table.limit, table.calendar
+        window = 0 if calendar is None else calendar.number(now_ns + shard.offset_ns)
         return LimitReport(
             name=table.name,
-            algorithm=table.limit.counts_as,
-            window_us=table.window_ns // 1000,
+            algorithm=limit.counts_as,
+            window_us=(limit.window_ns if calendar is None else calendar.longest_ns) // 1000,
             quota=table.quota,
             capacity=table.limit.capacity,
             overshoot_milli=table.policy.overshoot_milli,
             charged=charged,
             refunded=refunded,
+            variant=limit.variant,
+            withheld=limit.withheld,
+            window=window,
+            opens_us=0 if calendar is None else calendar.opens_ns(window) // 1000,
+            closes_us=0 if calendar is None else calendar.opens_ns(window + 1) // 1000,
         )
 
 

@@ -251,10 +251,11 @@ class Table(Cells):
 
     def _cold_reach(self, cell: Cell) -> int:
         """What may be admitted before the first answer."""
-        return int(self.policy.cold_allowance * cell.capacity)
+        return int(self.policy.cold_allowance * max(0, cell.capacity - self.withheld))
 
     def _view(self, cell: Cell, line: int, cost: int, now_ns: int) -> View:
-        passed_ns = min(max(now_ns - cell.opened_ns, 0), self.window_ns)
+        window_ns = self.closes_ns(cell) - cell.opened_ns
+        passed_ns = min(max(now_ns - cell.opened_ns, 0), window_ns)
         staleness_ns = max(0, now_ns - cell.heard_ns)
         heard = self.meter.others(cell, now_ns)
         interval_ns = self.kernel.interval_ns
@@ -269,7 +270,7 @@ class Table(Cells):
         return View(
             capacity=cell.capacity,
             quota=self.quota,
-            window_ns=self.window_ns,
+            window_ns=window_ns,
             aligned=self.meter.aligned,
             cost=cost,
             own=self.meter.used(cell, now_ns),

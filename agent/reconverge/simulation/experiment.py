@@ -66,6 +66,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival]
         windows=experiment.windows,
         warmup=experiment.warmup,
         begin_ns=world.begin_ns,
+        hub_windows=history.hub_windows,
     )
 
 

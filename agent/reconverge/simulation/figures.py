@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from reconverge.limit import Limit
 from reconverge.policies import Policy
-from reconverge.simulation.truth import Bounds, Decided, Place, charge_of, excess_by_place, ideal_admissions
+from reconverge.simulation.truth import (
+    Bounds,
+    Decided,
+    Place,
+    charge_of,
+    excess_by_place,
+    first_asked,
+    ideal_admissions,
+    number_of,
+    placed,
+)
 
 PERCENT = 100.0
 
@@ -76,14 +86,17 @@ def judge_run(
     warmup: int,
     begin_ns: int,
     restarts: int = 0,
+    hub_windows: Mapping[str, Collection[int]] | None = None,
 ) -> RunFigures:
     """The figures of one run that began at `begin_ns` by the hub's clock.
 
-    A node that was restarted is another one for the declared bound, hence `restarts`.
+    A node that was restarted is another one for the declared bound, hence `restarts`. `hub_windows` are those that the
+    hub has told of, by key, if windows begin with the first hit.
     """
-    first_epoch = begin_ns // limit.window_ns
+    decided = placed(limit, decided, hub_windows)
+    first_epoch = number_of(limit, begin_ns)
     charges = [charge_of(one) for one in decided if one.allowed]
-    excess = excess_by_place(limit, charges, settling=False)
+    excess = excess_by_place(limit, charges, settling=False, born_ns=first_asked(decided))
     bounds = Bounds(limit, policy, nodes + restarts, decided)
     admitted: defaultdict[Place, int] = defaultdict(int)
     for charge in charges:

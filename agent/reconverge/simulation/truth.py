@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from reconverge.agent import Agent
-from reconverge.clock import ManualClock
+from reconverge.clock import MICROSECOND_NS, ManualClock
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Table
-from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
+from reconverge.limit import FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_SLICES, Limit
 from reconverge.policies import Policy
+from reconverge.simulation.first_hits import Opened, fleet_windows
 
 Place = tuple[str, int]
 """A key and one of its windows."""
@@ -59,11 +61,66 @@ def charge_of(one: Decided) -> Charge:
     return Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False, slice_number=one.slice_number)
 
 
-def excess_by_place(limit: Limit, charges: Iterable[Charge], *, settling: bool) -> dict[Place, int]:
+def number_of(limit: Limit, hub_ns: int) -> int:
+    """The number of the window that a moment of the hub's clock belongs to, as far as the clock alone can tell."""
+    calendar = limit.calendar
+    return hub_ns // limit.window_ns if calendar is None else calendar.number(hub_ns)
+
+
+def placed(
+    limit: Limit, decided: list[Decided], hub_windows: Mapping[str, Collection[int]] | None = None
+) -> list[Decided]:
+    """The same with the fleet's windows in place of the nodes', if those begin with the first hit.
+
+    A window goes by the number of the one in which it began, of those that lie end to end, or else the next higher.
+    """
+    if limit.align != FIRST_HIT:
+        return decided
+    opened: defaultdict[str, set[Opened]] = defaultdict(set)
+    for one in decided:
+        if one.allowed and one.epoch >= 0:
+            opened[one.key].add(Opened(one.node, one.epoch))
+    window_us = limit.window_ns // MICROSECOND_NS
+    began: dict[tuple[str, Opened], int] = {}
+    numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for key, of_key in opened.items():
+        found = fleet_windows(of_key, window_us, of_hub=None if hub_windows is None else hub_windows.get(key, ()))
+        began |= {(key, each): began_us for each, began_us in found.items()}
+        number = 0
+        for began_us in sorted(set(found.values())):
+            number = numbers[key][began_us] = max(number + 1, began_us // window_us)
+
+    def number_of_one(one: Decided) -> int:
+        began_us = began.get((one.key, Opened(one.node, one.epoch)))
+        if began_us is None:  # refused; in the window that was open then, or else in one that never began
+            moment_us = one.hub_ns // MICROSECOND_NS
+            starts = list(numbers[one.key])
+            before_us = starts[place - 1] if (place := bisect_right(starts, moment_us)) > 0 else -window_us
+            if moment_us >= before_us + window_us:
+                return moment_us // window_us
+            began_us = before_us
+        return numbers[one.key][began_us]
+
+    return [one._replace(epoch=number_of_one(one)) for one in decided]
+
+
+def first_asked(decided: Iterable[Decided]) -> dict[str, int]:
+    """When each key was first asked about, which is when its bucket began."""
+    first: dict[str, int] = {}
+    for one in decided:
+        first[one.key] = min(one.hub_ns, first.get(one.key, one.hub_ns))
+    return first
+
+
+def excess_by_place(
+    limit: Limit, charges: Iterable[Charge], *, settling: bool, born_ns: Mapping[str, int] | None = None
+) -> dict[Place, int]:
     """By how much the limit was exceeded at worst in each window of each key, in whole cost; only where it was.
 
-    `settling` says whether what settling added counts as use.
+    `settling` says whether what settling added counts as use, `born_ns` when each key was first asked about: long ago,
+    unless it is told.
     """
+    born_ns = born_ns or {}
     by_key: defaultdict[str, list[Charge]] = defaultdict(list)
     for charge in charges:
         if settling or not charge.settling:
@@ -72,7 +129,8 @@ def excess_by_place(limit: Limit, charges: Iterable[Charge], *, settling: bool) 
     use_of = _use_of(limit)
     for key, of_key in by_key.items():
         of_key.sort(key=lambda charge: (_counted_at(limit, charge), charge.hub_ns))
-        for charge, used in zip(of_key, use_of(limit, of_key), strict=True):
+        use = _bucket_use(limit, of_key, born_ns.get(key, 0)) if limit.bucket else use_of(limit, of_key)
+        for charge, used in zip(of_key, use, strict=True):
             excess = math.floor(used) - limit.capacity
             if excess > 0:
                 place = key, epoch_of(limit, charge)
@@ -97,8 +155,6 @@ def _counted_at(limit: Limit, charge: Charge) -> int:
 
 
 def _use_of(limit: Limit) -> Callable[[Limit, list[Charge]], Iterable[float]]:
-    if limit.bucket:
-        return _bucket_use
     return {SLIDING_LOG: _log_use, SLIDING_SLICES: _slices_use}.get(limit.counts_as, _window_use)
 
 
@@ -139,11 +195,14 @@ def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
         yield so_far[charge.epoch] + before * (limit.window_ns - passed_ns) // limit.window_ns
 
 
-def _bucket_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+def _bucket_use(limit: Limit, charges: list[Charge], born_ns: int) -> Iterable[float]:
     """How full the bucket is after each charge."""
-    level = marked_ns = 0
+    level, marked_ns = limit.withheld * limit.window_ns, born_ns
     for charge in charges:
-        level = max(0, level - (charge.hub_ns - marked_ns) * limit.quota) + charge.cost * limit.window_ns
+        passed_ns = charge.hub_ns - marked_ns
+        if limit.refill == INTERVAL:
+            passed_ns = (charge.hub_ns // limit.window_ns - marked_ns // limit.window_ns) * limit.window_ns
+        level = max(0, level - passed_ns * limit.quota) + charge.cost * limit.window_ns
         marked_ns = charge.hub_ns
         yield level // limit.window_ns
 
@@ -156,7 +215,7 @@ class Bounds:
         self._declared = not policy.merged_only
         """Who only compares merged totals declares nothing."""
         self._warm = policy.bound(limit.capacity, nodes, cost_max)
-        self._cold_share = policy.cold_allowance * limit.capacity
+        self._cold_share = policy.cold_allowance * (limit.capacity - limit.withheld)
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)
         lasting = 0 if limit.counts_as == FIXED_WINDOW else 1
         if limit.bucket:

@@ -13,20 +13,23 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
-from reconverge.kernel import Kernel, Table
-from reconverge.limit import Limit
+from reconverge.kernel import Kernel
+from reconverge.limit import FIRST_HIT, Limit
 from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import Policy
 from reconverge.report import Answer, Batch
 from reconverge.simulation.fault import Direction, Fault, Kind
+from reconverge.simulation.member import Member, NodeClock
 from reconverge.simulation.pattern import Arrival
-from reconverge.simulation.truth import Decided
+from reconverge.simulation.truth import Decided, number_of
 from reconverge.syncer import Syncer
 
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
 """About the hub's time at the start; the first window begins at the next multiple of its length."""
+CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
+"""The same for windows of a calendar: a few days before clocks are set back in Europe, and then in America."""
 LATENCY_SPREAD: Final = 0.2
 """Every message takes up to so much longer or shorter than half a round trip."""
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
@@ -62,41 +65,8 @@ class History:
     decided: list[Decided]
     messages: list[int]
     """Batches sent, by window."""
-
-
-class _Clock:
-    """One node's clocks: the world's time, and a wall clock of its own."""
-
-    __slots__ = ("ahead_ns", "world")
-
-    def __init__(self, world: World, ahead_ns: int) -> None:
-        self.world = world
-        self.ahead_ns = ahead_ns
-
-    def monotonic_ns(self) -> int:
-        return self.world.now_ns
-
-    def wall_ns(self) -> int:
-        return self.world.begin_ns + self.world.now_ns + self.ahead_ns
-
-
-class _Node:
-    """One node, and what it has under way."""
-
-    __slots__ = ("alive", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "table", "woken")
-
-    kernel: Kernel
-    table: Table
-    syncer: Syncer
-
-    def __init__(self, index: int, clock: _Clock) -> None:
-        self.index = index
-        self.clock = clock
-        self.alive = False
-        self.batch: Batch | None = None
-        self.sent_ns = 0
-        self.due_ns = 0
-        self.woken = False
+    hub_windows: dict[str, set[int]]
+    """The windows that the hub has told of, by key; of interest where they begin with the first hit."""
 
 
 class World:
@@ -108,18 +78,18 @@ class World:
         self.now_ns = 0
         self.fleet = fleet
         self.policy = policy
-        window_ns = fleet.limit.window_ns
-        self.begin_ns = -(-BEGIN_NS // window_ns) * window_ns
+        self.begin_ns = _begin_ns(fleet.limit)
+        self._hub_windows: defaultdict[str, set[int]] = defaultdict(set)
         self._random = Random(f"world {seed}")
         self._faults = tuple(faults)
         self._names = 0
         self._events: list[tuple[int, int, int, int, object]] = []
         self._order = 0
-        self.hub = rule or open_merge_rule(clock=_Clock(self, 0), new_name=self._new_name)
+        self.hub = rule or open_merge_rule(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self._decided: list[Decided] = []
         self._lost_charged = self.unreported = 0
-        self.nodes = [_Node(index, _Clock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
+        self.nodes = [Member(index, NodeClock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
         for node in self.nodes:
             self._start(node)
         for fault in faults:
@@ -130,22 +100,24 @@ class World:
 
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
-        decided = self._decided
+        fleet, decided = self.fleet, self._decided
         for number, (moment_ns, index, key, cost) in enumerate(arrivals):
             self.pass_until(moment_ns)
             node = self.nodes[index]
             if not node.alive:
                 continue  # nobody is there to be asked
             try:
-                allowed, epoch, _, known, slice_number = node.table.decide(key, cost, moment_ns)
+                allowed, epoch, told_ns, known, slice_number = node.table.decide(key, cost, moment_ns)
             except CostExceedsQuota:
                 continue
             hub_ns = self.begin_ns + moment_ns
+            if not known and epoch >= 0 and fleet.limit.align == FIRST_HIT:
+                epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that nobody has corrected yet
             decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, allowed, known, slice_number))
             if node.woken:
                 self._look_at(node)
         self.pass_until(until_ns)
-        return History(decided, self.messages)
+        return History(decided, self.messages, self._hub_windows)
 
     def pass_until(self, moment_ns: int) -> None:
         """Let everything happen that happens until then."""
@@ -166,7 +138,7 @@ class World:
                 assert isinstance(what, tuple)
                 self._give_up(node, *what)
             else:
-                assert isinstance(what, Fault | _Node)
+                assert isinstance(what, Fault | Member)
                 self._strike(what)
         self.now_ns = moment_ns
 
@@ -190,14 +162,18 @@ class World:
 
         To be asked when all nodes have had time to report; takes a round trip and a timeout.
         """
-        current = (self.begin_ns + self.now_ns) // self.fleet.limit.window_ns
+        limit = self.fleet.limit
+        current = number_of(limit, self.begin_ns + self.now_ns)
         least, most = Counter[str](), Counter[str]()
         for one in decided:
             cost = one.cost if one.allowed else 0
-            least[one.key] += cost if self.fleet.limit.dated or one.epoch == current else 0
+            # From the first hit on, all of it was asked within one window; and so was what has dates.
+            first_hit = limit.align == FIRST_HIT
+            least[one.key] += cost if first_hit or limit.dated or one.epoch == current else 0
             # What a node has charged to the window before, by its own wrong clock, is carried over into this one when
             # it hears what time it is; unless that clock got here first.
-            most[one.key] += cost if current in (one.epoch, one.hub_ns // self.fleet.limit.window_ns) else 0
+            here = first_hit or current in (one.epoch, number_of(limit, one.hub_ns))
+            most[one.key] += cost if here else 0
         observer = next((node for node in self.nodes if node.alive), None)
         if observer is None:
             return []
@@ -242,7 +218,7 @@ class World:
 
     # ------------------------------------------------------------ nodes
 
-    def _start(self, node: _Node) -> None:
+    def _start(self, node: Member) -> None:
         """Begin as a process does that nobody has heard of."""
         fleet = self.fleet
         node.kernel = Kernel(
@@ -267,7 +243,7 @@ class World:
         # Processes do not start in step.
         self._plan(node, self.now_ns + int(random.random() * fleet.sync_interval_ns))
 
-    def _speak(self, node: _Node) -> None:
+    def _speak(self, node: Member) -> None:
         """Send what the node has to say, if anything."""
         batch = node.syncer.take(self.now_ns)
         if batch is None:
@@ -287,40 +263,43 @@ class World:
             late_ns = int(self._random.random() * REPEATED_WITHIN_NS)
             self._push(self.now_ns + self._latency_ns() + late_ns, AT_HUB, node.index, batch)
 
-    def _arrive(self, node: _Node, batch: Batch) -> None:
+    def _arrive(self, node: Member, batch: Batch) -> None:
         """The hub hears a batch, and answers."""
         answer = self.hub.merge(batch)
+        for report, cell in zip(batch.cells, answer.cells, strict=False):
+            if cell.epoch >= 0:
+                self._hub_windows[report.key].add(cell.epoch)
         if not self._lost(node, Direction.REPLIES):
             self._push(self.now_ns + self._latency_ns(), ANSWERED, node.index, (batch, answer))
 
-    def _hear(self, node: _Node, batch: Batch, answer: Answer) -> None:
+    def _hear(self, node: Member, batch: Batch, answer: Answer) -> None:
         if node.batch is not batch:
             return  # it has given up, or is not the same process any more
         node.batch = None
         node.syncer.merged(batch, answer, sent_ns=node.sent_ns, now_ns=self.now_ns)
         self._look_at(node)
 
-    def _give_up(self, node: _Node, batch: Batch, kind: str) -> None:
+    def _give_up(self, node: Member, batch: Batch, kind: str) -> None:
         if node.batch is batch:
             node.batch = None
             node.syncer.failed(kind, now_ns=self.now_ns)
             self._look_at(node)
 
-    def _look_at(self, node: _Node) -> None:
+    def _look_at(self, node: Member) -> None:
         """See when the node wants to speak next."""
         node.woken = False
         if node.batch is None and node.alive:
             self._plan(node, max(node.syncer.due_ns(self.now_ns), self.now_ns))
 
-    def _plan(self, node: _Node, due_ns: int) -> None:
+    def _plan(self, node: Member, due_ns: int) -> None:
         node.due_ns = due_ns
         self._push(due_ns, WAKE, node.index, None)
 
     # ------------------------------------------------------------ faults and messages
 
-    def _strike(self, what: Fault | _Node) -> None:
+    def _strike(self, what: Fault | Member) -> None:
         """Something goes wrong, or a process that was killed is started again."""
-        if isinstance(what, _Node):
+        if isinstance(what, Member):
             if not (what.alive or self._kept_down(what)):
                 self._start(what)
         elif what.kind is Kind.LOSE_DATA:
@@ -332,7 +311,7 @@ class World:
             for index in what.nodes:
                 self._kill(self.nodes[index], back_ns=what.end_ns)
 
-    def _kill(self, node: _Node, *, back_ns: int) -> None:
+    def _kill(self, node: Member, *, back_ns: int) -> None:
         if node.alive:
             node.alive = False
             self._lost_charged += self._charged_by(node)
@@ -340,7 +319,7 @@ class World:
             node.batch = None
         self._push(back_ns, FAULT, 0, node)
 
-    def _kept_down(self, node: _Node) -> bool:
+    def _kept_down(self, node: Member) -> bool:
         """Whether another crash of the same node is not over yet."""
         return any(
             fault.kind is Kind.CRASH and fault.active(self.now_ns) and node.index in fault.nodes
@@ -353,7 +332,7 @@ class World:
                 return fault
         return None
 
-    def _lost(self, node: _Node, direction: Direction) -> bool:
+    def _lost(self, node: Member, direction: Direction) -> bool:
         for fault in self._faults:
             if not fault.active(self.now_ns):
                 continue
@@ -386,7 +365,7 @@ class World:
         self.messages[window] += 1
 
     @staticmethod
-    def _charged_by(node: _Node) -> int:
+    def _charged_by(node: Member) -> int:
         for cell in node.table.cells.values():
             node.table.measure(cell)
         return node.table.tallies[0].charged
@@ -398,3 +377,11 @@ class World:
     def _new_name(self) -> str:
         self._names += 1
         return f"name-{self._names}"
+
+
+def _begin_ns(limit: Limit) -> int:
+    """When a run begins by the hub's clock: with a window."""
+    calendar = limit.calendar
+    if calendar is not None:
+        return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
+    return -(-BEGIN_NS // limit.window_ns) * limit.window_ns

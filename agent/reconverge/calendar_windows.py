@@ -1,0 +1,114 @@
+"""The days, weeks, months and years of a time zone, as windows of the hub's clock.
+
+A window opens at the first midnight of its first day, by the zone's clocks, and closes when the next one opens, however
+many hours later that is. Pure arithmetic on moments that are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+from reconverge.clock import SECOND_NS
+
+_DAY_S: Final = 86_400
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_S: Final = 0
+LAST_S: Final = 253_000_000_000
+"""In the year 9987. Moments outside belong to the first window and the last: no hub's clock shows them on purpose."""
+
+
+class Unit(NamedTuple):
+    """A part of the calendar. Its windows are numbered without gaps."""
+
+    name: str
+    window_s: int
+    """How long it lasts in a limit string."""
+    longest_s: int
+    """How long it may last by the calendar, with a day to spare: clocks have been put back by as much."""
+    number_of: Callable[[date], int]
+    first_day: Callable[[int], date]
+
+
+UNITS: Final = (
+    Unit("day", _DAY_S, 2 * _DAY_S, date.toordinal, date.fromordinal),
+    Unit(
+        "week",
+        7 * _DAY_S,
+        8 * _DAY_S,
+        lambda day: (day.toordinal() - 1) // 7,  # the first day of all was a Monday
+        lambda number: date.fromordinal(7 * number + 1),
+    ),
+    Unit(
+        "month",
+        30 * _DAY_S,
+        32 * _DAY_S,
+        lambda day: 12 * day.year + day.month - 1,
+        lambda number: date(number // 12, number % 12 + 1, 1),
+    ),
+    Unit("year", 360 * _DAY_S, 367 * _DAY_S, lambda day: day.year, lambda number: date(number, 1, 1)),
+)
+
+
+def unit_of(window_ns: int) -> Unit | None:
+    """The unit that a limit's window stands for, if any."""
+    return next((unit for unit in UNITS if unit.window_s * SECOND_NS == window_ns), None)
+
+
+@lru_cache(maxsize=256)
+def is_zone(name: str) -> bool:
+    """Whether this machine knows a time zone of that name."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown; no name at all; the name of a folder
+        return False
+    return True
+
+
+class CalendarWindows:
+    """The windows of one unit in one zone. Moments are nanoseconds of the hub's clock."""
+
+    def __init__(self, unit: Unit, zone: str) -> None:
+        self.unit = unit
+        self.zone = zone
+        self._zone = ZoneInfo(zone)
+        self._found = (0, 0, 0)
+        """The last answer: number, opening and closing. Most questions are about the same window."""
+
+    @property
+    def longest_ns(self) -> int:
+        """No window lasts longer."""
+        return self.unit.longest_s * SECOND_NS
+
+    def number(self, hub_ns: int) -> int:
+        """The window that a moment belongs to."""
+        number, opens_ns, closes_ns = self._found
+        if opens_ns <= hub_ns < closes_ns:
+            return number
+        moment_s = min(max(hub_ns // SECOND_NS, FIRST_S), LAST_S)
+        number = self.unit.number_of(self._day(moment_s))
+        # Where clocks are put back across midnight, a day comes twice; it counts from its first moment on.
+        while moment_s < self._opens_s(number):
+            number -= 1
+        while moment_s >= self._opens_s(number + 1):
+            number += 1
+        self._found = (number, self.opens_ns(number), self.opens_ns(number + 1))
+        return number
+
+    def opens_ns(self, number: int) -> int:
+        """When a window begins, which is when the one before it ends."""
+        known, opens_ns, closes_ns = self._found
+        if number == known:
+            return opens_ns
+        return closes_ns if number == known + 1 else self._opens_s(number) * SECOND_NS
+
+    def _opens_s(self, number: int) -> int:
+        """The first midnight of the window's first day; if clocks skip it, when it would have been."""
+        day = self.unit.first_day(number)
+        return (datetime(day.year, day.month, day.day, tzinfo=self._zone) - _EPOCH) // timedelta(seconds=1)
+
+    def _day(self, moment_s: int) -> date:
+        return datetime.fromtimestamp(moment_s, self._zone).date()

@@ -1,0 +1,63 @@
+"""Which window of the fleet a charge belongs to, if windows begin with the first hit, to one who sees everything.
+
+A node puts every charge into the window that it believes to be in: the hub's, once it has heard of that, and until then
+one that it has opened itself. The nodes' own windows are parts of the fleet's; this file says of which.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+
+class Opened(NamedTuple):
+    """A window as one node knew it: the microsecond of the hub's clock at which it began."""
+
+    node: int
+    began_us: int
+
+
+def fleet_windows(
+    opened: Iterable[Opened], window_us: int, *, of_hub: Collection[int] | None = None
+) -> dict[Opened, int]:
+    """When the fleet's window began of which each node's is a part.
+
+    `of_hub` are those that the hub has told of; unless they are known, all that more than one node was in. A node's own
+    window is a part of the hub's that it began in, or else of the one that the hub opened during it: unless the node
+    has begun another in that one, and never heard of it. What is left are windows that the hub never knew, which count
+    together if they begin within one window's length.
+    """
+    known = sorted(set(opened), key=lambda one: (one.began_us, one.node))
+    hubs = sorted(_shared(known) if of_hub is None else of_hub)
+    by_node: defaultdict[int, list[int]] = defaultdict(list)
+    for one in known:
+        by_node[one.node].append(one.began_us)
+    found: dict[Opened, int] = {}
+    own_us: int | None = None
+    for one in known:
+        place = bisect_right(hubs, one.began_us)
+        if place > 0 and one.began_us < hubs[place - 1] + window_us:
+            found[one] = hubs[place - 1]
+        elif place < len(hubs) and _joins(one, hubs[place], by_node[one.node], window_us):
+            found[one] = hubs[place]
+        else:
+            if own_us is None or one.began_us >= own_us + window_us:
+                own_us = one.began_us
+            found[one] = own_us
+    return found
+
+
+def _joins(one: Opened, hub_us: int, of_node: Collection[int], window_us: int) -> bool:
+    """Whether a window that a node opened became a part of the one that the hub opened during it."""
+    if hub_us >= one.began_us + window_us:
+        return False
+    return hub_us in of_node or not any(hub_us < other < hub_us + window_us for other in of_node)
+
+
+def _shared(known: Iterable[Opened]) -> set[int]:
+    nodes: defaultdict[int, set[int]] = defaultdict(set)
+    for one in known:
+        nodes[one.began_us].add(one.node)
+    return {began_us for began_us, which in nodes.items() if len(which) > 1}
