@@ -398,6 +398,26 @@ def test_what_was_confirmed_under_the_old_name_is_the_others_from_then_on(limit:
 
 
 @each_limit
+@pytest.mark.parametrize("policy", [STRICT, AVAILABLE])
+def test_what_was_charged_since_the_last_report_is_reported_under_the_new_name(limit: Limit, policy: Policy) -> None:
+    """However it was admitted: the hub has never heard of it, and does not count it as anybody's."""
+    world = World(limit, policy)
+    (node,) = world.nodes
+    for _ in range(4):
+        node.admitted_of(10)
+        node.exchanges_with(world.hub)
+        world.passes(0.1)
+    before = node.table.usage("ada").own
+    since = node.admitted_of(5)
+    world.passes(2 * LEASE_S)
+
+    node.exchanges_with(world.hub, rounds=2)
+
+    assert 5 == since == node.table.usage("ada").own
+    assert before + since <= node.table.usage("ada").total
+
+
+@each_limit
 def test_a_hub_that_has_lost_its_data_is_told_what_is_in_use(limit: Limit) -> None:
     """By everybody who is there."""
     world = busy(limit, nodes=2)

@@ -158,6 +158,7 @@ class Dated:
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""
+        self.settle(cell, now_ns)  # what has been added since the last look is no part of that
         history = history_of(cell)
         taken = history.take_oldest(history.confirmed)
         cell.used = cell.counted = history.total
