@@ -72,8 +72,12 @@ def placed(
 ) -> list[Decided]:
     """The same with the fleet's windows in place of the nodes', if those begin with the first hit.
 
+    A bucket has no windows: what is charged to it belongs where the hub's clock is, whatever its node's clock says.
+
     A window goes by the number of the one in which it began, of those that lie end to end, or else the next higher.
     """
+    if limit.bucket:
+        return [one._replace(epoch=one.hub_ns // limit.window_ns) for one in decided]
     if limit.align != FIRST_HIT:
         return decided
     opened: defaultdict[str, set[Opened]] = defaultdict(set)
