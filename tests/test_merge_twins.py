@@ -25,6 +25,9 @@ LIMITS = (
     LimitReport("slices", "sliding-slices", WINDOW_US, 100, 100, 100, 0, 0),
     LimitReport("log", "sliding-log", WINDOW_US, 80, 80, 0, 0, 0),
     LimitReport("long log", "sliding-log", 40_000_000, 80, 80, UNBOUNDED, 0, 0),
+    LimitReport("bucket", "leaky-bucket", WINDOW_US, 100_000, 50_000, 0, 0, 0),
+    LimitReport("bucket", "smooth-bursty", WINDOW_US, 100, 50, 0, 0, 0),
+    LimitReport("warming", "smooth-warming-up", WINDOW_US, 100, 50, 100, 0, 0),
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.limit import BUCKETS, DATED, FIXED_WINDOW
+from reconverge.limit import BUCKETS, DATED, FIXED_WINDOW, SMOOTH
 from reconverge.report import UNBOUNDED, Batch, CellAnswer, LimitReport
 
 DEPARTED = ""
@@ -39,7 +39,7 @@ class Rule:
             limit.quota,
             limit.capacity,
             limit.algorithm == FIXED_WINDOW,
-            limit.algorithm in BUCKETS,
+            limit.algorithm in (*BUCKETS, *SMOOTH),
             limit.algorithm in DATED,
             limit.overshoot_milli,
         )

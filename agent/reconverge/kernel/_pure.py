@@ -13,9 +13,10 @@ from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
+from reconverge.kernel._paced import PacedTable
 from reconverge.kernel._shard import NEVER_NS, ShardState
-from reconverge.kernel._table import Table
-from reconverge.limit import Limit
+from reconverge.kernel._wait import WaitTable
+from reconverge.limit import PACED, Limit
 from reconverge.policies import Policy
 from reconverge.report import Answer, CellReport, LimitReport
 
@@ -55,7 +56,7 @@ class Kernel:
         self.lease_ns = lease_ns or LEASE_MIN_NS
         """How long lines may be used after the hub was last heard."""
         self._lease_fixed = lease_ns is not None
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, WaitTable] = {}
         self.keys = 0
         self._evictions = 0
         """How often room was looked for in another limit than the one that needed it."""
@@ -69,13 +70,14 @@ class Kernel:
 
     # ------------------------------------------------------------ limits and keys
 
-    def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
+    def declare(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
             if not self._lease_fixed:
                 self.lease_ns = min(max(self.lease_ns, LEASE_WINDOWS * limit.window_ns), LEASE_MAX_NS)
-            table = self.tables[name] = Table(self, name, limit, policy, self.clock.monotonic_ns)
+            kind = PacedTable if limit.algorithm in PACED else WaitTable
+            table = self.tables[name] = kind(self, name, limit, policy, self.clock.monotonic_ns)
         elif table.limit != limit:
             raise LimitConflict(name, table.limit, limit)
         elif table.policy != policy:
@@ -115,7 +117,7 @@ class Kernel:
             cell = table.ring.popleft()
             table.advance(cell, now_ns)
             table.measure(cell)
-            if table.meter.used(cell, now_ns) == 0:
+            if table.meter.used(cell, now_ns) == 0 and not cell.waiters:
                 self._drop(cell)
             else:
                 table.ring.append(cell)
@@ -189,7 +191,11 @@ class Kernel:
         shard = self.shards[shard_index]
         for cell, report, cell_answer in zip(flight.cells, flight.reports, answer.cells, strict=True):
             with cell.table.lock:
+                before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
                 hear_cell(cell, report, cell_answer, heard_ns=heard_ns, now_ns=now_ns)
+                news = cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+            if news:
+                cell.table.tell(cell.key)
             if cell.unconfirmed:
                 cell.unconfirmed = False
                 shard.unconfirmed -= 1
@@ -338,7 +344,7 @@ class Kernel:
             algorithm=table.limit.counts_as,
             window_us=table.window_ns // 1000,
             quota=table.quota,
-            capacity=table.limit.capacity,
+            capacity=table.capacity,
             overshoot_milli=table.policy.overshoot_milli,
             charged=charged,
             refunded=refunded,

@@ -25,6 +25,8 @@ from reconverge.limit import (
     SLIDING_LOG,
     SLIDING_SLICES,
     SLIDING_WINDOW,
+    SMOOTH_BURSTY,
+    SMOOTH_WARMING_UP,
     Limit,
 )
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
@@ -200,11 +202,14 @@ def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
     algorithm = random.choice(algorithms)
     quota = ceil(10 ** random.uniform(0, 2.7))
     burst = None
-    if algorithm in BUCKETS and random.random() < 0.7:
+    if algorithm in (*BUCKETS, SMOOTH_BURSTY) and random.random() < 0.7:
         burst = max(1, int(quota * 10 ** random.uniform(-1, 0.3)))
     slices = random.choice([1, 2, 3, 10, 100]) if algorithm == SLIDING_SLICES else None
     count_refused = algorithm == SLIDING_LOG and random.random() < 0.3
-    return Limit(quota, window, algorithm=algorithm, burst=burst, slices=slices, count_refused=count_refused)
+    warmup = window * 10 ** random.uniform(-1, 0.5) if algorithm == SMOOTH_WARMING_UP else None
+    return Limit(
+        quota, window, algorithm=algorithm, burst=burst, slices=slices, count_refused=count_refused, warmup=warmup
+    )
 
 
 def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:

@@ -16,7 +16,7 @@ from reconverge.agent import Agent
 from reconverge.clock import ManualClock
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Table
-from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
+from reconverge.limit import FIXED_WINDOW, PACED, SLIDING_LOG, SLIDING_SLICES, SMOOTH_WARMING_UP, Limit
 from reconverge.policies import Policy
 
 Place = tuple[str, int]
@@ -73,7 +73,7 @@ def excess_by_place(limit: Limit, charges: Iterable[Charge], *, settling: bool) 
     for key, of_key in by_key.items():
         of_key.sort(key=lambda charge: (_counted_at(limit, charge), charge.hub_ns))
         for charge, used in zip(of_key, use_of(limit, of_key), strict=True):
-            excess = math.floor(used) - limit.capacity
+            excess = math.floor(used) - at_once(limit)
             if excess > 0:
                 place = key, epoch_of(limit, charge)
                 peaks[place] = max(peaks[place], excess)
@@ -148,6 +148,23 @@ def _bucket_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
         yield level // limit.window_ns
 
 
+def at_once(limit: Limit) -> int:
+    """What a limit admits at once, apart from what goes on credit."""
+    return 0 if limit.algorithm == SMOOTH_WARMING_UP else limit.capacity
+
+
+def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, waits: bool = False) -> float:
+    """The bound on what may be admitted above that, for a key known on all nodes.
+
+    Where a request goes on credit it is one request on each node in every policy that deals out lines: nobody goes
+    again before that is paid for. That is so for smooth limits, and for what `waits` for a leaky bucket.
+    """
+    if limit.smooth and not policy.merged_only:
+        return float(nodes * cost_max)
+    bound = policy.bound(limit.capacity, nodes, cost_max)
+    return bound + nodes * cost_max if waits and limit.algorithm in PACED else bound
+
+
 class Bounds:
     """The declared bound of each window: larger where nodes met a key that was new to them."""
 
@@ -155,8 +172,8 @@ class Bounds:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
         self._declared = not policy.merged_only
         """Who only compares merged totals declares nothing."""
-        self._warm = policy.bound(limit.capacity, nodes, cost_max)
-        self._cold_share = policy.cold_allowance * limit.capacity
+        self._warm = declared_bound(limit, policy, nodes, cost_max)
+        self._cold_share = 0 if limit.smooth else policy.cold_allowance * limit.capacity
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)
         lasting = 0 if limit.counts_as == FIXED_WINDOW else 1
         if limit.bucket:
