@@ -8,7 +8,7 @@ from dataclasses import replace
 from reconverge.clock import ManualClock
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._first_hit import FirstHitCell
-from reconverge.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
+from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.report import Answer, Batch
 from reconverge.simulation.first_hits import Opened, fleet_windows
 from reconverge_sync.memory import MemoryHub
@@ -42,7 +42,7 @@ def twisted(limit: Limit, twist: str) -> Limit:
     """The limit with that twist, as far as its algorithm has one of the kind; calendars come with the node."""
     if twist == "first-hit" and limit.algorithm == FIXED_WINDOW:
         return replace(limit, align=FIRST_HIT)
-    if limit.algorithm not in BUCKETS:
+    if limit.algorithm not in FILLED:
         return limit
     if "initial" in twist:
         limit = replace(limit, initial=limit.capacity // 3)
@@ -148,7 +148,7 @@ def truth_of(limit: Limit, clock: ManualClock, twist: str) -> Truth:
     """The truth about one key of that limit."""
     if limit.align == FIRST_HIT:
         return FirstHitTruth(limit, clock)
-    if limit.bucket:
+    if limit.algorithm in FILLED:
         return BucketTruth(limit, clock)
     by_calendar = twist == "calendar" and limit.algorithm == FIXED_WINDOW
     return CalendarTruth(limit, clock) if by_calendar else Truth(limit, clock)

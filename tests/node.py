@@ -8,10 +8,11 @@ from itertools import count
 from random import Random
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import Kernel, Table
+from reconverge.kernel import Kernel, WaitTable
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.report import Answer, Batch
+from reconverge.simulation.truth import at_once
 from reconverge.syncer import SILENCE_NS, Syncer
 from reconverge_sync.memory import MemoryHub
 
@@ -64,7 +65,7 @@ class Node:
     def _new_name(self) -> str:
         return f"{self.name}-{next(self._names)}"
 
-    def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> Table:
+    def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> WaitTable:
         """Declare a limit."""
         return self.kernel.declare(name, limit, policy)
 
@@ -153,7 +154,7 @@ class Truth:
         epoch, passed_ns = divmod(now_ns, self.limit.window_ns)
         if self.limit.bucket:
             self._drain()
-            return self._fill - self.limit.capacity
+            return self._fill - at_once(self.limit)
         if self.limit.counts_as == "sliding-log":
             since_ns = self._clock.monotonic_ns() - self.limit.window_ns
             self._log = [(at_ns, cost) for at_ns, cost in self._log if at_ns > since_ns]

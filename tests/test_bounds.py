@@ -11,10 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
-from reconverge.limit import ALGORITHMS, BUCKETS, Limit
+from reconverge.limit import ALGORITHMS
 from reconverge.policies import choose
+from reconverge.simulation.truth import declared_bound
 from tests.aligned import TWISTS, twisted
-from tests.test_protocol import COST_MAX, KEYS, NODES_MAX, Protocol
+from tests.test_protocol import COST_MAX, KEYS, NODES_MAX, Protocol, limit_of
 
 
 class Daring(Protocol):
@@ -40,7 +41,8 @@ class Daring(Protocol):
         twist: str,
     ) -> None:
         """Start the nodes, with one limit."""
-        limit = Limit(quota, window_s, algorithm=algorithm, burst=12 if algorithm in BUCKETS else None)
+        limit = limit_of(quota, window_s, algorithm, 12)
+        self.waits = False
         self.policy = choose(max_overshoot=overshoot, cold_allowance=cold_allowance)
         self._begin(twisted(limit, twist), twist, nodes)
 
@@ -50,8 +52,8 @@ class Daring(Protocol):
         if not hasattr(self, "truth"):
             return
         capacity = self.limit.capacity
-        bound = self.policy.bound(capacity, self.nodes_ever, COST_MAX)
-        if self.policy.max_overshoot < inf:
+        bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX)
+        if self.policy.max_overshoot < inf and not self.limit.smooth:
             bound += self.nodes_ever * self.policy.cold_allowance * capacity
         for key in KEYS:
             assert self.truth[key].excess() <= bound + 1e-6, f"{key}: {self.truth[key].excess()} > {bound}"

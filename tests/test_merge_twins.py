@@ -31,6 +31,9 @@ LIMITS = (
     LimitReport("steps", "token-bucket", WINDOW_US, 30, 70, 0, 0, 0, "interval"),
     LimitReport("begins", "gcra", WINDOW_US, 30, 70, 100, 0, 0, withheld=40),
     LimitReport("both", "token-bucket", 700_001, 30, 20, 250, 0, 0, "interval", withheld=20),
+    LimitReport("bucket", "leaky-bucket", WINDOW_US, 100_000, 50_000, 0, 0, 0),
+    LimitReport("bucket", "smooth-bursty", WINDOW_US, 100, 50, 0, 0, 0),
+    LimitReport("warming", "smooth-warming-up", WINDOW_US, 100, 50, 100, 0, 0),
 )
 TOY = ToyCalendar(WINDOW_US * 1000)
 

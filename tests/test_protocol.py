@@ -12,9 +12,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Verdict
-from reconverge.limit import ALGORITHMS, BUCKETS, SLIDING_LOG, SLIDING_SLICES, Limit
+from reconverge.limit import (
+    ALGORITHMS,
+    BUCKETS,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SMOOTH_BURSTY,
+    SMOOTH_WARMING_UP,
+    Limit,
+)
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Batch, Totals
+from reconverge.simulation.truth import declared_bound
 from reconverge.syncer import SILENCE_NS
 from reconverge_sync.memory import MemoryHub
 from tests.aligned import (
@@ -37,6 +46,27 @@ NODES = st.integers(0, NODES_MAX - 1)
 COSTS = st.sampled_from([1, 1, 1, 2, COST_MAX])
 
 
+def limit_of(
+    quota: int,
+    window_s: float,
+    algorithm: str,
+    burst: int | None,
+    *,
+    slices: int | None = None,
+    count_refused: bool = False,
+) -> Limit:
+    """A limit of that algorithm, with what goes with it."""
+    return Limit(
+        quota,
+        window_s,
+        algorithm=algorithm,
+        burst=burst if algorithm in (*BUCKETS, SMOOTH_BURSTY) else None,
+        slices=slices if algorithm == SLIDING_SLICES else None,
+        count_refused=count_refused and algorithm == SLIDING_LOG,
+        warmup=1.5 * window_s if algorithm == SMOOTH_WARMING_UP else None,
+    )
+
+
 class Protocol(RuleBasedStateMachine):
     """A few nodes, one hub, and a network that does its worst."""
 
@@ -51,6 +81,7 @@ class Protocol(RuleBasedStateMachine):
         nodes=st.integers(2, NODES_MAX),
         certainly_new=st.booleans(),
         twist=st.sampled_from(TWISTS),
+        waits=st.booleans(),
     )
     def begin(
         self,
@@ -64,16 +95,11 @@ class Protocol(RuleBasedStateMachine):
         nodes: int,
         certainly_new: bool,
         twist: str,
+        waits: bool,
     ) -> None:
         """Start the nodes, with one limit; no cold allowance, which is a bound of its own."""
-        limit = Limit(
-            quota,
-            window_s,
-            algorithm=algorithm,
-            burst=burst if algorithm in BUCKETS else None,
-            slices=slices if algorithm == SLIDING_SLICES else None,
-            count_refused=count_refused and algorithm == SLIDING_LOG,
-        )
+        limit = limit_of(quota, window_s, algorithm, burst, slices=slices, count_refused=count_refused)
+        self.waits = waits
         self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
         self._begin(twisted(limit, twist), twist, nodes)
         if not certainly_new:
@@ -105,6 +131,21 @@ class Protocol(RuleBasedStateMachine):
         """Everybody asks on all nodes."""
         for node in self.nodes:
             self._ask(node, key, cost, times)
+
+    @precondition(lambda self: self.waits)
+    @rule(node=NODES, key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 30), part=st.integers(0, 2))
+    def somebody_waits(self, node: int, key: str, cost: int, times: int, part: int) -> None:
+        """A queue of requests is let out, as time passes, as far as they are let through."""
+        chosen = self._node(node)
+        table = chosen.kernel.tables["limit"]
+        cost = min(cost, self.limit.capacity)
+        place = table.queue_up(key, cost, counted=False)
+        for _ in range(times):
+            if table.try_turn(key, cost, again=True).decision.allowed:
+                self._admitted(chosen, key, cost, table.observe(key, self.clock.monotonic_ns()))
+            self.clock.advance_ns(part * self.limit.window_ns // 97)
+            self.the_limit_holds()
+        table.step_out(place, cost)
 
     @rule(node=NODES, key=st.sampled_from(KEYS), estimate=COSTS, actual=st.integers(0, 3))
     def settles_for_less(self, node: int, key: str, estimate: int, actual: int) -> None:
@@ -284,7 +325,7 @@ class Protocol(RuleBasedStateMachine):
         """No key is admitted beyond the declared bound, not for a moment."""
         if not hasattr(self, "truth"):
             return
-        bound = self.policy.bound(self.limit.capacity, self.nodes_ever, COST_MAX)
+        bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX, waits=self.waits)
         for key in KEYS:
             assert self.truth[key].excess() <= bound + 1e-6, f"{key}: {self.truth[key].excess()} > {bound}"
 
@@ -298,9 +339,10 @@ class Protocol(RuleBasedStateMachine):
             cells = [node.kernel.tables["limit"].cells.get(key) for node in self.nodes]
             live = [cell for cell in cells if cell is not None and now_ns < cell.shard.lease_until_ns]
             for window in {cell.epoch for cell in live}:
-                assert sum(usable(cell, window) for cell in live) <= self.limit.capacity
-            assert sum(cell.base for cell in live) <= self.limit.capacity
-            assert sum(cell.overdraft for cell in live) <= self.limit.capacity * self.policy.max_overshoot
+                assert sum(usable(cell, window) for cell in live) <= self.limit.capacity * self.limit.unit
+            assert sum(cell.base for cell in live) <= self.limit.capacity * self.limit.unit
+            overdrafts_max = self.limit.capacity * self.limit.unit * self.policy.max_overshoot
+            assert sum(cell.overdraft for cell in live) <= overdrafts_max
 
     @invariant()
     def the_hub_never_knows_more_than_happened(self) -> None:

@@ -7,6 +7,7 @@ Everything else is handed its moments as integers of nanoseconds, and the name s
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 MICROSECOND_NS = 1_000
@@ -41,12 +42,14 @@ class ManualClock:
     """A clock that moves only when told to, for tests.
 
     `start` is the wall time in seconds. `advance` moves both clocks, as time passing does;
-    `jump` moves the wall clock alone, as an operator or NTP does.
+    `jump` moves the wall clock alone, as an operator or NTP does. Whoever waits for a limit on this clock (see
+    `Limiter.wait`) is woken by `advance`, and by nothing else.
     """
 
     def __init__(self, start: float = 0.0) -> None:
         self._monotonic_ns = 0
         self._wall_ahead_ns = round(start * SECOND_NS)
+        self._watchers: list[Callable[[int], None]] = []
 
     def monotonic_ns(self) -> int:
         """See `Clock.monotonic_ns`."""
@@ -65,6 +68,16 @@ class ManualClock:
         if nanoseconds < 0:
             raise ValueError(f"time cannot pass backwards: {nanoseconds} ns; use jump() to move the wall clock")
         self._monotonic_ns += nanoseconds
+        for watcher in list(self._watchers):
+            watcher(self._monotonic_ns)
+
+    def watch(self, watcher: Callable[[int], None]) -> None:
+        """Have `watcher` called with the monotonic time whenever time has passed: this clock's alarms."""
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[int], None]) -> None:
+        """Undo one `watch`."""
+        self._watchers.remove(watcher)
 
     def jump(self, seconds: float) -> None:
         """Set the wall clock forward, or back when negative; no time passes."""

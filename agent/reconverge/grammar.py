@@ -43,6 +43,7 @@ class Quota:
     burst: int | None
     name: str | None
     position: int
+    warmup_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class _Reader:
         self._next = 0
 
     def quota(self) -> Quota:
-        """Read: amount ('/' | 'per') [number] unit ['burst' number] ['as' name]."""
+        """Read: amount ('/' | 'per') [number] unit ['burst' number] ['warmup' number unit] ['as' name]."""
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")
         if not (self.take_mark("/") or self._take_per()):
@@ -89,17 +90,11 @@ class _Reader:
         multiple = self._number("a number") if self._peek().kind == "number" else 1
         if multiple == 0:
             raise InvalidLimit(self._text, "a window cannot be of length 0", self._tokens[self._next - 1].position)
-        unit = self._peek()
-        if unit.kind != "word":
-            raise self._expected("a unit, like second, minute, hour or day")
-        if unit.text.lower() not in UNITS_S:
-            raise InvalidLimit(
-                self._text, f"unknown unit {unit.text!r}; use ms, s, m, h, d, w, mo, y or their names", unit.position
-            )
-        self._next += 1
+        window_s = multiple * self._unit_s()
         burst = self._number("the size of the burst") if self._take_word("burst") else None
+        warmup_s = self._number("the length of the warmup") * self._unit_s() if self._take_word("warmup") else None
         name = self._name() if self._take_word("as") else None
-        return Quota(amount, multiple * UNITS_S[unit.text.lower()], burst, name, first.position)
+        return Quota(amount, window_s, burst, name, first.position, warmup_s)
 
     def take_mark(self, marks: str) -> bool:
         """Step over one of `marks` if it is next."""
@@ -115,7 +110,7 @@ class _Reader:
     def expect_end(self) -> None:
         """Raise InvalidLimit unless nothing is left."""
         if not self.ended():
-            raise self._expected("'burst', 'as', a separator (, ; |) or the end")
+            raise self._expected("'burst', 'warmup', 'as', a separator (, ; |) or the end")
 
     def _split(self, position: int) -> list[_Token]:
         tokens: list[_Token] = []
@@ -156,6 +151,17 @@ class _Reader:
             raise InvalidLimit(self._text, f"a number of {len(token.text)} digits is too large", token.position)
         self._next += 1
         return int(token.text)
+
+    def _unit_s(self) -> float:
+        unit = self._peek()
+        if unit.kind != "word":
+            raise self._expected("a unit, like second, minute, hour or day")
+        if unit.text.lower() not in UNITS_S:
+            raise InvalidLimit(
+                self._text, f"unknown unit {unit.text!r}; use ms, s, m, h, d, w, mo, y or their names", unit.position
+            )
+        self._next += 1
+        return UNITS_S[unit.text.lower()]
 
     def _name(self) -> str:
         token = self._peek()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconverge.calendar_windows import UNITS, CalendarWindows, is_zone, unit_of
@@ -17,12 +17,32 @@ SLIDING_LOG: Final = "sliding-log"
 TOKEN_BUCKET: Final = "token-bucket"  # noqa: S105  # no password
 GCRA: Final = "gcra"
 LEAKY_BUCKET: Final = "leaky-bucket"
+SMOOTH_BURSTY: Final = "smooth-bursty"
+SMOOTH_WARMING_UP: Final = "smooth-warming-up"
 
-ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, SLIDING_SLICES, SLIDING_LOG, TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
+ALGORITHMS: Final = (
+    FIXED_WINDOW,
+    SLIDING_WINDOW,
+    SLIDING_SLICES,
+    SLIDING_LOG,
+    TOKEN_BUCKET,
+    GCRA,
+    LEAKY_BUCKET,
+    SMOOTH_BURSTY,
+    SMOOTH_WARMING_UP,
+)
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
 """Three names for one arithmetic: tokens, theoretical arrival times, and the bucket that they are the other side of."""
+FILLED: Final = (TOKEN_BUCKET, GCRA)
+"""Those of which one can choose how they begin and how they fill; the outflow of a leaky bucket is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 """Every charge has a date, and expires as a whole."""
+SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
+"""What admits one request on credit, and the next when that has been paid for."""
+PACED: Final = (LEAKY_BUCKET, *SMOOTH)
+"""Whose lines are parts of a rate, and so have to be finer than whole requests."""
+METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
+"""What admits as much at once as fits."""
 
 CLOCK: Final = "clock"
 FIRST_HIT: Final = "first-hit"
@@ -38,6 +58,8 @@ REFILLS: Final = (GREEDY, INTERVAL)
 
 QUOTA_MAX: Final = 10**12
 """Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
+UNIT: Final = 1000
+"""Lines of paced limits are counted in so many parts of a request, unless the quota is large without that."""
 WINDOW_MIN_NS: Final = MILLISECOND_NS
 """Shorter windows than the clock error between two machines would limit nothing."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
@@ -56,9 +78,11 @@ class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.
 
     `quota` is a whole number of cost; `window` is in seconds. `burst` is the capacity of a bucket, by default the
-    quota; only buckets (`token-bucket`, `gcra`, `leaky-bucket`) have one. `name` is what "as NAME" said in a limit
-    string, if anything. `slices` is into how many parts `sliding-slices` divides the window, by default 10.
-    `count_refused` has `sliding-log` count requests that were refused as well, so that who goes on asking stays out.
+    quota, and only buckets (`token-bucket`, `gcra`, `leaky-bucket`) have one; for `smooth-bursty` the most permits that
+    are stored while nobody asks, by default one second's worth. `name` is what "as NAME" said in a limit string, if
+    anything. `slices` is into how many parts `sliding-slices` divides the window, by default 10. `count_refused` has
+    `sliding-log` count requests that were refused as well, so that who goes on asking stays out. `warmup` is how many
+    seconds `smooth-warming-up` takes from cold to the full rate.
 
     `align` says where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
     after the one before; "calendar", with the day, week, month or year of `timezone` (an IANA name), which the windows
@@ -78,6 +102,7 @@ class Limit:
     name: str | None = None
     slices: int | None = None
     count_refused: bool = False
+    warmup: float | None = None
     align: str = CLOCK
     timezone: str = UTC
     initial: int | None = None
@@ -94,12 +119,15 @@ class Limit:
             raise InvalidLimit(text, f"the window of {shown(self.window)} s is not between 1 ms and ten years")
         if self.burst is not None:
             _check_quota(text, "burst", self.burst)
-            if self.algorithm not in BUCKETS:
-                raise InvalidLimit(text, f"a burst needs a bucket ({', '.join(BUCKETS)}), not {self.algorithm}")
+            if self.algorithm not in (*BUCKETS, SMOOTH_BURSTY):
+                raise InvalidLimit(
+                    text, f"a burst needs a bucket ({', '.join(BUCKETS)}) or {SMOOTH_BURSTY}, not {self.algorithm}"
+                )
         self._check_slices(text)
         self._check_log(text)
         self._check_alignment(text)
         self._check_refill(text)
+        _check_warmup(text, self)
 
     def _check_slices(self, text: str) -> None:
         if self.algorithm != SLIDING_SLICES:
@@ -146,14 +174,16 @@ class Limit:
     def _check_refill(self, text: str) -> None:
         if self.refill not in REFILLS:
             raise InvalidLimit(text, f"unknown refill {shown(self.refill)}; known: {', '.join(REFILLS)}")
-        if self.refill != GREEDY and not self.bucket:
-            raise InvalidLimit(text, f"refill={self.refill!r} needs a bucket ({', '.join(BUCKETS)})")
+        if self.refill != GREEDY and self.algorithm not in FILLED:
+            raise InvalidLimit(text, f"refill={self.refill!r} goes with {' and '.join(FILLED)}, not {self.algorithm}")
         if self.initial is None:
             return
         if isinstance(self.initial, bool) or not isinstance(self.initial, int):
             raise InvalidLimit(text, f"initial={shown(self.initial)} is not a whole number")
-        if not self.bucket:
-            raise InvalidLimit(text, f"initial={shown(self.initial)} needs a bucket ({', '.join(BUCKETS)})")
+        if self.algorithm not in FILLED:
+            raise InvalidLimit(
+                text, f"initial={shown(self.initial)} goes with {' and '.join(FILLED)}, not {self.algorithm}"
+            )
         if not 0 <= self.initial <= self.capacity:
             raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.capacity}")
 
@@ -164,13 +194,43 @@ class Limit:
 
     @property
     def capacity(self) -> int:
-        """The most that can be admitted at once: the quota, or the burst of a bucket."""
-        return self.quota if self.burst is None else self.burst
+        """The most that can be admitted at once: the quota, or the burst of a bucket; all that is stored if smooth."""
+        if self.burst is not None:
+            return self.burst
+        if self.algorithm == SMOOTH_BURSTY:
+            return max(1, self.quota * SECOND_NS // self.window_ns)
+        if self.algorithm == SMOOTH_WARMING_UP:
+            return max(1, -(-self.quota * self.warmup_ns // self.window_ns))
+        return self.quota
+
+    @property
+    def warmup_ns(self) -> int:
+        """How long it takes from cold to the full rate; zero where nothing warms up."""
+        return 0 if self.warmup is None else round(self.warmup * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS
 
     @property
     def bucket(self) -> bool:
         """Whether this limit drains steadily instead of counting in windows."""
-        return self.algorithm in BUCKETS
+        return self.algorithm in BUCKETS or self.algorithm in SMOOTH
+
+    @property
+    def smooth(self) -> bool:
+        """Whether a request goes on credit, and the next one waits until that is paid for."""
+        return self.algorithm in SMOOTH
+
+    @property
+    def unit(self) -> int:
+        """How many parts of a request the lines and counts of this limit are kept in: a power of ten."""
+        unit = UNIT if self.algorithm in PACED else 1
+        while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
+            unit //= 10
+        return unit
+
+    def over(self, window: float) -> Limit:
+        """The same limit where everything takes longer or shorter, as the window does; what fits at once stays."""
+        burst = self.capacity if self.algorithm == SMOOTH_BURSTY else self.burst
+        warmup = None if self.warmup is None else self.warmup * window / self.window
+        return replace(self, window=window, burst=burst, warmup=warmup)
 
     @property
     def dated(self) -> bool:
@@ -204,8 +264,9 @@ class Limit:
     def parse(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> Limit:
         """Read a limit string such as `100/minute`, `5 per 10 seconds`, `2000/10s` or `10/s burst 20 as api`.
 
-        Without an algorithm a burst means `token-bucket` and slices `sliding-slices`; otherwise the default is
-        `sliding-window`. `fields` are what no limit string can say, such as `slices` or `align`.
+        Without an algorithm a burst means `token-bucket`, slices `sliding-slices`, and a warmup (`10/s warmup 5s`)
+        `smooth-warming-up`; otherwise the default is `sliding-window`. `fields` are what no limit string can say, such
+        as `slices` or `align`.
 
         Raises:
             InvalidLimit: the text cannot be read (it says where), or it joins several quotas.
@@ -221,15 +282,20 @@ class Limit:
 
     @classmethod
     def _of(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
-        if algorithm is None and quota.burst is not None:
+        if algorithm is None and quota.warmup_s is not None:
+            algorithm = SMOOTH_WARMING_UP
+        elif algorithm is None and quota.burst is not None:
             algorithm = TOKEN_BUCKET
         elif algorithm is None:
             algorithm = SLIDING_WINDOW if fields.get("slices") is None else SLIDING_SLICES
+        if quota.warmup_s is not None:
+            fields = {**fields, "warmup": quota.warmup_s}
         return cls(quota.amount, quota.window_s, algorithm=algorithm, burst=quota.burst, name=quota.name, **fields)
 
     def __str__(self) -> str:
         burst = "" if self.burst is None else f" burst {self.burst}"
-        return f"{self.quota}/{_written(self.window_ns)}{burst} ({', '.join(self._said())})"
+        warmup = "" if self.warmup is None else f" warmup {_written(self.warmup_ns)}"
+        return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"
 
     def _said(self) -> list[str]:
         """The algorithm, and what is not as usual about it."""
@@ -276,3 +342,20 @@ def _check_quota(text: str, field: str, value: object) -> None:
         raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number")
     if not 1 <= value <= QUOTA_MAX:
         raise InvalidLimit(text, f"the {field} {shown(value)} is not between 1 and {QUOTA_MAX}")
+
+
+def _check_warmup(text: str, limit: Limit) -> None:
+    """Raise InvalidLimit unless a warm-up is there exactly where something warms up."""
+    warmup = limit.warmup
+    if limit.algorithm != SMOOTH_WARMING_UP:
+        if warmup is not None:
+            raise InvalidLimit(text, f"a warmup needs {SMOOTH_WARMING_UP}, not {limit.algorithm}")
+        return
+    if warmup is None:
+        raise InvalidLimit(text, f"{SMOOTH_WARMING_UP} needs a warmup, in seconds: Limit(..., warmup=10)")
+    if isinstance(warmup, bool) or not isinstance(warmup, int | float):
+        raise InvalidLimit(text, f"the warmup {shown(warmup)} is not a number of seconds")
+    if not WINDOW_MIN_NS <= warmup * SECOND_NS <= WINDOW_MAX_NS:
+        raise InvalidLimit(text, f"the warmup of {shown(warmup)} s is not between 1 ms and ten years")
+    if not limit.capacity <= QUOTA_MAX:
+        raise InvalidLimit(text, f"the warmup of {shown(warmup)} s stores more than {QUOTA_MAX} permits")

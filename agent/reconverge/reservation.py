@@ -47,6 +47,7 @@ class Reservation:
         self._settled = True
         if actual != self.estimate:
             self._table.correct(self._key, self._mark.epoch, actual - self.estimate, mark=self._mark)
+            self._table.tell(self._key)
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -10,7 +10,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.limit import (
     FIXED_WINDOW,
     GCRA,
-    LEAKY_BUCKET,
+    PACED,
     SLIDING_LOG,
     SLIDING_SLICES,
     SLIDING_WINDOW,
@@ -23,11 +23,13 @@ KINDS: Final = {
     SLIDING_WINDOW: 1,
     TOKEN_BUCKET: 2,
     GCRA: 2,
-    LEAKY_BUCKET: 2,
+    **dict.fromkeys(PACED, 2),
     SLIDING_SLICES: 3,
     SLIDING_LOG: 3,
 }
 """What the merge rule tells apart."""
+CELL_KINDS: Final = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
+"""What has cells of its own: paced limits are counted as buckets, but in other units."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """An answer to 256 cells takes about 20 kB."""
 PROBLEM_LENGTH_MAX: Final = 200

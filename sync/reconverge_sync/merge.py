@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.limit import SLIDING_LOG, TOKEN_BUCKET
+from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
 from reconverge.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
 from reconverge_sync.place import calendar_epoch, first_hit_epoch, same_window, uniform_epoch
@@ -128,7 +128,7 @@ class Shard:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
         # What is counted alike is one cell, whatever it is called.
-        counted = TOKEN_BUCKET if rule.bucket else SLIDING_LOG if rule.dated else limit.algorithm
+        counted = TOKEN_BUCKET if limit.algorithm == GCRA else SLIDING_LOG if rule.dated else limit.algorithm
         identity = (limit.name, counted + limit.variant, limit.window_us, report.key)
         cell = self.cells.get(identity)
         if cell is not None and hub_us > cell.expires_us:

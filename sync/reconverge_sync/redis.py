@@ -24,7 +24,7 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hubs import HubSettings, redacted
 from reconverge.report import Answer, Batch, Totals
 from reconverge.trial import TRIAL, scratch_namespace
-from reconverge_sync.codec import KINDS, decode_accounts, decode_answer, encode_batch
+from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
 from reconverge_sync.redis_errors import as_unavailable
 from reconverge_sync.redis_failure import Address
@@ -192,7 +192,8 @@ def _keys(namespace: str, batch: Batch) -> list[str]:
     keys = [f"{prefix}meta", f"{prefix}nodes", f"{prefix}accounts"]
     for cell in batch.cells:
         limit = batch.limits[cell.limit]
-        keys.append(f"{prefix}c:{limit.name}:{KINDS[limit.algorithm]}:{limit.window_us}{limit.variant}:{cell.key}")
+        kind = CELL_KINDS[limit.algorithm]
+        keys.append(f"{prefix}c:{limit.name}:{kind}:{limit.window_us}{limit.variant}:{cell.key}")
     return keys
 
 

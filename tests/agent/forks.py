@@ -15,8 +15,9 @@ import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, Limit, Limiter
 from reconverge.report import Answer, Batch, Totals
+from reconverge.waiting import waiting_at
 from reconverge_sync.embedded import directory_of
 from reconverge_sync.memory import MemoryHub
 from tests.agent.programs import say, wait_for_a_line
@@ -169,6 +170,22 @@ def forks_in_its_loop(hub: str) -> None:
             introduce_yourself(hub, "again")
 
     asyncio.run(serve())
+
+
+def forks_while_others_wait(hub: str) -> None:
+    """A child that is forked while three threads wait; one place is free in it, as it has counted nothing."""
+    limiter = Agent(hub).limit("login", Limit(1, 3600, algorithm="leaky-bucket"))
+    limiter.allow("ada")
+    threads = [threading.Thread(target=limiter.wait_blocking, args=("ada",), daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: 3 == waiting_at(limiter.table).waiters("ada"), "threads that wait")
+    child = os.fork()
+    if child == 0:
+        say("child", waiting_at(limiter.table).waiters("ada"), limiter.wait_blocking("ada", timeout=60.0).allowed)
+        os._exit(0)
+    os.waitpid(child, 0)
+    say("parent", waiting_at(limiter.table).waiters("ada"))
 
 
 def multiplies(hub: str, method: str) -> None:

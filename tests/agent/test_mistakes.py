@@ -63,7 +63,7 @@ LIMITS: dict[str, Mistake] = {
     "zero quota": (lambda: _login("0/minute"), InvalidLimit, ("quota 0", "not between 1 and")),
     "zero window": (lambda: _login("5/0 minutes"), InvalidLimit, ("length 0",)),
     "too short a window": (lambda: Limit(5, 0.0001), InvalidLimit, ("0.0001 s", "between 1 ms and ten years")),
-    "too much": (lambda: _login("5/minute and more"), InvalidLimit, ("'burst', 'as'", "'and'")),
+    "too much": (lambda: _login("5/minute and more"), InvalidLimit, ("'burst', 'warmup', 'as'", "'and'")),
     "several quotas": (lambda: _login("5/minute, 9/hour"), InvalidLimit, ("declare one limit for each",)),
     "burst of a window": (lambda: Limit(5, 60.0, burst=9), InvalidLimit, ("token-bucket, gcra", "sliding-window")),
     "unknown algorithm": (lambda: Limit(5, 60.0, "guess"), InvalidLimit, ("'guess'", "fixed-window")),

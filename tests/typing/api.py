@@ -94,6 +94,16 @@ def agents() -> None:
     Agent(interval=0.1)  # type: ignore[call-arg]
 
 
+async def waiting(limiter: Limiter) -> None:
+    """Whoever waits is answered as `hit` would, in a coroutine as on a thread."""
+    assert_type(await limiter.wait("ada"), Decision)
+    assert_type(await limiter.wait("ada", 3, timeout=0.5, max_queue=100), Decision)
+    assert_type(limiter.wait_blocking("ada", cost=3, timeout=None, max_queue=None), Decision)
+    assert_type(Limit(10, 1, algorithm="smooth-warming-up", warmup=5.0).warmup, float | None)
+
+    await limiter.wait("ada", 1, 0.5)  # type: ignore[call-arg]
+
+
 def running(agent: OwnAgent) -> None:
     """`with` hands out the very agent; starting and stopping answer nothing."""
     with agent as entered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import Table
+from reconverge.kernel import WaitTable
 from reconverge.limit import Limit
 from reconverge.policies import STRICT, Policy
 from reconverge.report import Batch, CellReport, Totals
@@ -48,7 +48,7 @@ class Talker(Node):
             self.kernel, shard=0, random=Always(chance), new_name=self._new_name, now_ns=clock.monotonic_ns()
         )
         self.syncers = [self.syncer]
-        self.table: Table = self.limit(limit, policy)
+        self.table: WaitTable = self.limit(limit, policy)
 
     @property
     def due_in_ns(self) -> int:
@@ -67,7 +67,7 @@ class Talker(Node):
 
     def line(self, key: str = "ada") -> int:
         """How far this node may go by itself."""
-        return self.table.cells[key].line if key in self.table.cells else 0
+        return self.table.cells[key].line // self.table.unit if key in self.table.cells else 0
 
     def says(self) -> Batch:
         """Put a batch on its way; there must be something to say."""

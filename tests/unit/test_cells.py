@@ -9,7 +9,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.limit import ALGORITHMS, Limit
+from reconverge.limit import METERED, Limit
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, START_S, Node
@@ -18,7 +18,7 @@ from tests.unit.lone import Lone
 WINDOW_S = 10.0
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=METERED)
 def limit(request: pytest.FixtureRequest) -> Limit:
     """Ten per ten seconds, by each algorithm in turn."""
     return Limit(10, WINDOW_S, algorithm=request.param)

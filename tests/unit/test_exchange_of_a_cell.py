@@ -11,7 +11,7 @@ from math import ceil, inf
 import pytest
 
 from reconverge.clock import SECOND_NS
-from reconverge.limit import ALGORITHMS, Limit
+from reconverge.limit import METERED, Limit
 from reconverge.policies import BALANCED, STRICT, choose
 from reconverge.report import CellReport
 from tests.node import INTERVAL_NS
@@ -128,7 +128,7 @@ def test_what_a_line_does_not_cover_is_a_debt_that_nobody_else_is_granted() -> N
 # ---------------------------------------------------------------- what becomes of the answer
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", METERED)
 def test_a_line_may_be_filled_from_the_moment_it_is_heard_of(algorithm: str) -> None:
     """To the last unit, without another word."""
     world = World(Limit(100, 3600, algorithm=algorithm), STRICT)
@@ -229,7 +229,7 @@ def test_what_others_poured_into_a_bucket_drains() -> None:
 # ---------------------------------------------------------------- what callers are told
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", METERED)
 def test_a_refusal_never_leaves_as_much_as_was_asked_for(algorithm: str) -> None:
     """Whatever the fleet has left: a node may not have it yet."""
     world = World(Limit(100, 3600, algorithm=algorithm), STRICT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reconverge import InvalidLimit, Limit
@@ -16,10 +16,13 @@ from reconverge.limit import (
     ALGORITHMS,
     BUCKETS,
     LOG_QUOTA_MAX,
+    METERED,
     NAME_LENGTH_MAX,
     QUOTA_MAX,
     SLICES,
     SLICES_MAX,
+    SMOOTH_BURSTY,
+    SMOOTH_WARMING_UP,
     check_name,
 )
 from tests.unit.odd import HUGE, named
@@ -79,7 +82,7 @@ def test_any_other_burst_is_refused(burst: int) -> None:
         Limit(7, 60, algorithm="token-bucket", burst=burst)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in BUCKETS])
+@pytest.mark.parametrize("algorithm", [name for name in METERED if name not in BUCKETS])
 def test_a_window_has_no_burst(algorithm: str) -> None:
     """The error says what has."""
     with pytest.raises(InvalidLimit, match=r"a burst needs a bucket \(token-bucket, gcra, leaky-bucket\)"):
@@ -111,7 +114,7 @@ def test_any_other_number_of_slices_is_refused(slices: int) -> None:
         Limit(7, 60, algorithm="sliding-slices", slices=slices)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "sliding-slices"])
+@pytest.mark.parametrize("algorithm", [name for name in METERED if name != "sliding-slices"])
 def test_no_other_algorithm_has_slices(algorithm: str) -> None:
     """The error says which has."""
     with pytest.raises(InvalidLimit, match="slices go with sliding-slices, not with"):
@@ -125,7 +128,7 @@ def test_a_log_keeps_up_to_a_hundred_thousand_charges() -> None:
         Limit(LOG_QUOTA_MAX + 1, 60, algorithm="sliding-log")
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "sliding-log"])
+@pytest.mark.parametrize("algorithm", [name for name in METERED if name != "sliding-log"])
 def test_no_other_algorithm_counts_refused_requests(algorithm: str) -> None:
     """The error says which does."""
     with pytest.raises(InvalidLimit, match="count_refused goes with sliding-log, not with"):
@@ -194,16 +197,39 @@ def test_a_limit_is_written_out_in_full(limit: Limit, written: str) -> None:
     window_ms=st.integers(1, TEN_YEARS_S * 1000) | st.integers(1, TEN_YEARS_S).map(lambda seconds: seconds * 1000),
     algorithm=st.sampled_from(ALGORITHMS),
     burst=st.none() | st.integers(1, QUOTA_MAX),
+    warmup_ms=st.integers(1, TEN_YEARS_S * 1000),
 )
-def test_what_a_limit_writes_is_read_back(quota: int, window_ms: int, algorithm: str, burst: int | None) -> None:
+def test_what_a_limit_writes_is_read_back(
+    quota: int, window_ms: int, algorithm: str, burst: int | None, warmup_ms: int
+) -> None:
     """Any limit whose window is a whole number of milliseconds."""
     quota = min(quota, LOG_QUOTA_MAX) if algorithm == "sliding-log" else quota
-    limit = Limit(quota, window_ms / 1000, algorithm=algorithm, burst=burst if algorithm in BUCKETS else None)
+    warmup = warmup_ms / 1000 if algorithm == SMOOTH_WARMING_UP else None
+    assume(warmup is None or quota * warmup_ms <= QUOTA_MAX * window_ms)
+    burst = burst if algorithm in (*BUCKETS, SMOOTH_BURSTY) else None
+    limit = Limit(quota, window_ms / 1000, algorithm=algorithm, burst=burst, warmup=warmup)
 
     text, _, said = str(limit).partition(" (")
     again = Limit.parse(text, algorithm=said.rstrip(")").partition(",")[0], slices=limit.slices)
 
-    assert (limit.window_ns, replace(limit, window=1)) == (again.window_ns, replace(again, window=1))
+    alike = None if warmup is None else 1
+    assert (limit.window_ns, limit.warmup_ns) == (again.window_ns, again.warmup_ns)
+    assert replace(limit, window=1, warmup=alike) == replace(again, window=1, warmup=alike)
+
+
+@pytest.mark.parametrize(
+    ("limit", "as_fast"),
+    [
+        (Limit(7, 60), Limit(7, 30)),
+        (Limit(7, 60, algorithm="gcra", burst=3), Limit(7, 30, algorithm="gcra", burst=3)),
+        (Limit(7, 2, algorithm="smooth-bursty"), Limit(7, 1, algorithm="smooth-bursty", burst=3)),
+        (Limit.parse("7/m warmup 8s"), Limit.parse("7/30s warmup 4s")),
+    ],
+    ids=str,
+)
+def test_a_limit_twice_as_fast(limit: Limit, as_fast: Limit) -> None:
+    """Takes half the time for everything, and admits as much at once."""
+    assert as_fast == limit.over(limit.window / 2)
 
 
 @pytest.mark.parametrize("name", ["a", "A-Za_z0.9/x", "n" * NAME_LENGTH_MAX])

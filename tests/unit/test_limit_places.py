@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidLimit, Limit, LimitConflict
-from reconverge.limit import ALGORITHMS, BUCKETS
+from reconverge.limit import ALGORITHMS, FILLED
 from tests.unit.odd import HUGE, named
 
 DAY_S = 86_400
-WINDOWED = [name for name in ALGORITHMS if name not in BUCKETS]
+OTHERS = [name for name in ALGORITHMS if name not in FILLED]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_timezone_needs_a_calendar(align: str) -> None:
         Limit(1, DAY_S, algorithm="fixed-window", align=align, timezone="Europe/Berlin")
 
 
-@pytest.mark.parametrize("algorithm", BUCKETS)
+@pytest.mark.parametrize("algorithm", FILLED)
 @pytest.mark.parametrize("initial", [0, 1, 20])
 def test_a_bucket_begins_with_anything_up_to_its_capacity(algorithm: str, initial: int) -> None:
     """Both ends are included; what is missing is withheld."""
@@ -94,11 +94,11 @@ def test_any_other_initial_is_refused(initial: Any) -> None:
         Limit(10, 60, algorithm="token-bucket", burst=20, initial=initial)
 
 
-@pytest.mark.parametrize("algorithm", WINDOWED)
+@pytest.mark.parametrize("algorithm", OTHERS)
 @pytest.mark.parametrize("fields", [{"initial": 1}, {"refill": "interval"}])
 def test_only_buckets_begin_and_refill(algorithm: str, fields: dict[str, Any]) -> None:
     """The error says what has a beginning and a refill."""
-    with pytest.raises(InvalidLimit, match="needs a bucket"):
+    with pytest.raises(InvalidLimit, match=f"goes with token-bucket and gcra, not {algorithm}"):
         Limit(10, 60, algorithm=algorithm, **fields)
 
 

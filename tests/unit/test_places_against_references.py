@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconverge import Limit
-from reconverge.limit import BUCKETS
+from reconverge.limit import FILLED
 from tests.unit.lone import Lone
 from tests.unit.reference_places import DAY_S, Calendar, FirstHit, PlacedReference, Tokens
 from tests.unit.test_against_references import LIMITS, SCHEDULES, Run, Step
@@ -72,7 +72,7 @@ def test_a_window_begins_with_the_first_hit_and_lasts_as_long_as_it_says(limit: 
     PlacedRun(limit, FirstHit(limit)).play(steps)
 
 
-@pytest.mark.parametrize("algorithm", BUCKETS)
+@pytest.mark.parametrize("algorithm", FILLED)
 @pytest.mark.parametrize("refill", ["greedy", "interval"])
 @settings(max_examples=80)
 @given(

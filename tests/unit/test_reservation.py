@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from reconverge import Agent, InvalidCost, Limit, Reservation
 from reconverge.clock import ManualClock
-from reconverge.limit import ALGORITHMS, BUCKETS
+from reconverge.limit import BUCKETS, METERED
 from tests.unit.lone import NOON_S, Lone
 from tests.unit.odd import HUGE, named
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=METERED)
 def node(request: pytest.FixtureRequest) -> Lone:
     """A hundred per minute, by each algorithm in turn."""
     return Lone("100/minute", algorithm=request.param)
@@ -350,7 +350,7 @@ def play(limit: Limit, schedule: list[Act]) -> list[tuple[int, Fraction]]:
     return uses
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in BUCKETS])
+@pytest.mark.parametrize("algorithm", [name for name in METERED if name not in BUCKETS])
 @settings(max_examples=200)
 @given(schedule=SCHEDULES)
 def test_windows_count_the_true_costs(algorithm: str, schedule: list[Act]) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.limit import ALGORITHMS, Limit
+from reconverge.limit import METERED, Limit
 from reconverge.policies import AVAILABLE
 from tests.unit.talker import MINUTE, busy
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", METERED)
 def test_a_reset_reaches_every_node(algorithm: str) -> None:
     """With their next exchange; what each used before is forgotten."""
     world = busy(Limit(100, 3600, algorithm=algorithm), nodes=3)

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from random import Random
@@ -143,7 +142,7 @@ def compressed(limit: Limit, speed: float) -> Limit:
     window = limit.window / speed
     if window * 1e9 < WINDOW_MIN_NS:
         raise InvalidSetting("speed", speed, f"leaves a window of {window * 1000:.3g} ms; at least 1 ms must remain")
-    return replace(limit, window=window)
+    return limit.over(window)
 
 
 def _check_positive(name: str, value: float, most: float) -> None:

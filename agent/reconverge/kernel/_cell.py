@@ -31,6 +31,7 @@ class Cell:
         "charged",
         "confirmed",
         "counted",
+        "credit",
         "demand",
         "due_ns",
         "early_ns",
@@ -39,6 +40,7 @@ class Cell:
         "fleet_needs",
         "fleet_used",
         "fleet_window",
+        "foremost",
         "free",
         "heard_ns",
         "held",
@@ -46,6 +48,7 @@ class Cell:
         "key",
         "lag_ns",
         "last_demand",
+        "late",
         "level",
         "line",
         "lows",
@@ -63,13 +66,17 @@ class Cell:
         "reset_us",
         "room",
         "shard",
+        "share",
         "silent",
         "stirred",
+        "stored",
         "table",
         "touched_ns",
         "unconfirmed",
         "until_ns",
         "used",
+        "waiters",
+        "waiting",
         "wanted",
         "water",
         "window_demand",
@@ -134,6 +141,22 @@ class Cell:
         """Cost asked of all nodes in this window."""
         self.last_demand = 0
         """Cost asked of all nodes in the window before."""
+
+        # The pace; paced limits only, in cost times nanoseconds of the window.
+        self.stored = 0
+        self.share = 0
+        """The line that goes with what is stored."""
+        self.credit = 0
+        """How much of the level was let out of a queue."""
+        self.late = 0
+        """What those who wait have not been let through for yet, because timers are late."""
+
+        # Who waits.
+        self.waiters = 0
+        self.waiting = 0
+        """Their cost."""
+        self.foremost = 0
+        """The cost of the first of them, if no part of it is of any use."""
 
         # What is asked of this node.
         self.counted = 0

@@ -6,15 +6,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from reconverge.clock import SECOND_NS
-from reconverge.errors import CostExceedsQuota, InvalidKey, shown
+from reconverge.errors import CostExceedsQuota
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._dated import Dated
 from reconverge.kernel._history import History
+from reconverge.kernel._keys import plain_key
 from reconverge.kernel._lows import Mark
-from reconverge.kernel._meter import meter_for
+from reconverge.kernel._meter import Meter, meter_for
 from reconverge.kernel._tally import Tally
 from reconverge.limit import INTERVAL, Limit
 from reconverge.policies import Policy
@@ -30,6 +31,14 @@ OVERFLOW_KEY = "\x00overflow"
 """What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
 
 
+class Listener(Protocol):
+    """Who waits for keys of a limit."""
+
+    def tell(self, key: str) -> None:
+        """There may be room now. Must not wait, nor fail."""
+        ...
+
+
 class Cells:
     """All keys of one limit on this node: found, made, brought up to the moment, and put forward to be reported.
 
@@ -41,13 +50,20 @@ class Cells:
         self.name = name
         self.limit = limit
         self.policy = policy
-        self.meter = meter_for(limit, merged_only=policy.merged_only)
+        self.meter = self._make_meter()
         self.dated = self.meter if isinstance(self.meter, Dated) else None
         """The same meter, if every charge has a date for it."""
         self.additive = self.dated is None or self.dated.additive
         """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
-        self.capacity = limit.capacity
-        self.quota = limit.quota
+        self.unit = limit.unit
+        """Into how many parts a request is divided in all that is counted here."""
+        self.capacity = limit.capacity * self.unit
+        self.quota = limit.quota * self.unit
+        self.cost_max = self.capacity
+        self.need_max = 0
+        """The largest need that may be reported, if that is more than the capacity."""
+        self.reluctance = 0.0
+        """A smaller part of a line than this is not given back, as it would be without use on the way."""
         self.window_ns = limit.window_ns
         self.window_s = limit.window_ns / SECOND_NS
         self.calendar = limit.calendar
@@ -57,6 +73,9 @@ class Cells:
         self.withheld = limit.withheld
         """How much of the capacity a new key begins without."""
         self.now_ns = now_ns
+        self.born_ns = now_ns()
+        self.listener: Listener | None = None
+        """Who waits for better news."""
         self.lock = threading.Lock()
         """Held for the arithmetic of one cell at a time, and never across I/O."""
         self.cells: dict[str, Cell] = {}
@@ -71,12 +90,15 @@ class Cells:
         self.tallies = [Tally() for _ in kernel.shards]
         """What was charged and given back, by shard."""
 
+    def _make_meter(self) -> Meter:
+        return meter_for(self.limit, merged_only=self.policy.merged_only)
+
     # ------------------------------------------------------------ keeping cells
 
     def _look_up(self, key: str, cost: int, now_ns: int) -> Cell:
         """The cell of a key, made if there is none. Raises InvalidKey or CostExceedsQuota."""
-        if cost > self.capacity:
-            raise CostExceedsQuota(self.name, cost, self.capacity)
+        if cost > self.cost_max:
+            raise CostExceedsQuota(self.name, cost // self.unit, self.cost_max // self.unit)
         if type(key) is not str or key not in self.cells:
             key = plain_key(key, self.kernel.key_bytes_max)
         cell = self.cells.get(key)
@@ -221,7 +243,7 @@ class Cells:
             cell.counted = cell.used
             cell.charged += charged
             cell.arrived += charged
-            self.tallies[cell.shard.index].charged += charged
+            self.tallies[cell.shard.index].charged += charged // self.unit
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
         """Set the cell's own meter to zero; charges before `reset_us` do not count any more."""
@@ -258,6 +280,8 @@ class Cells:
     def start_over(self) -> None:
         """Drop all cells and numbers, and whatever lock another thread may have held."""
         self.lock = threading.Lock()
+        self.born_ns = self.now_ns()
+        self.listener = None
         self.cells = {}
         self.overflow = None
         self.ring.clear()
@@ -292,6 +316,27 @@ class Cells:
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
         """What all nodes have used, as far as this one knows."""
         return self.meter.used(cell, now_ns) + ceil(self.meter.others(cell, now_ns))
+
+    def bound(self, cell: Cell, now_ns: int) -> int:
+        """What of this node's line is taken up by use, so that it cannot be given away; rounded up."""
+        return self.meter.used(cell, now_ns)
+
+    def fill_milli(self, cell: Cell) -> int:
+        """The same for a bucket, in thousandths."""
+        return -(-1000 * cell.level // self.window_ns)
+
+    def headroom(self, cell: Cell, now_ns: int) -> int:
+        """What of the line is not taken up."""
+        return self.meter.spare(cell, cell.line, now_ns)
+
+    def owed(self, cell: Cell) -> float:
+        """What can only be paid off with a line."""
+        return 0.0
+
+    def tell(self, key: str) -> None:
+        """Whoever waits for `key` has better prospects now; to be called without the lock."""
+        if self.listener is not None:
+            self.listener.tell(key)
 
     # ------------------------------------------------------------ asking to exchange
 
@@ -342,21 +387,3 @@ class Cells:
     def _set_room(self, cell: Cell, spare: int) -> None:
         """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""
         cell.room = cell.used + spare if (cell.stirred or cell.shard.alone) and self.additive else -1
-
-
-def plain_key(key: object, bytes_max: int) -> str:
-    """The key as a plain string. Raises InvalidKey."""
-    if not isinstance(key, str):
-        raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {shown(key)} into one first")
-    key = str.__str__(key)  # not str(key), which a subclass may have made into something else
-    if not key or key[0] == "\x00":
-        raise InvalidKey(f"a key has at least one character and does not start with NUL; got {shown(key)}")
-    try:
-        size = len(key.encode())
-    except UnicodeEncodeError:
-        raise InvalidKey(f"the key {shown(key)} has a lone surrogate, which no hub can store") from None
-    if size > bytes_max:
-        raise InvalidKey(
-            f"the key {key[:40]!r}... has {size} bytes, more than {bytes_max}; hash it, or raise key_bytes_max"
-        )
-    return key

@@ -47,35 +47,34 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, *, in_touch: bool) ->
     _measure_demand(cell, now_ns)
     used = table.meter.used(cell, now_ns)
     need = 0.0
+    if cell.waiters:
+        cell.touched_ns = now_ns  # whoever waits goes on asking
     if used <= 0 and now_ns - cell.touched_ns >= 2 * table.meter.idle_ns:
         cell.line = cell.base = cell.overdraft = 0
         if not cell.held and not cell.unconfirmed:
             return None
     else:
-        need = _need(cell, used, early=early)
+        bound = table.bound(cell, now_ns)
+        need = _need(cell, bound, early=early)
         if in_touch:
-            _lower_lines(cell, used, need)
+            _lower_lines(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
     cell.held = cell.held or need > 0 or cell.line > 0 or cell.base > 0
     cell.stirred = cell.wanted = False
     cell.early_ns = cell.due_ns = NEVER_NS
     cell.room = -1  # so that the next charge is noticed
     cell.reported_ns = now_ns
-    bucket = table.meter.bucket
-    previous = -(-1000 * cell.level // table.window_ns) if bucket else cell.previous
-    if table.dated is not None:
-        previous = table.dated.report(cell, now_ns)
     report = CellReport(
         limit=limit_index,
         key=cell.key,
         epoch=cell.epoch,
-        current=cell.charged if bucket else cell.used,
-        previous=previous,
+        current=cell.charged if table.meter.bucket else cell.used,
+        previous=_previous(cell, now_ns),
         line=cell.line,
         base=cell.base,
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
-        ask=cell.ask,
+        ask=max(cell.ask, cell.foremost),
         asked=cell.asked,
         demand_milli=int(cell.demand * 1000),
         window_demand=cell.window_demand,
@@ -83,6 +82,14 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, *, in_touch: bool) ->
     )
     cell.asked = cell.ask = 0
     return report
+
+
+def _previous(cell: Cell, now_ns: int) -> int:
+    """What counts beside the charges of this window."""
+    table = cell.table
+    if table.dated is not None:
+        return table.dated.report(cell, now_ns)
+    return table.fill_milli(cell) if table.meter.bucket else cell.previous
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
@@ -121,7 +128,7 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: i
         shortest_ns = table.kernel.interval_min_ns
         cell.back_off_ns = min(table.kernel.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
     table.set_until(cell, now_ns)
-    headroom = table.meter.spare(cell, cell.line, now_ns)
+    headroom = table.headroom(cell, now_ns)
     cell.water = table.water(max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, headroom, now_ns)
@@ -226,24 +233,27 @@ def _measure_demand(cell: Cell, now_ns: int) -> None:
         cell.demand = arrived / max(elapsed_s, interval_s)
     elif elapsed_s > 0:
         shortest_s = min(interval_s, 0.1 * table.window_s)
-        memory_s = min(max(DEMAND_ARRIVALS / cell.demand, shortest_s), table.window_s)
+        memory_s = min(max(DEMAND_ARRIVALS * table.unit / cell.demand, shortest_s), table.window_s)
         cell.demand += (1.0 - exp(-elapsed_s / memory_s)) * (arrived / elapsed_s - cell.demand)
 
 
 def _need(cell: Cell, used: int, *, early: bool) -> float:
     """What this node expects to use until the next exchange has been answered."""
     table = cell.table
-    if table.policy.merged_only or (cell.demand * table.window_s <= DEMAND_FAINT and cell.asked == 0):
+    if table.policy.merged_only:
         return 0.0
+    if cell.demand * table.window_s <= DEMAND_FAINT * table.unit and cell.asked == 0 and not cell.waiters:
+        return table.owed(cell)
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
-    need = _expected(cell) + (1.0 if calm else 0.0)
+    need = _expected(cell) + cell.waiting + (table.unit if calm else 0.0)
     if early:
         need = max(need, 2.0 * cell.asked)
     if table.meter.bucket:
         # The part of the drain that carries this demand goes with the same part of the capacity.
-        carrying = cell.demand * table.window_s * cell.capacity / table.quota
+        demand = cell.demand + cell.waiting * SECOND_NS / (table.kernel.interval_ns + cell.shard.round_trip_ns)
+        carrying = demand * table.window_s * cell.capacity / table.quota
         need = max(need, BUCKET_MARGIN * carrying - used)
-    return min(max(need, float(cell.ask)), float(cell.capacity))
+    return min(max(need, float(cell.ask), float(cell.foremost)), float(max(cell.capacity, table.need_max)))
 
 
 def _expected(cell: Cell) -> float:
@@ -259,6 +269,8 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
     share = need / needs if needs > 0 else 0.0
     headroom = cell.line - used
     surplus = floor(headroom - _kept(cell, need, needs))
+    if 0 < surplus < table.reluctance * cell.line:
+        surplus = 0
     if cell.reserved > 0 and 0 < headroom < cell.ask:
         # Another node's ask is older, and what is held here is too little for this node's own.
         surplus = max(surplus, min(headroom, cell.reserved))
@@ -282,13 +294,13 @@ def _has_surplus(cell: Cell, now_ns: int) -> bool:
     table = cell.table
     table.advance(cell, now_ns)
     table.measure(cell)
-    if cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
+    if cell.waiters or cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
         return False
     elapsed_s = (now_ns - cell.measured_ns) / SECOND_NS
     recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
     need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
     kept = _kept(cell, need, max(cell.fleet_needs, need))
-    return cell.line - table.meter.used(cell, now_ns) - kept >= _surplus_min(cell)
+    return cell.line - table.bound(cell, now_ns) - kept >= _surplus_min(cell)
 
 
 def _surplus_min(cell: Cell) -> float:

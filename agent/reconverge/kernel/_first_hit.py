@@ -14,7 +14,7 @@ from reconverge.clock import MICROSECOND_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._lows import Mark
 from reconverge.kernel._shard import NEVER_NS
-from reconverge.kernel._table import Table
+from reconverge.kernel._wait import WaitTable
 from reconverge.report import CellAnswer, CellReport
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class FirstHitCell(Cell):
         """When it ended by the hub's, so that none begins before that, however little the two clocks are known."""
 
 
-class FirstHitTable(Table):
+class FirstHitTable(WaitTable):
     """One limit whose windows begin with the first charge."""
 
     def _make_cell(self, key: str, shard: ShardState, now_ns: int) -> Cell:

@@ -14,9 +14,10 @@ from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
+from reconverge.kernel._paced import PacedTable
 from reconverge.kernel._shard import NEVER_NS, ShardState
-from reconverge.kernel._table import Table
-from reconverge.limit import FIRST_HIT, Limit
+from reconverge.kernel._wait import WaitTable
+from reconverge.limit import FIRST_HIT, PACED, Limit
 from reconverge.policies import Policy
 from reconverge.report import Answer, CellReport, LimitReport
 
@@ -56,7 +57,7 @@ class Kernel:
         self.lease_ns = lease_ns or LEASE_MIN_NS
         """How long lines may be used after the hub was last heard."""
         self._lease_fixed = lease_ns is not None
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, WaitTable] = {}
         self.keys = 0
         self._evictions = 0
         """How often room was looked for in another limit than the one that needed it."""
@@ -70,13 +71,13 @@ class Kernel:
 
     # ------------------------------------------------------------ limits and keys
 
-    def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
+    def declare(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
             if not self._lease_fixed:
                 self.lease_ns = min(max(self.lease_ns, LEASE_WINDOWS * limit.window_ns), LEASE_MAX_NS)
-            kind = FirstHitTable if limit.align == FIRST_HIT else Table
+            kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
             table = self.tables[name] = kind(self, name, limit, policy, self.clock.monotonic_ns)
         elif table.limit != limit:
             raise LimitConflict(name, table.limit, limit)
@@ -118,7 +119,7 @@ class Kernel:
             table.advance(cell, now_ns)
             table.measure(cell)
             # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
-            stays = table.withheld > 0 and self.keys < self.keys_max
+            stays = cell.waiters or (table.withheld > 0 and self.keys < self.keys_max)
             if table.meter.used(cell, now_ns) == 0 and not stays:
                 self._drop(cell)
             else:
@@ -193,7 +194,11 @@ class Kernel:
         shard = self.shards[shard_index]
         for cell, report, cell_answer in zip(flight.cells, flight.reports, answer.cells, strict=True):
             with cell.table.lock:
+                before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
                 hear_cell(cell, report, cell_answer, heard_ns=heard_ns, now_ns=now_ns)
+                news = cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+            if news:
+                cell.table.tell(cell.key)
             if cell.unconfirmed:
                 cell.unconfirmed = False
                 shard.unconfirmed -= 1
@@ -344,7 +349,7 @@ class Kernel:
             algorithm=limit.counts_as,
             window_us=(limit.window_ns if calendar is None else calendar.longest_ns) // 1000,
             quota=table.quota,
-            capacity=table.limit.capacity,
+            capacity=table.capacity,
             overshoot_milli=table.policy.overshoot_milli,
             charged=charged,
             refunded=refunded,

@@ -118,8 +118,8 @@ class Table(Cells):
                 self.advance(cell, now_ns)
                 if not cell.heard:
                     # Who expects nothing is granted nothing: expect a request in every window, and forget it as such.
-                    cell.asked = max(cell.asked, 1)
-                    cell.demand = max(cell.demand, 1.0 / self.window_s)
+                    cell.asked = max(cell.asked, self.unit)
+                    cell.demand = max(cell.demand, self.unit / self.window_s)
                 self._note_interest(cell, now_ns)
 
     def correct(self, key: str, epoch: int, difference: int, *, mark: Mark | None = None) -> None:
@@ -137,13 +137,13 @@ class Table(Cells):
             tally = self.tallies[cell.shard.index]
             if difference > 0:
                 cell.used += difference
-                tally.charged += difference
+                tally.charged += difference // self.unit
                 cell.charged += difference
                 if self.dated is not None:
                     self.dated.settle(cell, now_ns)
                     self.set_until(cell, now_ns)
             else:
-                tally.refunded -= difference
+                tally.refunded += -difference // self.unit
                 self._give_back(cell, epoch, -difference, mark, now_ns)
             cell.counted = cell.used
             self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))

@@ -23,12 +23,15 @@ from reconverge.limit import (
     BUCKETS,
     CALENDAR,
     DATED,
+    FILLED,
     FIRST_HIT,
     FIXED_WINDOW,
     INTERVAL,
     SLIDING_LOG,
     SLIDING_SLICES,
     SLIDING_WINDOW,
+    SMOOTH_BURSTY,
+    SMOOTH_WARMING_UP,
     Limit,
 )
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
@@ -216,11 +219,14 @@ def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
     algorithm = random.choice(algorithms)
     quota = ceil(10 ** random.uniform(0, 2.7))
     burst = None
-    if algorithm in BUCKETS and random.random() < 0.7:
+    if algorithm in (*BUCKETS, SMOOTH_BURSTY) and random.random() < 0.7:
         burst = max(1, int(quota * 10 ** random.uniform(-1, 0.3)))
     slices = random.choice([1, 2, 3, 10, 100]) if algorithm == SLIDING_SLICES else None
     count_refused = algorithm == SLIDING_LOG and random.random() < 0.3
-    limit = Limit(quota, window, algorithm=algorithm, burst=burst, slices=slices, count_refused=count_refused)
+    warmup = window * 10 ** random.uniform(-1, 0.5) if algorithm == SMOOTH_WARMING_UP else None
+    limit = Limit(
+        quota, window, algorithm=algorithm, burst=burst, slices=slices, count_refused=count_refused, warmup=warmup
+    )
     return _twisted(random, limit)
 
 
@@ -231,7 +237,7 @@ def _twisted(random: Random, limit: Limit) -> Limit:
         if twist < CALENDAR_SHARE and limit.window_ns <= CALENDAR_INSTEAD_NS:
             return replace(limit, window=DAY_S, align=CALENDAR, timezone=random.choice(ZONES))
         return replace(limit, align=FIRST_HIT) if twist < CALENDAR_SHARE + FIRST_HIT_SHARE else limit
-    if limit.algorithm in BUCKETS:
+    if limit.algorithm in FILLED:
         if twist < 2 * CALENDAR_SHARE:
             limit = replace(limit, initial=int(share * limit.capacity))
         if CALENDAR_SHARE <= twist < CALENDAR_SHARE + FIRST_HIT_SHARE:

@@ -17,7 +17,16 @@ from reconverge.agent import Agent
 from reconverge.clock import MICROSECOND_NS, ManualClock
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Table
-from reconverge.limit import FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_SLICES, Limit
+from reconverge.limit import (
+    FIRST_HIT,
+    FIXED_WINDOW,
+    INTERVAL,
+    PACED,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SMOOTH_WARMING_UP,
+    Limit,
+)
 from reconverge.policies import Policy
 from reconverge.simulation.first_hits import Opened, fleet_windows
 
@@ -135,7 +144,7 @@ def excess_by_place(
         of_key.sort(key=lambda charge: (_counted_at(limit, charge), charge.hub_ns))
         use = _bucket_use(limit, of_key, born_ns.get(key, 0)) if limit.bucket else use_of(limit, of_key)
         for charge, used in zip(of_key, use, strict=True):
-            excess = math.floor(used) - limit.capacity
+            excess = math.floor(used) - at_once(limit)
             if excess > 0:
                 place = key, epoch_of(limit, charge)
                 peaks[place] = max(peaks[place], excess)
@@ -211,6 +220,23 @@ def _bucket_use(limit: Limit, charges: list[Charge], born_ns: int) -> Iterable[f
         yield level // limit.window_ns
 
 
+def at_once(limit: Limit) -> int:
+    """What a limit admits at once, apart from what goes on credit."""
+    return 0 if limit.algorithm == SMOOTH_WARMING_UP else limit.capacity
+
+
+def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, waits: bool = False) -> float:
+    """The bound on what may be admitted above that, for a key known on all nodes.
+
+    Where a request goes on credit it is one request on each node in every policy that deals out lines: nobody goes
+    again before that is paid for. That is so for smooth limits, and for what `waits` for a leaky bucket.
+    """
+    if limit.smooth and not policy.merged_only:
+        return float(nodes * cost_max)
+    bound = policy.bound(limit.capacity, nodes, cost_max)
+    return bound + nodes * cost_max if waits and limit.algorithm in PACED else bound
+
+
 class Bounds:
     """The declared bound of each window: larger where nodes met a key that was new to them."""
 
@@ -218,8 +244,8 @@ class Bounds:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
         self._declared = not policy.merged_only
         """Who only compares merged totals declares nothing."""
-        self._warm = policy.bound(limit.capacity, nodes, cost_max)
-        self._cold_share = policy.cold_allowance * (limit.capacity - limit.withheld)
+        self._warm = declared_bound(limit, policy, nodes, cost_max)
+        self._cold_share = 0 if limit.smooth else policy.cold_allowance * (limit.capacity - limit.withheld)
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)
         lasting = 0 if limit.counts_as == FIXED_WINDOW else 1
         if limit.bucket:

@@ -15,6 +15,7 @@ from reconverge.policies import Policy
 from reconverge.simulation.experiment import Experiment, Trial, run_all
 from reconverge.simulation.figures import RunFigures, summed_up
 from reconverge.simulation.pattern import Traffic
+from reconverge.simulation.truth import declared_bound
 from reconverge.simulation.world import Fleet
 from reconverge.syncer import CELLS_MAX
 
@@ -139,7 +140,7 @@ def simulated(limit: Limit, interval_ns: int) -> Limit:
     window_ns = min(limit.window_ns, WINDOW_INTERVALS_MAX * interval_ns)
     quota = min(limit.quota, QUOTA_SIMULATED_MAX)
     burst = None if limit.burst is None else max(1, limit.burst * quota // limit.quota)
-    return replace(limit, quota=quota, burst=burst, window=window_ns / SECOND_NS)
+    return replace(limit.over(window_ns / SECOND_NS), quota=quota, burst=burst)
 
 
 def _experiment(deployment: Deployment, pattern: str, interval_ns: int) -> Experiment:
@@ -159,7 +160,7 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
         sync_interval_s=interval_ns / SECOND_NS,
         over_mean_pct=max(each.over_mean_pct for each in figures),
         over_max_pct=max(each.over_max_pct for each in figures),
-        bound_pct=round(100 * policy.bound(limit.capacity, deployment.nodes) / limit.capacity, 3),
+        bound_pct=round(100 * declared_bound(limit, policy, deployment.nodes, 1) / limit.capacity, 3),
         falsely_refused_pct=max(each.falsely_refused_pct for each in figures),
         messages_per_s=round(batches, 2),
         hub_cpu_pct=round((batches * HUB_BATCH_US + cells * HUB_CELL_US) / 1e6 * 100, 3),

@@ -1,0 +1,23 @@
+"""What can be a key."""
+
+from __future__ import annotations
+
+from reconverge.errors import InvalidKey, shown
+
+
+def plain_key(key: object, bytes_max: int) -> str:
+    """The key as a plain string. Raises InvalidKey."""
+    if not isinstance(key, str):
+        raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {shown(key)} into one first")
+    key = str.__str__(key)  # not str(key), which a subclass may have made into something else
+    if not key or key[0] == "\x00":
+        raise InvalidKey(f"a key has at least one character and does not start with NUL; got {shown(key)}")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidKey(f"the key {shown(key)} has a lone surrogate, which no hub can store") from None
+    if size > bytes_max:
+        raise InvalidKey(
+            f"the key {key[:40]!r}... has {size} bytes, more than {bytes_max}; hash it, or raise key_bytes_max"
+        )
+    return key

@@ -1,0 +1,77 @@
+"""Who waits for one key, in the order in which they came. No I/O, and no clock of its own."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Bell(Protocol):
+    """What wakes somebody who waits."""
+
+    due_ns: int
+    """When to wake up at the latest, by the monotonic clock."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody can be woken by it any more."""
+        ...
+
+    def ring(self) -> None:
+        """Wake up. Never waits, and never fails."""
+        ...
+
+
+class Ticket:
+    """One request's place in a queue."""
+
+    __slots__ = ("bell", "cost")
+
+    def __init__(self, cost: int, bell: Bell) -> None:
+        self.cost = cost
+        self.bell = bell
+
+
+class Turns:
+    """The queue of one key: first come, first served, and whoever leaves makes the next one first.
+
+    Joining, leaving and asking who is first take the same time however many wait.
+    """
+
+    def __init__(self) -> None:
+        self._tickets: OrderedDict[Ticket, None] = OrderedDict()
+        self.cost = 0
+        """What all who wait want together."""
+
+    @property
+    def first(self) -> Ticket | None:
+        """Whose turn it is."""
+        return next(iter(self._tickets), None)
+
+    def join(self, cost: int, bell: Bell) -> Ticket:
+        """Come last."""
+        ticket = Ticket(cost, bell)
+        self._tickets[ticket] = None
+        self.cost += cost
+        return ticket
+
+    def leave(self, ticket: Ticket) -> Ticket | None:
+        """Go, from whatever place. Returns who is first because of that; None when nobody is, or was before."""
+        was_first = self.first is ticket
+        del self._tickets[ticket]
+        self.cost -= ticket.cost
+        return self.first if was_first else None
+
+    def due(self, now_ns: int) -> list[Ticket]:
+        """Those who meant to be awake by now."""
+        return [ticket for ticket in self._tickets if ticket.bell.due_ns <= now_ns]
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._tickets)
+
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._tickets
+
+    def __len__(self) -> int:
+        return len(self._tickets)

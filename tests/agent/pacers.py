@@ -1,0 +1,57 @@
+"""Processes that let out what waits: `python -m tests.agent.pacers saturate HUB OPTIONS`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Final
+
+from reconverge import Agent, Limit
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.kernel import WaitTable
+from tests.agent.programs import say, wait_for_a_line
+from tests.waiting import eventually_in_loop
+
+SECONDS: Final = 11.0
+SETTLED_NS: Final = 2 * SECOND_NS
+"""After so long with its part of the rate a process has met the others."""
+
+
+async def saturate(hub: str, options: dict[str, int | dict[str, str | float | int]]) -> None:
+    """Have so many wait over and over; says "met", waits for a line, and says when it let out what in a while."""
+    said = options["limit"]
+    assert isinstance(said, dict)
+    agent = Agent(hub, sync_interval=0.1, exchange_timeout=5.0)
+    queue = agent.limit("outflow", Limit(**said), policy="strict")  # type: ignore[arg-type]
+    clock = SystemClock()
+    released: list[int] = []
+
+    async def work() -> None:
+        while await queue.wait("ada"):
+            released.append(clock.monotonic_ns())
+
+    async with agent:
+        tasks = [asyncio.create_task(work()) for _ in range(int(str(options["waiters"])))]
+        began_ns = clock.monotonic_ns()
+        await eventually_in_loop(
+            lambda: has_a_part(queue.table) and clock.monotonic_ns() > began_ns + SETTLED_NS, "a part of the rate"
+        )
+        say("met")
+        await asyncio.to_thread(wait_for_a_line)
+        began_ns = clock.monotonic_ns()
+        await asyncio.sleep(SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    say(json.dumps([moment / SECOND_NS for moment in released if moment >= began_ns]))
+
+
+def has_a_part(table: WaitTable) -> bool:
+    """Whether this node has a line."""
+    return all(cell.line > 0 for cell in table.all_cells())
+
+
+if __name__ == "__main__":
+    program, url, text = sys.argv[1:]
+    asyncio.run(saturate(url, json.loads(text)))
