@@ -252,7 +252,7 @@ class World:
         node.batch, node.sent_ns = batch, self.now_ns
         self._count_message()
         down = self._active(Kind.DOWN) is not None
-        failed_ns = self._latency_ns() * 2 if down else self.fleet.timeout_ns
+        failed_ns = min(self._latency_ns() * 2, self.fleet.timeout_ns) if down else self.fleet.timeout_ns
         self._push(self.now_ns + failed_ns, GIVEN_UP, node.index, (batch, "refused" if down else "timeout"))
         if down:
             return
