@@ -194,3 +194,18 @@ def test_a_line_that_comes_from_a_node_that_has_been_refilled_is_not_refilled_ag
     world.node.hears()
 
     assert (world.epoch + 1, 0) == (world.cell.epoch, world.cell.level)
+
+
+def test_what_the_others_have_used_since_an_edge_does_not_drain_with_it() -> None:
+    """Though this node takes the edge for later than the answer in which it heard of that."""
+    world = World(STEPS, AVAILABLE, nodes=2, lease_ns=600 * SECOND_NS)
+    node, other = world.nodes
+    assert 60 == other.admitted_of(60)
+    other.exchanges_with(world.hub)
+    node.table.test("ada")
+
+    distant(node, world, there_ms=400, back_ms=400)
+
+    cell = node.table.cells["ada"]
+    assert cell.opened_ns == cell.heard_ns
+    assert 60 == node.table.meter.others(cell, world.clock.monotonic_ns())

@@ -159,7 +159,7 @@ class Cells:
         if not self.stepwise:
             return until_ns - since_ns
         edges = (until_ns - cell.opened_ns) // self.window_ns - (since_ns - cell.opened_ns) // self.window_ns
-        return edges * self.window_ns
+        return max(0, edges) * self.window_ns
 
     def _hub_ns(self, cell: Cell, now_ns: int) -> int:
         """The hub's time, as far as this node knows it; for what comes back at an edge, what it is at least."""

@@ -114,6 +114,9 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: i
     cell.base = answer.base
     cell.overdraft = answer.overdraft
     cell.capacity = min(table.capacity, answer.capacity)
+    if table.stepwise and same_epoch:
+        # The hub was in this window already, however little this node knows when that began.
+        heard_ns = max(heard_ns, cell.opened_ns)
     cell.heard_ns = heard_ns
     if report.reset_us == cell.reset_us:
         cell.confirmed = (report.epoch, report.current, report.previous)
