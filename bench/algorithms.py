@@ -18,7 +18,7 @@ from typing import Final
 
 from reconverge import Agent, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.limit import BUCKETS, FIXED_WINDOW, GCRA, SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.limit import ALGORITHMS, BUCKETS, LOG_QUOTA_MAX, SLIDING_LOG, SMOOTH, SMOOTH_WARMING_UP
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation import Experiment, Figures, Fleet, Traffic, run
 
@@ -47,16 +47,20 @@ class Entry:
 
 def entries() -> list[Entry]:
     """All algorithms, in the order of the documentation."""
-    return [
-        Entry(
-            name,
-            # A bucket that hardly drains: one that is dry again each time is seen to on the slow path.
-            Limit(1, 3600.0, algorithm=name, burst=10**9) if name in BUCKETS else Limit(10**9, 3600.0, algorithm=name),
-            Limit(1, 3600.0, algorithm=name),
-            Limit(1000, WINDOW_S, algorithm=name),
-        )
-        for name in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, GCRA)
-    ]
+    return [Entry(name, _roomy(name), _limit(name, 1, 3600.0), _limit(name, 1000, WINDOW_S)) for name in ALGORITHMS]
+
+
+def _limit(name: str, quota: int, window_s: float) -> Limit:
+    return Limit(quota, window_s, algorithm=name, warmup=window_s if name == SMOOTH_WARMING_UP else None)
+
+
+def _roomy(name: str) -> Limit:
+    if name in BUCKETS:
+        # One that hardly drains: a bucket that is dry again each time is seen to on the slow path.
+        return Limit(1, 3600.0, algorithm=name, burst=10**9)
+    if name in SMOOTH:
+        return _limit(name, 10**12, 1.0)  # each request is paid for before the next comes
+    return _limit(name, LOG_QUOTA_MAX if name == SLIDING_LOG else 10**9, 3600.0)
 
 
 def bytes_per_key(limit: Limit) -> float:
