@@ -59,6 +59,7 @@ def forks_a_child_that_decides(hub: str) -> None:
         sys.exit()
     os.waitpid(child, 0)
     admit(hub, "again")
+    wait_for_a_line()
 
 
 def forks_a_child_that_ends(hub: str) -> None:
@@ -70,6 +71,7 @@ def forks_a_child_that_ends(hub: str) -> None:
         sys.exit()
     os.waitpid(child, 0)
     admit(hub, "again")
+    wait_for_a_line()
 
 
 def forks_with_a_careless_hub(hub: str) -> None:
@@ -168,6 +170,7 @@ def forks_in_its_loop(hub: str) -> None:
             await eventually_in_loop(lambda: heard(login, "again"), "an answer after the fork")
             assert 10 == admitted + admitted_of(login, 9, "again")
             introduce_yourself(hub, "again")
+            await asyncio.to_thread(wait_for_a_line)
 
     asyncio.run(serve())
 
