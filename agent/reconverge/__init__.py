@@ -18,6 +18,7 @@ from reconverge.errors import (
     MissingExtra,
     ReconvergeError,
     UnknownHub,
+    UnknownKind,
     UnknownLimit,
 )
 from reconverge.hub import Hub
@@ -45,6 +46,7 @@ __all__ = [
     "ReconvergeError",
     "Reservation",
     "UnknownHub",
+    "UnknownKind",
     "UnknownLimit",
     "Usage",
 ]

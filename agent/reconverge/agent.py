@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from secrets import token_hex
@@ -15,12 +15,13 @@ from typing import Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.declaration import quotas_of
 from reconverge.errors import InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
 from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.kernel import IMPLEMENTATION, Kernel
-from reconverge.limit import Limit, check_name
+from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.loop import TaskLoop
 from reconverge.policies import choose
@@ -165,31 +166,35 @@ class Agent:
     def limit(
         self,
         name: str,
-        limit: str | Limit,
+        limit: str | Limit | Sequence[Limit],
         *,
         algorithm: str | None = None,
+        soft: float | str | None = None,
+        max_debt: int | None = None,
+        costs: Mapping[str, int] | None = None,
+        parent: Limiter | None = None,
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
     ) -> Limiter:
         """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
 
+        Several quotas, as in `10/second; 1000/hour` or as a sequence of `Limit`, must all hold. Settings are for all
+        of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`, another limiter
+        of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what the parent has
+        left for all may be borrowed.
+
         Raises:
             InvalidLimit: the name or the limit cannot be used.
             LimitConflict: the name stands for another limit already.
-            InvalidSetting: the policy makes no sense.
+            InvalidSetting: the policy makes no sense, or a setting contradicts what the limit says.
         """
-        check_name(name)
-        if isinstance(limit, Limit):
-            if algorithm is not None and algorithm != limit.algorithm:
-                raise InvalidSetting("algorithm", algorithm, f"the limit already says {limit.algorithm!r}")
-            declared = limit
-        else:
-            declared = Limit.parse(limit, algorithm=algorithm)
+        quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         chosen = self._policy
         if (policy, max_overshoot, cold_allowance) != (None, None, None):
             chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
-        table = self._kernel.declare(name, declared, chosen)
+        parents = None if parent is None else parent.tables
+        table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
         return self._limiters.setdefault(name, Limiter(table))
 
     def limiter(self, name: str) -> Limiter:

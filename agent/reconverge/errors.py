@@ -89,6 +89,21 @@ class CostExceedsQuota(ReconvergeError, ValueError):
         )
 
 
+class UnknownKind(ReconvergeError, LookupError):
+    """Raised when a request is of a kind for which the limit names no cost."""
+
+    def __init__(self, limit: str, kind: object, known: Iterable[str]) -> None:
+        self.limit = limit
+        self.kind = kind
+        self.known = tuple(known)
+        if self.known:
+            names = ", ".join(repr(name) for name in self.known)
+            advice = f"known: {names}; name it there, or give all others a cost as '*'"
+        else:
+            advice = "it has no costs by kind; declare it with costs={'GET': 1, 'POST': 2}, say"
+        super().__init__(f"limit {limit!r} knows no kind {shown(kind)}; {advice}")
+
+
 class InvalidSetting(ReconvergeError, ValueError):
     """Raised when a setting of the agent makes no sense."""
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import floor
 from typing import Any, Final
 
 from reconverge.calendar_windows import UNITS, CalendarWindows, is_zone, unit_of
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.errors import InvalidLimit, shown
 from reconverge.grammar import Quota, parse_quotas
+from reconverge.kinds import checked_costs
+from reconverge.margin import check_max_debt, check_soft
 
 FIXED_WINDOW: Final = "fixed-window"
 SLIDING_WINDOW: Final = "sliding-window"
@@ -90,6 +95,10 @@ class Limit:
     the capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple
     of the window.
 
+    `soft` is the share by which requests may exceed the quota, admitted but flagged; 0.1 means 10 %. `max_debt` is how
+    far past the capacity `Reservation.settle` may push a key, in cost; by default as far as it takes. `costs` says what
+    one request of each kind costs, and under "*" what one of any other kind does.
+
     Raises:
         InvalidLimit: a value is of the wrong type or out of range, does not go with the algorithm, or the algorithm
             does not exist.
@@ -107,6 +116,9 @@ class Limit:
     timezone: str = UTC
     initial: int | None = None
     refill: str = GREEDY
+    soft: float = 0.0
+    max_debt: int | None = None
+    costs: Mapping[str, int] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         text = f"{shown(self.quota)}/{shown(self.window)}s"
@@ -124,10 +136,17 @@ class Limit:
                     text, f"a burst needs a bucket ({', '.join(BUCKETS)}) or {SMOOTH_BURSTY}, not {self.algorithm}"
                 )
         self._check_slices(text)
-        self._check_log(text)
         self._check_alignment(text)
         self._check_refill(text)
         _check_warmup(text, self)
+        check_soft(text, self.soft, nominal=self.nominal, most=QUOTA_MAX)
+        check_max_debt(text, self.max_debt, most=QUOTA_MAX)
+        if self.smooth and (self.soft or self.max_debt is not None):
+            raise InvalidLimit(text, f"soft and max_debt do not go with {self.algorithm}, in which all goes on credit")
+        self._check_log(text)
+        if self.costs is not None:
+            largest = max(self.capacity, self.quota) if self.smooth else self.capacity
+            object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=largest))
 
     def _check_slices(self, text: str) -> None:
         if self.algorithm != SLIDING_SLICES:
@@ -143,10 +162,10 @@ class Limit:
     def _check_log(self, text: str) -> None:
         if not isinstance(self.count_refused, bool):
             raise InvalidLimit(text, f"count_refused {shown(self.count_refused)} is neither True nor False")
-        if self.algorithm == SLIDING_LOG and self.quota > LOG_QUOTA_MAX:
+        if self.algorithm == SLIDING_LOG and self.capacity > LOG_QUOTA_MAX:
             raise InvalidLimit(
                 text,
-                f"a {SLIDING_LOG} of {self.quota} would remember as many charges of each key; "
+                f"a {SLIDING_LOG} of {self.capacity} would remember as many charges of each key; "
                 f"up to {LOG_QUOTA_MAX} it does, and beyond that {SLIDING_SLICES} is what comes closest",
             )
         if self.count_refused and self.algorithm != SLIDING_LOG:
@@ -184,8 +203,8 @@ class Limit:
             raise InvalidLimit(
                 text, f"initial={shown(self.initial)} goes with {' and '.join(FILLED)}, not {self.algorithm}"
             )
-        if not 0 <= self.initial <= self.capacity:
-            raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.capacity}")
+        if not 0 <= self.initial <= self.nominal:
+            raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.nominal}")
 
     @property
     def window_ns(self) -> int:
@@ -194,7 +213,13 @@ class Limit:
 
     @property
     def capacity(self) -> int:
-        """The most that can be admitted at once: the quota, or the burst of a bucket; all that is stored if smooth."""
+        """The most that can be admitted at once: what `nominal` says, and what `soft` adds to it."""
+        soft = floor(self.nominal * Fraction(str(self.soft))) if self.soft else 0  # 0.1 is a tenth, as it is written
+        return self.nominal + soft
+
+    @property
+    def nominal(self) -> int:
+        """The most that can be admitted at once within the quota, or the burst of a bucket; all stored if smooth."""
         if self.burst is not None:
             return self.burst
         if self.algorithm == SMOOTH_BURSTY:
@@ -275,10 +300,18 @@ class Limit:
         if others:
             raise InvalidLimit(
                 text,
-                "several quotas on one limit are not available yet; declare one limit for each",
+                "several quotas where one is wanted; Limit.parse_all and agent.limit read several",
                 others[0].position,
             )
         return cls._of(quota, algorithm, fields)
+
+    @classmethod
+    def parse_all(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> tuple[Limit, ...]:
+        """Read all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
+
+        Raises InvalidLimit, and says where.
+        """
+        return tuple(cls._of(quota, algorithm, fields) for quota in parse_quotas(text))
 
     @classmethod
     def _of(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
@@ -310,6 +343,12 @@ class Limit:
             said.append(f"initial {self.initial}")
         if self.refill != GREEDY:
             said.append(f"refill {self.refill}")
+        if self.soft:
+            said.append(f"soft {100 * self.soft:g}%")
+        if self.max_debt is not None:
+            said.append(f"max_debt {self.max_debt}")
+        if self.costs is not None:
+            said.append(f"costs {', '.join(f'{kind} {cost}' for kind, cost in self.costs.items())}")
         return said
 
 
@@ -357,5 +396,5 @@ def _check_warmup(text: str, limit: Limit) -> None:
         raise InvalidLimit(text, f"the warmup {shown(warmup)} is not a number of seconds")
     if not WINDOW_MIN_NS <= warmup * SECOND_NS <= WINDOW_MAX_NS:
         raise InvalidLimit(text, f"the warmup of {shown(warmup)} s is not between 1 ms and ten years")
-    if not limit.capacity <= QUOTA_MAX:
+    if not limit.nominal <= QUOTA_MAX:
         raise InvalidLimit(text, f"the warmup of {shown(warmup)} s stores more than {QUOTA_MAX} permits")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from reconverge.reservation import Reservation
+from reconverge.errors import InvalidLimit
+from reconverge.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.waiting import waiting_at
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision, Usage
-    from reconverge.kernel import WaitTable
+    from reconverge.kernel import Elastic, Joint, WaitTable
     from reconverge.limit import Limit
     from reconverge.policies import Policy
 
@@ -20,10 +21,14 @@ class Limiter:
 
     Only `wait` and `wait_blocking` wait, and not for any input or output. All methods raise InvalidKey for a key that
     is not a usable string, InvalidCost for a cost that is not a whole number of zero or more, and CostExceedsQuota for
-    one that could never be admitted. A cost of 0 asks whether the key is free to go on, and charges nothing.
+    one that could never be admitted. A cost of 0 asks whether the key is free to go on, and charges nothing. With a
+    `kind`, `cost` counts requests of that kind, each of which costs what the limit's `costs` say; UnknownKind is raised
+    for one that they do not name.
+
+    A limit may have several quotas. Then all of them must hold and are charged in one moment, or none is.
     """
 
-    def __init__(self, table: WaitTable) -> None:
+    def __init__(self, table: WaitTable | Joint | Elastic) -> None:
         self._table = table
         # The instance's own attribute hides the method below and saves one call of every decision, about 60 ns.
         self.allow = table.allow  # type: ignore[method-assign]
@@ -35,12 +40,22 @@ class Limiter:
 
     @property
     def table(self) -> WaitTable:
-        """The limit's part of the kernel, for whoever checks decisions against the truth."""
-        return self._table
+        """The limit's part of the kernel, for whoever checks decisions against the truth; of several, the first."""
+        return self._table.tables[0]
+
+    @property
+    def tables(self) -> tuple[WaitTable, ...]:
+        """All parts of the kernel that this limit decides with: one for each quota, or its share and its parent's."""
+        return self._table.tables
+
+    @property
+    def quotas(self) -> dict[str, Limit]:
+        """What was declared, by the names under which the hub and `agent.stats()` know each quota."""
+        return {table.name: table.limit for table in self._table.tables}
 
     @property
     def limit(self) -> Limit:
-        """What was declared."""
+        """What was declared; the first, if there are several quotas."""
         return self._table.limit
 
     @property
@@ -48,34 +63,58 @@ class Limiter:
         """How far past its line this node may go."""
         return self._table.policy
 
-    def allow(self, key: str, cost: int = 1) -> bool:
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Whether `key` may use `cost` now; if so it is charged."""
-        return self._table.allow(key, cost)
+        return self._table.allow(key, cost, kind)
 
-    def hit(self, key: str, cost: int = 1) -> Decision:
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `allow`, with what a response header wants to know."""
-        return self._table.hit(key, cost)
+        return self._table.hit(key, cost, kind)
 
-    def test(self, key: str, cost: int = 1) -> Decision:
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """What `hit` would answer now; nothing is charged, and `remaining` is what is left before this cost."""
-        return self._table.test(key, cost)
+        return self._table.test(key, cost, kind)
 
     def usage(self, key: str) -> Usage:
-        """How much `key` has used, on this node and on all."""
+        """How much `key` has used, on this node and on all; of several quotas, of the one with the least left."""
         return self._table.usage(key)
+
+    def usages(self, key: str) -> dict[str, Usage]:
+        """How much `key` has used of every quota, by name, all at the same moment."""
+        return self._table.usages(key)
 
     def reset(self, key: str) -> None:
         """Forget what `key` has used: here at once, on all other nodes with their next exchange."""
         self._table.reset(key)
-        self._table.tell(key)
+        self._tell(key)
 
-    def reserve(self, key: str, estimate: int) -> Reservation:
-        """Charge an estimate now and the truth later, with `Reservation.settle`."""
-        decision, mark = self._table.hit_and_mark(key, estimate)
-        return Reservation(self._table, key, estimate, decision, mark)
+    def reserve(self, key: str, estimate: int, kind: str | None = None, *, on_abandon: OnAbandon = KEEP) -> Reservation:
+        """Charge an estimate now and the truth later, with `Reservation.settle`, which counts in the same unit.
+
+        `on_abandon` says what becomes of the charge when the reservation's block is left without a settlement: it is
+        kept, or given back with "return". Raises InvalidSetting for anything else.
+        """
+        check_on_abandon(on_abandon)
+        decision, charges = self._table.hit_and_mark(key, estimate, kind)
+        return Reservation(charges, key, estimate, decision, on_abandon)
+
+    def refund(self, key: str, cost: int = 1, kind: str | None = None) -> None:
+        """Give back what was charged to `key` on this node, as far as it still counts.
+
+        It never takes what is used below zero: more than the quota is never left. Of a limit with a parent, its own
+        share gets it back; what was borrowed comes back when a reservation is settled.
+        """
+        self._table.refund(key, cost, kind)
+        self._tell(key)
 
     async def wait(
-        self, key: str, cost: int = 1, *, timeout: float | None = None, max_queue: int | None = None
+        self,
+        key: str,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        max_queue: int | None = None,
+        kind: str | None = None,
     ) -> Decision:
         """Wait until `key` may use `cost`, which is then charged; first come, first served on this node.
 
@@ -85,24 +124,48 @@ class Limiter:
         `allow` and `hit` do not queue, and may overtake.
 
         Raises:
+            InvalidLimit: it has several quotas or a parent.
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
             InvalidSetting: `timeout` or `max_queue` is negative, or no number.
         """
-        return await waiting_at(self._table).wait(key, cost, timeout, max_queue)
+        table = self._waited_for()
+        return await waiting_at(table).wait(key, table.cost_of(cost, kind), timeout, max_queue)
 
     def wait_blocking(
-        self, key: str, cost: int = 1, *, timeout: float | None = None, max_queue: int | None = None
+        self,
+        key: str,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        max_queue: int | None = None,
+        kind: str | None = None,
     ) -> Decision:
         """As `wait`, for a thread, in the same queue.
 
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        return waiting_at(self._table).wait_blocking(key, cost, timeout, max_queue)
+        table = self._waited_for()
+        return waiting_at(table).wait_blocking(key, table.cost_of(cost, kind), timeout, max_queue)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""
         self._table.warm(keys)
 
+    def _tell(self, key: str) -> None:
+        """Whoever waits for the key may have room now."""
+        for table in self._table.tables:
+            table.tell(key)
+
+    def _waited_for(self) -> WaitTable:
+        table, *others = self._table.tables
+        if others:
+            raise InvalidLimit(
+                self.name,
+                "only a limit with one quota and no parent can be waited for; ask again after `decision.retry_after`",
+            )
+        return table
+
     def __repr__(self) -> str:
-        return f"Limiter({self.name!r}, {self.limit}, policy={self.policy.name})"
+        limits = "; ".join(map(str, self.quotas.values()))
+        return f"Limiter({self.name!r}, {limits}, policy={self.policy.name})"

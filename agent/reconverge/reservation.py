@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from reconverge.errors import InvalidSetting
+from reconverge.kernel import Table, settle
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.kernel import Mark, Table
+    from reconverge.kernel import Charged
+
+OnAbandon = Literal["keep", "return"]
+KEEP: Final = "keep"
+RETURN: Final = "return"
 
 
 class Reservation:
@@ -17,15 +25,19 @@ class Reservation:
             if reservation:
                 reservation.settle(work())
 
-    A reservation that is never settled keeps its estimate.
+    `async with` does the same. A reservation whose block is left without a settlement is abandoned: it keeps its
+    estimate and can still be settled, or gives it back if `on_abandon` says "return". One that is simply dropped keeps
+    it: when, if ever, the interpreter finds that out is no moment to charge by.
     """
 
-    __slots__ = ("_key", "_mark", "_settled", "_table", "decision", "estimate")
+    __slots__ = ("_charges", "_key", "_on_abandon", "_settled", "decision", "estimate")
 
-    def __init__(self, table: Table, key: str, estimate: int, decision: Decision, mark: Mark) -> None:
-        self._table = table
+    def __init__(
+        self, charges: Sequence[Charged], key: str, estimate: int, decision: Decision, on_abandon: OnAbandon
+    ) -> None:
+        self._charges = charges
         self._key = key
-        self._mark = mark
+        self._on_abandon = on_abandon
         self._settled = False
         self.estimate = estimate
         self.decision = decision
@@ -39,15 +51,17 @@ class Reservation:
     def settle(self, actual: int) -> None:
         """Charge the true cost in place of the estimate: more, which may leave the key in debt, or less.
 
-        Only the first call counts, and none for a reservation that was refused. Raises InvalidCost.
+        Of several quotas all are corrected, in one moment. Only the first call counts, and none for a reservation that
+        was refused. Raises InvalidCost.
         """
-        self._table.check_cost(actual)
+        Table.check_cost(actual)
         if self._settled or not self.allowed:
             return
         self._settled = True
         if actual != self.estimate:
-            self._table.correct(self._key, self._mark.epoch, actual - self.estimate, mark=self._mark)
-            self._table.tell(self._key)
+            settle(self._charges, self._key, actual - self.estimate)
+            for charge in self._charges:
+                charge.table.tell(self._key)
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -58,8 +72,23 @@ class Reservation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """What was not settled stays charged as it was estimated."""
+        if self._on_abandon == RETURN:
+            self.settle(0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:
         state = "settled" if self._settled else "allowed" if self.allowed else "refused"
         return f"Reservation({self._key!r}, estimate={self.estimate}, {state})"
+
+
+def check_on_abandon(on_abandon: object) -> None:
+    """Raise InvalidSetting unless it says what becomes of an abandoned reservation."""
+    if on_abandon not in (KEEP, RETURN):
+        raise InvalidSetting("on_abandon", on_abandon, f"must be {KEEP!r} or {RETURN!r}")

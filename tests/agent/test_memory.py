@@ -225,6 +225,43 @@ def test_64_threads_on_64_keys_admit_exactly_the_quota_of_each(restless: None, c
     assert (64 * QUOTA, 64 * (64 - QUOTA)) == (stats.admitted, stats.refused)
 
 
+def test_64_threads_on_several_quotas_charge_all_of_them_or_none(restless: None, clock: ManualClock) -> None:
+    """What the scarcest allows is admitted, and at every moment all have counted the same."""
+    agent = Agent("memory://", clock=clock)
+    login = agent.limit("login", [Limit(5000, MINUTE_S), Limit(1000, MINUTE_S, "fixed-window"), Limit(3000, 600.0)])
+
+    def decide(thread: int, attempt: int) -> str:
+        if thread % 4 == 0:
+            return "one" if len({usage.own for usage in login.usages("ada").values()}) == 1 else "several"
+        if thread % 4 == 1:
+            login.reserve("ada", 2).settle(1)
+            return "settled"
+        return "admitted" if login.allow("ada") else "refused"
+
+    answers, turns = _all_at_once(decide, attempts=100)
+
+    assert THREADS // 4 * 100 == answers["one"]
+    stats = agent.stats().limits
+    assert 1000 == login.usage("ada").own == login.usages("ada")["login"].own == login.usages("ada")["login#3"].own
+    assert 1 == len({each.admitted for each in stats.values()})
+    assert turns > THREADS  # one after another they would need one turn less
+
+
+def test_64_threads_on_limits_that_share_one_parent_admit_what_it_may(restless: None, clock: ManualClock) -> None:
+    """And no thread waits for another for ever."""
+    agent = Agent("memory://", clock=clock)
+    parent = agent.limit("api", Limit(1000, MINUTE_S))
+    shares = [agent.limit(f"share-{number}", Limit(200, MINUTE_S), parent=parent) for number in range(3)]
+
+    answers, turns = _all_at_once(
+        lambda thread, _attempt: [*shares, parent][thread % 4].allow("ada", thread % 2 + 1), attempts=100
+    )
+
+    assert 1000 == sum(each.usage("ada").own for each in (*shares, parent))
+    assert answers[True] < 1000 < THREADS * 100
+    assert turns > THREADS
+
+
 def _all_at_once(decide: Callable[[int, int], Answer], *, attempts: int) -> tuple[Counter[Answer], int]:
     """Have 64 threads decide at the same time; returns their answers, and how often another thread came to decide."""
     barrier = threading.Barrier(THREADS)

@@ -25,6 +25,7 @@ from reconverge import (
     MissingExtra,
     ReconvergeError,
     UnknownHub,
+    UnknownKind,
     UnknownLimit,
     errors,
 )
@@ -41,8 +42,8 @@ class Key(str):
     __slots__ = ()
 
 
-def _login(limit: str = "5/minute", **settings: Any) -> reconverge.Limiter:
-    return Agent("memory://", **settings).limit("login", limit)
+def _login(limit: str = "5/minute", parent: reconverge.Limiter | None = None, **settings: Any) -> reconverge.Limiter:
+    return Agent("memory://", **settings).limit("login", limit, parent=parent)
 
 
 def _declared_twice(first: str, second: str, **settings: Any) -> None:
@@ -64,7 +65,21 @@ LIMITS: dict[str, Mistake] = {
     "zero window": (lambda: _login("5/0 minutes"), InvalidLimit, ("length 0",)),
     "too short a window": (lambda: Limit(5, 0.0001), InvalidLimit, ("0.0001 s", "between 1 ms and ten years")),
     "too much": (lambda: _login("5/minute and more"), InvalidLimit, ("'burst', 'warmup', 'as'", "'and'")),
-    "several quotas": (lambda: _login("5/minute, 9/hour"), InvalidLimit, ("declare one limit for each",)),
+    "several quotas where one is read": (
+        lambda: Limit.parse("5/minute, 9/hour"),
+        InvalidLimit,
+        ("Limit.parse_all", "agent.limit", "character 11"),
+    ),
+    "two quotas of one name": (
+        lambda: _login("5/minute as a, 9/hour as a"),
+        InvalidLimit,
+        ("'login' has two quotas named 'login#a'", "rename one"),
+    ),
+    "a share of nobody": (
+        lambda: _login("5/minute; 9/hour", parent=_login()),
+        InvalidSetting,
+        ("parent='login'", "one quota and no parent"),
+    ),
     "burst of a window": (lambda: Limit(5, 60.0, burst=9), InvalidLimit, ("token-bucket, gcra", "sliding-window")),
     "unknown algorithm": (lambda: Limit(5, 60.0, "guess"), InvalidLimit, ("'guess'", "fixed-window")),
     "too long a log": (lambda: Limit(10**6, 60.0, "sliding-log"), InvalidLimit, ("1000000", "sliding-slices")),
@@ -116,6 +131,17 @@ REQUESTS: dict[str, Mistake] = {
         ("'login'", "at most 5", "cost of 6", "raise the quota"),
     ),
     "too large an estimate": (lambda: _login().reserve("ada", 6), CostExceedsQuota, ("at most 5", "cost of 6")),
+    "a kind where none has a cost": (
+        lambda: _login().allow("ada", kind="GET"),
+        UnknownKind,
+        ("'login' knows no kind 'GET'", "declare it with costs="),
+    ),
+    "an end that nobody foresaw": (
+        lambda: _login().reserve("ada", 1, on_abandon=_wrong("burn")),
+        InvalidSetting,
+        ("on_abandon='burn'", "'keep' or 'return'"),
+    ),
+    "a negative refund": (lambda: _login().refund("ada", -1), InvalidCost, ("-1", "zero or more")),
     "a negative truth": (lambda: _login().reserve("ada", 1).settle(-1), InvalidCost, ("-1", "zero or more")),
 }
 

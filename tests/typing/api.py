@@ -27,6 +27,7 @@ from reconverge import (
     ReconvergeError,
     Reservation,
     UnknownHub,
+    UnknownKind,
     UnknownLimit,
     Usage,
 )
@@ -129,6 +130,14 @@ def limits(agent: Agent) -> None:
     assert_type(Limit.parse("100/minute", algorithm="fixed-window"), Limit)
     assert_type(Limit(quota=100, window=0.5, algorithm="token-bucket", burst=20, name="api"), Limit)
 
+    assert_type(Limit.parse_all("10/s; 1000/hour"), tuple[Limit, ...])
+    assert_type(agent.limit("api", "10/s; 1000/hour as hourly", soft="10%", max_debt=5, costs={"GET": 1}), Limiter)
+    assert_type(agent.limit("api", [Limit(10, 1, soft=0.1), Limit(1000, 3600, costs={"*": 2})]), Limiter)
+    assert_type(agent.limit("search", "3/s", parent=agent.limiter("api")), Limiter)
+
+    agent.limit("search", "3/s", parent="api")  # type: ignore[arg-type]
+    agent.limit("login", ["10/s"])  # type: ignore[list-item]
+    agent.limit("login", "10/s", costs={"GET": 0.5})  # type: ignore[dict-item]
     agent.limit("login", 100)  # type: ignore[arg-type]
     agent.limit("login")  # type: ignore[call-arg]
     Limit(quota=100)  # type: ignore[call-arg]
@@ -142,6 +151,12 @@ def deciding(login: Limiter) -> None:
     assert_type(login.hit("ada", 3), Decision)
     assert_type(login.test("ada"), Decision)
     assert_type(login.usage("ada"), Usage)
+    assert_type(login.allow("ada", kind="GET"), bool)
+    assert_type(login.hit("ada", 2, kind="GET"), Decision)
+    assert_type(login.usages("ada"), dict[str, Usage])
+    assert_type(login.quotas, dict[str, Limit])
+    login.refund("ada")
+    login.refund("ada", 2, kind="GET")
     login.reset("ada")
     login.warm(["ada", "bob"])
     login.warm(name for name in ("ada", "bob"))
@@ -162,6 +177,9 @@ def grounds(decision: Decision, usage: Usage) -> None:
     assert_type(decision.retry_after, float)
     assert_type(decision.reset_after, float)
     assert_type(decision.staleness, float)
+    assert_type(decision.binding, str)
+    assert_type(decision.over_quota, bool)
+    assert_type(decision.borrowed, bool)
     assert_type(bool(decision), bool)
     assert_type(usage.own, int)
     assert_type(usage.total, int)
@@ -182,8 +200,17 @@ def reserving(login: Limiter) -> None:
         assert_type(reservation.decision, Decision)
         reservation.settle(650)
 
+    assert_type(login.reserve("ada", 800, kind="GET", on_abandon="return"), Reservation)
+
+    login.reserve("ada", 800, on_abandon="burn")  # type: ignore[arg-type]
     login.reserve("ada")  # type: ignore[call-arg]
     login.reserve("ada", 800).settle(0.5)  # type: ignore[arg-type]
+
+
+async def reserving_in_a_loop(login: Limiter) -> None:
+    """`async with` hands out the same."""
+    async with login.reserve("ada", 800) as reservation:
+        assert_type(reservation, Reservation)
 
 
 def looking(agent: Agent) -> None:
@@ -214,6 +241,7 @@ def mistakes(agent: Agent) -> None:
         LimitConflict,
         MissingExtra,
         UnknownHub,
+        UnknownKind,
         UnknownLimit,
     ]
     assert_type(every[0].__name__, str)

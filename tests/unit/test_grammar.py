@@ -99,9 +99,9 @@ def test_several_quotas_are_read_one_by_one(mark: str) -> None:
     ) == quotas
 
 
-def test_several_quotas_are_not_available_on_one_limit() -> None:
+def test_several_quotas_are_not_one_limit() -> None:
     """They are understood, and refused with what to do instead, at the second one."""
-    with pytest.raises(InvalidLimit, match="declare one limit for each") as caught:
+    with pytest.raises(InvalidLimit, match=r"Limit\.parse_all") as caught:
         Limit.parse("10/s; 1000/day")
 
     assert 6 == caught.value.position

@@ -14,7 +14,6 @@ from reconverge.kernel._cell import Cell
 from reconverge.kernel._dated import Dated
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
-from reconverge.kernel._lows import Mark
 from reconverge.kernel._meter import Meter, meter_for
 from reconverge.kernel._tally import Tally
 from reconverge.limit import INTERVAL, Limit
@@ -50,16 +49,11 @@ class Cells:
         self.name = name
         self.limit = limit
         self.policy = policy
-        self.meter = self._make_meter()
-        self.dated = self.meter if isinstance(self.meter, Dated) else None
-        """The same meter, if every charge has a date for it."""
-        self.additive = self.dated is None or self.dated.additive
-        """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
         self.unit = limit.unit
         """Into how many parts a request is divided in all that is counted here."""
-        self.capacity = limit.capacity * self.unit
-        self.quota = limit.quota * self.unit
-        self.cost_max = self.capacity
+        self._count_by(limit)
+        self.soft = self.capacity > self.nominal
+        self.costs = None if limit.costs is None else dict(limit.costs)
         self.need_max = 0
         """The largest need that may be reported, if that is more than the capacity."""
         self.reluctance = 0.0
@@ -90,15 +84,41 @@ class Cells:
         self.tallies = [Tally() for _ in kernel.shards]
         """What was charged and given back, by shard."""
 
+    def leave(self, pool: Limit) -> None:
+        """Count by what is left when a share was set aside; nothing has been asked yet."""
+        assert not self.cells, "lines may have been granted"
+        self._count_by(pool)
+
+    def _count_by(self, pool: Limit) -> None:
+        self.pool = pool
+        """What of the limit is for all: all of it, unless shares of it were set aside."""
+        self.meter = self._make_meter()
+        self.dated = self.meter if isinstance(self.meter, Dated) else None
+        """The same meter, if every charge has a date for it."""
+        self.additive = self.dated is None or self.dated.additive
+        """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
+        self.capacity = pool.capacity * self.unit
+        self.nominal = pool.nominal * self.unit
+        self.quota = pool.quota * self.unit
+        self.cost_max = self.capacity
+
     def _make_meter(self) -> Meter:
-        return meter_for(self.limit, merged_only=self.policy.merged_only)
+        return meter_for(self.pool, merged_only=self.policy.merged_only)
 
     # ------------------------------------------------------------ keeping cells
 
     def _look_up(self, key: str, cost: int, now_ns: int) -> Cell:
         """The cell of a key, made if there is none. Raises InvalidKey or CostExceedsQuota."""
+        self.check_size(cost)
+        return self.look_up(key, now_ns)
+
+    def check_size(self, cost: int) -> None:
+        """Raise CostExceedsQuota for a cost, in parts of a request, that could never be admitted."""
         if cost > self.cost_max:
             raise CostExceedsQuota(self.name, cost // self.unit, self.cost_max // self.unit)
+
+    def look_up(self, key: str, now_ns: int) -> Cell:
+        """The cell of a key, made if there is none. Raises InvalidKey."""
         if type(key) is not str or key not in self.cells:
             key = plain_key(key, self.kernel.key_bytes_max)
         cell = self.cells.get(key)
@@ -288,25 +308,6 @@ class Cells:
         self.admitted = self.refused = self.overflowed = 0
         self.tallies = [Tally() for _ in self.kernel.shards]
 
-    def _give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        if mark is not None and (cell is not mark.cell or cell.reset_us != mark.reset_us):
-            return
-        if self.meter.bucket:
-            self.meter.settle(cell, now_ns)
-            returned = min(amount * self.window_ns, cell.level)
-            if cell.lows is not None:
-                returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
-                cell.lows.lower(returned)
-            cell.level -= returned
-            cell.charged -= amount
-            self.set_until(cell, now_ns)
-        elif self.dated is not None:
-            self.dated.refund(cell, epoch, amount, mark)
-        elif epoch == cell.epoch:
-            cell.used -= min(amount, cell.used)
-        elif epoch == cell.epoch - 1:
-            cell.previous -= min(amount, cell.previous)
-
     def usable_line(self, cell: Cell, now_ns: int) -> int:
         """The line, unless the lease on it is over."""
         if now_ns < cell.shard.lease_until_ns or self.policy.keeps_lines:
@@ -365,7 +366,7 @@ class Cells:
         elif spare < 1 and not (self.meter.aligned and self.fleet_used(cell, now_ns) >= cell.capacity):
             self._want(cell, cell.reported_ns + max(self.kernel.interval_min_ns, cell.back_off_ns))
 
-    def _note_interest(self, cell: Cell, now_ns: int) -> None:
+    def take_interest(self, cell: Cell, now_ns: int) -> None:
         """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
         if cell.shard.alone or now_ns - cell.heard_ns <= self.kernel.interval_ns:
             return

@@ -68,20 +68,17 @@ class FirstHitTable(WaitTable):
         if cell.epoch == NONE:
             cell.until_ns = 0
 
-    def _decide(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
-        cell, allowed = super()._decide(key, cost, now_ns)
+    def book(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
+        """See `Table.book`; what is charged between two windows opens the next."""
+        super().book(cell, cost, spare, allowed, now_ns)
         if allowed and cost > 0:
             self._open(cell, now_ns)
-        return cell, allowed
 
-    def correct(self, key: str, epoch: int, difference: int, *, mark: Mark | None = None) -> None:
-        """See `Table.correct`; what is charged between two windows opens the next."""
-        super().correct(key, epoch, difference, mark=mark)
+    def correct_at(self, key: str, epoch: int, difference: int, mark: Mark | None, now_ns: int) -> None:
+        """See `Corrections.correct_at`; likewise."""
+        super().correct_at(key, epoch, difference, mark, now_ns)
         if difference > 0:
-            now_ns = self.now_ns()
-            with self.lock:
-                cell = self._look_up(key, 0, now_ns)
-                self._open(cell, now_ns)
+            self._open(self.look_up(key, now_ns), now_ns)
 
     def _open(self, cell: Cell, now_ns: int) -> None:
         """Begin a window, unless one is open."""

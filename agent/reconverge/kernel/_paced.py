@@ -11,7 +11,7 @@ from reconverge.kernel._cell import Cell
 from reconverge.kernel._lows import Mark
 from reconverge.kernel._pace import LeakyBucket, pacer_for
 from reconverge.kernel._shard import NEVER_NS
-from reconverge.kernel._table import Verdict
+from reconverge.kernel._table import Charged, Verdict
 from reconverge.kernel._wait import WaitTable
 from reconverge.limit import Limit
 from reconverge.policies import Policy
@@ -45,29 +45,31 @@ class PacedTable(WaitTable):
 
     # ------------------------------------------------------------ what callers ask
 
-    def allow(self, key: str, cost: int = 1) -> bool:
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """See `Table.allow`."""
-        self.check_cost(cost)
-        return super().allow(key, cost * self.unit)
+        return super().allow(key, self.cost_of(cost, kind) * self.unit)
 
     def hit_in_epoch(self, key: str, cost: int) -> tuple[Decision, int]:
         """See `Table.hit_in_epoch`."""
         self.check_cost(cost)
         return super().hit_in_epoch(key, cost * self.unit)
 
-    def hit_and_mark(self, key: str, cost: int) -> tuple[Decision, Mark]:
+    def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """See `Table.hit_and_mark`."""
-        self.check_cost(cost)
-        return super().hit_and_mark(key, cost * self.unit)
+        decision, (charge,) = super().hit_and_mark(key, self.cost_of(cost, kind) * self.unit)
+        return decision, (charge._replace(unit=self.cost_of(1, kind)),)
 
-    def test(self, key: str, cost: int = 1) -> Decision:
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """See `Table.test`."""
-        self.check_cost(cost)
-        return super().test(key, cost * self.unit)
+        return super().test(key, self.cost_of(cost, kind) * self.unit)
 
-    def usage(self, key: str) -> Usage:
-        """See `Table.usage`; the line is rounded down to whole requests."""
-        usage = super().usage(key)
+    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+        """See `Table.refund`."""
+        super().refund(key, self.cost_of(cost, kind) * self.unit)
+
+    def usage_at(self, key: str, now_ns: int) -> Usage:
+        """See `Table.usage_at`; the line is rounded down to whole requests."""
+        usage = super().usage_at(key, now_ns)
         own, total = -(-usage.own // self.unit), -(-usage.total // self.unit)
         return Usage(own, total, usage.limit // self.unit, usage.line // self.unit, usage.staleness)
 
@@ -82,8 +84,9 @@ class PacedTable(WaitTable):
 
     # ------------------------------------------------------------ inside
 
-    def _explain(self, cell: Cell, cost: int, allowed: bool, now_ns: int) -> Decision:
-        decision = super()._explain(cell, cost, allowed, now_ns)
+    def explain(self, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
+        """See `Table.explain`."""
+        decision = super().explain(cell, cost, allowed, now_ns, charged=charged)
         return replace(decision, limit=decision.limit // self.unit, remaining=decision.remaining // self.unit)
 
     def _retry_after_ns(self, cell: Cell, cost: int, remaining: int, now_ns: int) -> int:

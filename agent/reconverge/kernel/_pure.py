@@ -12,6 +12,7 @@ from reconverge.clock import Clock
 from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
+from reconverge.kernel._composites import Composites
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._paced import PacedTable
@@ -58,6 +59,7 @@ class Kernel:
         """How long lines may be used after the hub was last heard."""
         self._lease_fixed = lease_ns is not None
         self.tables: dict[str, WaitTable] = {}
+        self.composites = Composites(self)
         self.keys = 0
         self._evictions = 0
         """How often room was looked for in another limit than the one that needed it."""
@@ -73,6 +75,11 @@ class Kernel:
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
+        self.composites.refuse(name, limit)
+        return self.table(name, limit, policy)
+
+    def table(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
+        """The table of a limit, or of a part of one. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
             if not self._lease_fixed:
@@ -144,6 +151,7 @@ class Kernel:
         """Drop all cells, counts and lines: another process has them now."""
         for table in self.tables.values():
             table.start_over()
+        self.composites.start_over()
         offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.keys = 0
         for shard in self.shards:

@@ -10,8 +10,9 @@ from reconverge.clock import SECOND_NS
 from reconverge.decision import Decision, Usage
 from reconverge.errors import InvalidCost
 from reconverge.kernel._cell import Cell
-from reconverge.kernel._cells import Cells
-from reconverge.kernel._lows import Lows, Mark
+from reconverge.kernel._corrections import Corrections
+from reconverge.kernel._lows import Mark
+from reconverge.kinds import cost_of
 from reconverge.policies import View
 
 _ONE = 1
@@ -29,15 +30,24 @@ class Verdict(NamedTuple):
     """Of the hub's window, for `sliding-slices`."""
 
 
-class Table(Cells):
+class Charged(NamedTuple):
+    """What was charged to one quota for something that will be settled."""
+
+    table: Table
+    mark: Mark
+    unit: int
+    """What was charged for each unit of the estimate: the cost of its kind."""
+
+
+class Table(Corrections):
     """What callers ask of one limit."""
 
     # ------------------------------------------------------------ what callers ask
 
-    def allow(self, key: str, cost: int = 1) -> bool:
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Whether `cost` may be used by `key`; if so it is charged. Never waits."""
-        if cost is not _ONE:
-            self.check_cost(cost)
+        if cost is not _ONE or kind is not None:
+            cost = self.cost_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             try:
@@ -50,9 +60,9 @@ class Table(Cells):
                 return True
             return self._decide(key, cost, now_ns)[1]
 
-    def hit(self, key: str, cost: int = 1) -> Decision:
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `allow`, with the grounds. Never waits."""
-        return self.hit_in_epoch(key, cost)[0]
+        return self.hit_in_epoch(key, cost if kind is None else self.cost_of(cost, kind))[0]
 
     def hit_in_epoch(self, key: str, cost: int) -> tuple[Decision, int]:
         """As `hit`, with the number of the window that was charged."""
@@ -60,67 +70,54 @@ class Table(Cells):
         now_ns = self.now_ns()
         with self.lock:
             cell, allowed = self._decide(key, cost, now_ns)
-            return self._explain(cell, cost, allowed, now_ns), cell.epoch
+            return self.explain(cell, cost, allowed, now_ns), cell.epoch
 
-    def hit_and_mark(self, key: str, cost: int) -> tuple[Decision, Mark]:
+    def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `hit`, for a charge that will be corrected later."""
-        self.check_cost(cost)
+        unit = self.cost_of(1, kind)
+        cost = self.cost_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             cell, allowed = self._decide(key, cost, now_ns)
-            if cell.lows is None and self.meter.bucket:
-                cell.lows = Lows()
-            look = cell.lows.looks if cell.lows is not None else cell.history.date if cell.history is not None else 0
-            mark = Mark(cell, cell.epoch, cell.reset_us, look)
-            return self._explain(cell, cost, allowed, now_ns), mark
+            mark = self.mark(cell)
+            return self.explain(cell, cost, allowed, now_ns), (Charged(self, mark, unit),)
 
-    def test(self, key: str, cost: int = 1) -> Decision:
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """What `hit` would answer, without charging anything."""
-        self.check_cost(cost)
+        cost = self.cost_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             cell = self._look_up(key, cost, now_ns)
-            self.advance(cell, now_ns)
-            allowed = cost <= self._spare(cell, cost, now_ns)
-            self._note_interest(cell, now_ns)
-            return self._explain(cell, cost, allowed, now_ns)
+            return self.explain(cell, cost, self.foresee(cell, cost, now_ns), now_ns, charged=False)
 
     def usage(self, key: str) -> Usage:
         """How much of the limit `key` has used, and how far this node may go."""
+        return self.usages(key)[self.name]
+
+    def usages(self, key: str) -> dict[str, Usage]:
+        """The same, by the name of the quota."""
         now_ns = self.now_ns()
         with self.lock:
-            cell = self._look_up(key, 0, now_ns)
-            self.advance(cell, now_ns)
-            self._note_interest(cell, now_ns)
-            own = self.meter.used(cell, now_ns)
-            total = self.fleet_used(cell, now_ns)
-            return Usage(own, total, cell.capacity, self.usable_line(cell, now_ns), self._staleness_s(cell, now_ns))
+            return {self.name: self.usage_at(key, now_ns)}
 
     def reset(self, key: str) -> None:
         """Forget what `key` has used, here at once and on the other nodes with their next exchange."""
         now_ns = self.now_ns()
         with self.lock:
-            cell = self._look_up(key, 0, now_ns)
-            self.advance(cell, now_ns)
-            hub_us = (now_ns + cell.shard.offset_ns) // 1000
-            self.forget(cell, max(hub_us, cell.reset_us + 1), now_ns)
-            cell.others_current = cell.others_previous = 0
-            if not cell.shard.alone:
-                self._call(cell, now_ns)
-                self._want(cell, now_ns)
+            self.reset_at(key, now_ns)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Have the hub asked about `keys`, as far as it never was, and for a line on each."""
         now_ns = self.now_ns()
         for key in keys:
             with self.lock:
-                cell = self._look_up(key, 0, now_ns)
+                cell = self.look_up(key, now_ns)
                 self.advance(cell, now_ns)
                 if not cell.heard:
                     # Who expects nothing is granted nothing: expect a request in every window, and forget it as such.
                     cell.asked = max(cell.asked, self.unit)
                     cell.demand = max(cell.demand, self.unit / self.window_s)
-                self._note_interest(cell, now_ns)
+                self.take_interest(cell, now_ns)
 
     def correct(self, key: str, epoch: int, difference: int, *, mark: Mark | None = None) -> None:
         """Charge `difference` more for a request admitted in `epoch`, or give some back when it is negative.
@@ -131,24 +128,14 @@ class Table(Cells):
         """
         now_ns = self.now_ns()
         with self.lock:
-            cell = self._look_up(key, 0, now_ns)
-            self.advance(cell, now_ns)
-            self.measure(cell)
-            tally = self.tallies[cell.shard.index]
-            if difference > 0:
-                cell.used += difference
-                tally.charged += difference // self.unit
-                cell.charged += difference
-                if self.dated is not None:
-                    self.dated.settle(cell, now_ns)
-                    self.set_until(cell, now_ns)
-            else:
-                tally.refunded += -difference // self.unit
-                self._give_back(cell, epoch, -difference, mark, now_ns)
-            cell.counted = cell.used
-            self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
-            if not cell.shard.alone:
-                self._call(cell, now_ns)
+            self.correct_at(key, epoch, difference, mark, now_ns)
+
+    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+        """Give back what was charged on this node, whenever that was, as far as it still counts."""
+        cost = self.cost_of(cost, kind)
+        now_ns = self.now_ns()
+        with self.lock:
+            self.refund_at(key, cost, now_ns)
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
         """As `allow` at a given moment, with what an observer needs to check the answer."""
@@ -161,39 +148,56 @@ class Table(Cells):
                 allowed = True
             else:
                 cell, allowed = self._decide(key, cost, now_ns)
-            return self._verdict(cell, allowed, now_ns)
+            return self.verdict(cell, allowed, now_ns)
 
     def observe(self, key: str, now_ns: int) -> Verdict:
         """The place in time of a refusal that nobody has asked for; changes nothing."""
         with self.lock:
-            cell = self._look_up(key, 0, now_ns)
+            cell = self.look_up(key, now_ns)
             self.advance(cell, now_ns)
-            return self._verdict(cell, False, now_ns)
+            return self.verdict(cell, False, now_ns)
 
     @staticmethod
-    def _verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
+    def verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
+        """The decision that was made about a cell, for an observer."""
         slice_number = 0 if cell.history is None else cell.history.date + cell.history.shift
         return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone, slice_number)
 
+    def cost_of(self, cost: object, kind: str | None) -> int:
+        """The cost of so many requests of `kind`. Raises InvalidCost or UnknownKind."""
+        checked = self.check_cost(cost)
+        return checked if kind is None else checked * cost_of(self.name, self.costs, kind)
+
     @staticmethod
-    def check_cost(cost: object) -> None:
+    def check_cost(cost: object) -> int:
         """Raise InvalidCost unless `cost` is a whole number of zero or more."""
         if type(cost) is not int:
             raise InvalidCost(cost, f"is of type {type(cost).__name__}")
         if cost < 0:
             raise InvalidCost(cost, "is negative")
+        return cost
 
-    # ------------------------------------------------------------ deciding
+    # ------------------------------------------------------------ deciding; whoever calls these holds the lock
 
     def _decide(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
         """The slow path: everything that the one comparison leaves out."""
         cell = self._look_up(key, cost, now_ns)
+        spare, allowed = self.weigh(cell, cost, now_ns)
+        self.book(cell, cost, spare, allowed, now_ns)
+        return cell, allowed
+
+    def weigh(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+        """What fits below the line, and whether `cost` may be admitted; nothing is charged yet."""
         self.advance(cell, now_ns)
-        meter = self.meter
-        spare = meter.spare(cell, self.usable_line(cell, now_ns), now_ns)
+        spare = self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns)
         allowed = cost <= spare
         if not allowed and not cell.shard.alone:
             allowed = cost <= self._spare(cell, cost, now_ns)
+        return spare, allowed
+
+    def book(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
+        """Charge `cost`, or note that it was refused, as was weighed."""
+        meter = self.meter
         if allowed:
             cell.used += cost
             spare -= cost
@@ -210,7 +214,7 @@ class Table(Cells):
                 spare -= self._count_refused(cell, cost, now_ns)
         if cell.shard.alone:
             self._set_room(cell, spare)
-            return cell, allowed
+            return
         cell.touched_ns = now_ns  # a question is interest, too: what the others use is worth hearing again before long
         self._call(cell, now_ns)
         if spare < cell.water:
@@ -222,7 +226,13 @@ class Table(Cells):
             self._set_room(cell, spare)
         else:
             self._set_room(cell, spare - cell.water)
-        return cell, allowed
+
+    def foresee(self, cell: Cell, cost: int, now_ns: int) -> bool:
+        """Whether `cost` would be admitted."""
+        self.advance(cell, now_ns)
+        allowed = cost <= self._spare(cell, cost, now_ns)
+        self.take_interest(cell, now_ns)
+        return allowed
 
     def _count_refused(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Have a refused request count as use, and return for how much.
@@ -289,15 +299,34 @@ class Table(Cells):
 
     # ------------------------------------------------------------ explaining
 
-    def _explain(self, cell: Cell, cost: int, allowed: bool, now_ns: int) -> Decision:
-        remaining = max(0, cell.capacity - self.fleet_used(cell, now_ns))
+    def explain(self, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
+        """The answer with its grounds; `charged` says whether what was admitted is counted already."""
+        used = self.fleet_used(cell, now_ns)
+        nominal = min(self.nominal, cell.capacity)
+        remaining = max(0, nominal - used)
+        left = max(0, cell.capacity - used)
         return Decision(
             allowed,
-            cell.capacity,
+            nominal,
             remaining if allowed else max(0, min(remaining, cost - 1)),
-            0.0 if allowed else self._retry_after_ns(cell, cost, remaining, now_ns) / SECOND_NS,
+            0.0 if allowed else self._retry_after_ns(cell, cost, left, now_ns) / SECOND_NS,
             self.meter.fleet_reset_ns(cell, now_ns) / SECOND_NS,
             self._staleness_s(cell, now_ns),
+            self.name,
+            allowed and self.soft and (used if charged else used + cost) > nominal,
+        )
+
+    def usage_at(self, key: str, now_ns: int) -> Usage:
+        """See `usage`."""
+        cell = self.look_up(key, now_ns)
+        self.advance(cell, now_ns)
+        self.take_interest(cell, now_ns)
+        return Usage(
+            own=self.meter.used(cell, now_ns),
+            total=self.fleet_used(cell, now_ns),
+            limit=min(self.nominal, cell.capacity),
+            line=self.usable_line(cell, now_ns),
+            staleness=self._staleness_s(cell, now_ns),
         )
 
     def _retry_after_ns(self, cell: Cell, cost: int, remaining: int, now_ns: int) -> int:

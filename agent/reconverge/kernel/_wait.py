@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from reconverge.clock import SECOND_NS
@@ -27,6 +28,11 @@ class WaitTable(Table):
     first in the queue through as soon as it would admit the request.
     """
 
+    @property
+    def tables(self) -> tuple[WaitTable, ...]:
+        """All tables that decide about this limit: this one."""
+        return (self,)
+
     def check_key(self, key: object) -> str:
         """The key as a plain string. Raises InvalidKey."""
         return plain_key(key, self.kernel.key_bytes_max)
@@ -42,7 +48,7 @@ class WaitTable(Table):
             if again:
                 self.measure(cell)
                 cell.arrived -= cost
-            decision = self._explain(cell, cost, allowed, now_ns)
+            decision = self.explain(cell, cost, allowed, now_ns)
             again_ns = 0 if allowed else self._again_ns(cell, cost, now_ns)
             return Turn(decision, again_ns)
 
@@ -85,13 +91,11 @@ class WaitTable(Table):
                 cell.arrived += cost
             if not cell.shard.alone:
                 self._call(cell, now_ns)
-            decision = self._explain(cell, cost, False, now_ns)
+            decision = self.explain(cell, cost, False, now_ns)
             retry_s = self._at_least_ns(cell, cost, ahead * self.unit, now_ns) / SECOND_NS
             if retry_s <= decision.retry_after:
                 return decision
-            return Decision(
-                False, decision.limit, decision.remaining, retry_s, decision.reset_after, decision.staleness
-            )
+            return replace(decision, retry_after=retry_s)
 
     def at_least_ns(self, key: str, cost: int, *, ahead: int) -> int:
         """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.

@@ -1,0 +1,83 @@
+"""What is charged or given back after the request: settlements, refunds and resets."""
+
+from __future__ import annotations
+
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._cells import Cells
+from reconverge.kernel._lows import Lows, Mark
+
+
+class Corrections(Cells):
+    """The cells of one limit, and how their meters are put right. Whoever calls these holds the lock."""
+
+    def mark(self, cell: Cell) -> Mark:
+        """Where and when something was charged that may be corrected."""
+        if cell.lows is None and self.meter.bucket:
+            cell.lows = Lows()
+        look = cell.lows.looks if cell.lows is not None else cell.history.date if cell.history is not None else 0
+        return Mark(cell, cell.epoch, cell.reset_us, look)
+
+    def reset_at(self, key: str, now_ns: int) -> None:
+        """See `reset`."""
+        cell = self.look_up(key, now_ns)
+        self.advance(cell, now_ns)
+        hub_us = (now_ns + cell.shard.offset_ns) // 1000
+        self.forget(cell, max(hub_us, cell.reset_us + 1), now_ns)
+        cell.others_current = cell.others_previous = 0
+        if not cell.shard.alone:
+            self._call(cell, now_ns)
+            self._want(cell, now_ns)
+
+    def correct_at(self, key: str, epoch: int, difference: int, mark: Mark | None, now_ns: int) -> None:
+        """See `correct`."""
+        cell = self.look_up(key, now_ns)
+        self.advance(cell, now_ns)
+        self.measure(cell)
+        tally = self.tallies[cell.shard.index]
+        if difference > 0:
+            tally.charged += difference // self.unit
+            counted = difference
+            if self.limit.max_debt is not None:
+                # The rest has happened, too, but nobody has to wait for it.
+                deepest = cell.capacity + self.limit.max_debt * self.unit
+                counted = max(0, min(difference, deepest - self.fleet_used(cell, now_ns)))
+            cell.used += counted
+            cell.charged += counted
+            if self.dated is not None:
+                self.dated.settle(cell, now_ns)
+                self.set_until(cell, now_ns)
+        else:
+            tally.refunded += -difference // self.unit
+            self._give_back(cell, epoch, -difference, mark, now_ns)
+        cell.counted = cell.used
+        self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
+        if not cell.shard.alone:
+            self._call(cell, now_ns)
+
+    def refund_at(self, key: str, cost: int, now_ns: int) -> None:
+        """See `refund`: from what was charged last, that is, as far as that goes, and the rest from before."""
+        cell = self.look_up(key, now_ns)
+        self.advance(cell, now_ns)
+        current = cost if self.meter.bucket else min(cost, cell.used)
+        self.correct_at(key, cell.epoch, -current, None, now_ns)
+        if current < cost:
+            self.correct_at(key, cell.epoch - 1, current - cost, None, now_ns)
+
+    def _give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        if mark is not None and (cell is not mark.cell or cell.reset_us != mark.reset_us):
+            return
+        if self.meter.bucket:
+            self.meter.settle(cell, now_ns)
+            returned = min(amount * self.window_ns, cell.level)
+            if cell.lows is not None:
+                returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
+                cell.lows.lower(returned)
+            cell.level -= returned
+            cell.charged -= amount
+            self.set_until(cell, now_ns)
+        elif self.dated is not None:
+            self.dated.refund(cell, epoch, amount, mark)
+        elif epoch == cell.epoch:
+            cell.used -= min(amount, cell.used)
+        elif epoch == cell.epoch - 1:
+            cell.previous -= min(amount, cell.previous)

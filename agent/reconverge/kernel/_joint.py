@@ -1,0 +1,192 @@
+"""Several quotas on one limit: all must hold, and all are charged or none.
+
+Each quota is a table of its own, with cells, lines and lifetime numbers of its own at the hub. All tables of one limit
+share one lock, so a decision about all of them happens in a single moment, as any snapshot of their use does; and since
+nobody ever holds two locks, nothing can deadlock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from reconverge.decision import Decision, Usage
+from reconverge.errors import UnknownKind
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._table import Charged, Verdict
+from reconverge.kernel._wait import WaitTable
+
+
+class Joint:
+    """What callers ask of a limit with several quotas: the same as of a `Table`."""
+
+    def __init__(self, name: str, tables: Sequence[WaitTable]) -> None:
+        self.name = name
+        self.tables = tuple(tables)
+        """One for each quota, in the order in which they were declared."""
+        self.limit = tables[0].limit
+        self.policy = tables[0].policy
+        self.now_ns = tables[0].now_ns
+        self._kinds = any(table.costs is not None for table in tables)
+        self.share_lock()
+
+    def share_lock(self) -> None:
+        """Give all tables one lock, in place of those they have."""
+        self.lock = threading.Lock()
+        for table in self.tables:
+            table.lock = self.lock
+
+    # ------------------------------------------------------------ what callers ask
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """As `Table.allow`, for all quotas at once."""
+        costs = self._costs(cost, kind)
+        now_ns = self.now_ns()
+        with self.lock:
+            return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `Table.hit`, with the grounds of the quota that binds."""
+        costs = self._costs(cost, kind)
+        now_ns = self.now_ns()
+        with self.lock:
+            return self._explain(self._decide(key, costs, now_ns)[0], costs, now_ns)
+
+    def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
+        """As `Table.hit_and_mark`; every quota remembers where it was charged."""
+        units = self._costs(1, kind)
+        costs = self._costs(cost, kind)
+        now_ns = self.now_ns()
+        with self.lock:
+            parts, _ = self._decide(key, costs, now_ns)
+            marks = tuple(
+                Charged(table, table.mark(cell), unit // table.unit)
+                for table, (cell, _), unit in zip(self.tables, parts, units, strict=True)
+            )
+            return self._explain(parts, costs, now_ns), marks
+
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `Table.test`: what `hit` would answer, nothing charged."""
+        costs = self._costs(cost, kind)
+        now_ns = self.now_ns()
+        with self.lock:
+            cells = self._cells(key, costs, now_ns)
+            parts = [
+                (cell, table.foresee(cell, each, now_ns))
+                for table, cell, each in zip(self.tables, cells, costs, strict=True)
+            ]
+            return self._explain(parts, costs, now_ns, charged=False)
+
+    def usage(self, key: str) -> Usage:
+        """How much of the quota with the least left has been used."""
+        return min(self.usages(key).values(), key=lambda usage: usage.limit - usage.total)
+
+    def usages(self, key: str) -> dict[str, Usage]:
+        """How much has been used of every quota, all at the same moment."""
+        now_ns = self.now_ns()
+        with self.lock:
+            return {table.name: table.usage_at(key, now_ns) for table in self.tables}
+
+    def reset(self, key: str) -> None:
+        """Forget what `key` has used of every quota."""
+        now_ns = self.now_ns()
+        with self.lock:
+            for table in self.tables:
+                table.reset_at(key, now_ns)
+
+    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+        """As `Table.refund`, to every quota."""
+        costs = self._costs(cost, kind)
+        now_ns = self.now_ns()
+        with self.lock:
+            for table, each in zip(self.tables, costs, strict=True):
+                table.refund_at(key, each, now_ns)
+
+    def warm(self, keys: Iterable[str]) -> None:
+        """Have the hub asked about `keys`, for every quota."""
+        keys = list(keys)
+        for table in self.tables:
+            table.warm(keys)
+
+    def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
+        """As `Table.decide`, one verdict for each quota: all say the same, each of its own place in time."""
+        costs = self._costs(cost, None)
+        with self.lock:
+            if self._at_once(key, costs, now_ns):
+                cells, allowed = [table.cells[key] for table in self.tables], True
+            else:
+                parts, allowed = self._decide(key, costs, now_ns)
+                cells = [cell for cell, _ in parts]
+            return tuple(table.verdict(cell, allowed, now_ns) for table, cell in zip(self.tables, cells, strict=True))
+
+    # ------------------------------------------------------------ deciding; whoever calls these holds the lock
+
+    def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
+        """Charge all quotas if each has room for it on its fast path; otherwise nothing has happened."""
+        cells = []
+        try:
+            for table, cost in zip(self.tables, costs, strict=True):
+                cell = table.cells.get(key)
+                if cell is None or cell.used + cost > cell.room or now_ns >= cell.until_ns:
+                    return False
+                cells.append(cell)
+        except TypeError:  # a key that is no string; the slow path tells what is wrong with it
+            return False
+        for table, cell, cost in zip(self.tables, cells, costs, strict=True):
+            cell.used += cost
+            table.admitted += 1
+        return True
+
+    def _decide(self, key: str, costs: Sequence[int], now_ns: int) -> tuple[list[tuple[Cell, bool]], bool]:
+        """Each quota's cell and whether it had room; and whether all had, so that all were charged."""
+        cells = self._cells(key, costs, now_ns)
+        weighed = [table.weigh(cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)]
+        allowed = all(fits for _, fits in weighed)
+        for table, cell, cost, (spare, fits) in zip(self.tables, cells, costs, weighed, strict=True):
+            if allowed or not fits:
+                table.book(cell, cost, spare, fits, now_ns)
+            else:
+                table.take_interest(cell, now_ns)  # it was not used, but asked about
+        return [(cell, fits) for cell, (_, fits) in zip(cells, weighed, strict=True)], allowed
+
+    def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
+        """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
+        for table, cost in zip(self.tables, costs, strict=True):
+            table.check_size(cost)
+        return [table.look_up(key, now_ns) for table in self.tables]
+
+    def _costs(self, cost: object, kind: str | None) -> list[int]:
+        """What each quota is charged, in the parts of a request in which it counts.
+
+        By its own table of costs, if it has one. Raises InvalidCost or UnknownKind.
+        """
+        if kind is None:
+            cost = WaitTable.check_cost(cost)
+            return [cost * table.unit for table in self.tables]
+        if not self._kinds:
+            raise UnknownKind(self.name, kind, ())
+        return [table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables]
+
+    def _explain(
+        self, parts: Sequence[tuple[Cell, bool]], costs: Sequence[int], now_ns: int, *, charged: bool = True
+    ) -> Decision:
+        """The answer of the quota that binds: of those that refuse, the one to wait for longest; else the scarcest."""
+        refused = not all(fits for _, fits in parts)
+        answers = [
+            table.explain(cell, cost, fits, now_ns, charged=charged)
+            for table, (cell, fits), cost in zip(self.tables, parts, costs, strict=True)
+            if not (refused and fits)
+        ]
+        if refused:
+            return max(answers, key=lambda answer: answer.retry_after)
+        return min(answers, key=lambda answer: (not answer.over_quota, answer.remaining, -answer.reset_after))
+
+
+def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
+    """Charge so many units more wherever something was charged, or give them back, in a single moment."""
+    table = charges[0].table
+    now_ns = table.now_ns()
+    with table.lock:  # of several quotas, the lock that all of them share
+        for table, mark, unit in charges:
+            if difference * unit:
+                table.correct_at(key, mark.epoch, difference * unit * table.unit, mark, now_ns)

@@ -1,0 +1,28 @@
+"""How far past its quota a limit may go: softly, and in debt."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconverge.errors import InvalidLimit, shown
+
+SOFT_MAX: Final = 10
+"""Who wants more than eleven times the quota admitted wants another quota."""
+
+
+def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
+    """Raise InvalidLimit, which shows `text` as the limit, unless `soft` is a share that can be added to `nominal`."""
+    if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 <= soft <= SOFT_MAX:
+        raise InvalidLimit(text, f"soft {shown(soft)} is not a share from 0 to {SOFT_MAX}; 0.1 allows 10 % more")
+    if nominal * (1 + soft) > most:
+        raise InvalidLimit(text, f"with soft {shown(soft)} it admits more than {most}")
+
+
+def check_max_debt(text: str, max_debt: object, *, most: int) -> None:
+    """Raise InvalidLimit unless `max_debt` is a cost, or None for as much as it takes."""
+    if max_debt is None:
+        return
+    if isinstance(max_debt, bool) or not isinstance(max_debt, int):
+        raise InvalidLimit(text, f"max_debt {shown(max_debt)} is not a whole number")
+    if not 0 <= max_debt <= most:
+        raise InvalidLimit(text, f"max_debt {shown(max_debt)} is not between 0 and {most}")
