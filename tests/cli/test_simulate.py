@@ -74,6 +74,20 @@ def test_all_policies_are_compared_unless_some_are_asked_for() -> None:
     assert {"strict", "balanced", "naive", "predictive"} <= set(COMPARED)
 
 
+def test_several_quotas_have_figures_each() -> None:
+    """In the order in which they were written, as JSON and as tables."""
+    options = ["--nodes", "4", "--windows", "20", "--seeds", "1", "--policy", "strict"]
+    several = ("--limit", "20/s; 100/10s burst 50", *options)
+
+    quotas = told("simulate", *several)["quotas"]
+    said = say("simulate", *several).stdout
+
+    assert ["20/1s (sliding-window)", "100/10s burst 50 (token-bucket)"] == [each["limit"] for each in quotas]
+    assert [0.0, 0.0] == [each["policies"]["strict"]["over_max_pct"] for each in quotas]
+    assert "share 20/1s (sliding-window), simulated for 20 windows" in " ".join(said.split())
+    assert "share 100/10s burst 50 (token-bucket), simulated for 2 windows" in " ".join(said.split())
+
+
 def test_every_policy_has_every_figure_and_strict_admits_nothing_above_the_limit() -> None:
     """While naive shows that there was something to admit."""
     found = figures("--fault", "cut:half@1w+2w")

@@ -97,6 +97,8 @@ def test_everything_that_is_to_be_tried_is_drawn_before_long() -> None:
     assert set(ALGORITHMS) == {case.experiment.fleet.limit.algorithm for case in cases}
     assert set(PATTERNS) == {traffic.pattern for traffic in traffics}
     assert {"strict", "balanced", "available"} == {case.policy.name for case in cases}
+    assert {1, 2, 3} == {len(case.experiment.fleet.quotas) for case in cases}
+    assert max(case.experiment.fleet.limit.soft for case in cases) > 0
     assert max(traffic.keys for traffic in traffics) > 1
     assert max(traffic.cost_max for traffic in traffics) > 1
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -40,7 +41,9 @@ ROUNDED_FROM: Final = 10.0
 
 def simulate(
     nodes: Annotated[int, typer.Option(help="Nodes of the fleet.", metavar="N", min=1, max=NODES_MAX)] = 8,
-    limit: Annotated[str, typer.Option(help="The limit, such as '1000/10s'.", metavar="LIMIT")] = "1000/10s",
+    limit: Annotated[
+        str, typer.Option(help="The limit, such as '1000/10s', or several quotas: '10/s; 100/minute'.", metavar="LIMIT")
+    ] = "1000/10s",
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -56,7 +59,8 @@ def simulate(
     ] = None,
     sync_interval: Annotated[float, typer.Option(help="Seconds between exchanges.", metavar="SECONDS")] = 1.0,
     demand: Annotated[
-        float, typer.Option(help="What is asked for in a window, as a multiple of the limit.", metavar="FACTOR")
+        float,
+        typer.Option(help="What is asked for in a window, as a multiple of the (first) quota.", metavar="FACTOR"),
     ] = 3.0,
     pattern: Annotated[
         str,
@@ -77,7 +81,8 @@ def simulate(
     windows: Annotated[
         int | None,
         typer.Option(
-            help=f"Windows to simulate. By default {WINDOWS}, or as many as there are in the file of requests.",
+            help=f"Windows to simulate, of the first quota. By default {WINDOWS}, or as many as there are in the file "
+            "of requests.",
             metavar="N",
             min=1,
             max=WINDOWS_MAX,
@@ -121,7 +126,7 @@ def simulate(
     Ends with status 1 if a declared bound was broken, a defect of reconverge.
     """
     policies = _policies(policy or list(COMPARED), max_overshoot)
-    parsed = Limit.parse(
+    parsed, *further = Limit.parse_all(
         limit, algorithm=algorithm, slices=slices, align=align, timezone=timezone, initial=initial, refill=refill
     )
     interval_ns = _checked_ns("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
@@ -132,6 +137,7 @@ def simulate(
         sync_interval_ns=interval_ns,
         round_trip_ns=round_trip_ns("rtt", rtt),
         lease_ns=None if lease_ttl is None else _checked_ns("lease_ttl", lease_ttl, lease_min, LEASE_MAX),
+        further=tuple(further),
     )
     traffic, windows = _traffic(pattern, fleet, demand, keys, cost_max, windows)
     if warmup >= windows:
@@ -141,19 +147,31 @@ def simulate(
     if plot is not None:
         picture.check_available(plot)
     numbers = range(seed, seed + seeds)
-    with progress_bar(len(policies) * seeds) as advance:
-        figures, runs = run(experiment, policies, numbers, processes=processes, watch=advance)
+    judged = [replace(experiment, judged=number) for number in range(len(fleet.quotas))]
+    with progress_bar(len(judged) * len(policies) * seeds) as advance:
+        results = [run(each, policies, numbers, processes=processes, watch=advance) for each in judged]
     if plot is not None:
+        figures, runs = results[0]
         first = {name: each[0] for name, each in runs.items()}
         _save(plot, _chart(experiment, policies, first, numbers[0]), figures, _explanation(experiment))
     if as_json:
-        print(json.dumps({"policies": {name: each.as_json() for name, each in figures.items()}}, indent=2))
+        print(json.dumps(_as_json(fleet, [figures for figures, _ in results]), indent=2))
     else:
         console = Console()
-        console.print(_table(figures))
-        console.print(_explanation(experiment), highlight=False)
-    if any(each.bound_violations for each in figures.values()):
+        for each, (figures, _) in zip(judged, results, strict=True):
+            console.print(_table(figures))
+            console.print(_explanation(each), highlight=False)
+    if any(each.bound_violations for figures, _ in results for each in figures.values()):
         raise typer.Exit(BROKEN_STATUS)
+
+
+def _as_json(fleet: Fleet, results: Sequence[dict[str, Figures]]) -> dict[str, object]:
+    """The figures of every policy; of several quotas, in the order in which they were written."""
+    every = [{name: each.as_json() for name, each in figures.items()} for figures in results]
+    if len(every) == 1:
+        return {"policies": every[0]}
+    limits = map(str, fleet.quotas.values())
+    return {"quotas": [{"limit": limit, "policies": each} for limit, each in zip(limits, every, strict=True)]}
 
 
 def _policies(names: Sequence[str], max_overshoot: float | None) -> list[Policy]:
@@ -251,12 +269,12 @@ def _table(figures: dict[str, Figures]) -> Table:
 
 def _explanation(experiment: Experiment) -> str:
     """What the columns mean."""
-    limit, windows = experiment.fleet.limit, experiment.windows
+    limit, windows = list(experiment.fleet.quotas.values())[experiment.judged], experiment.judged_windows
     return (
         f"{experiment.fleet.nodes} nodes share {limit}, simulated for {windows} windows, of which the first "
-        f"{experiment.warmup} count for `broken` alone. In % of the limit, by window: over, what was admitted above "
-        "it; bound, the most that is declared for that; under, how much less was admitted than by one central limiter. "
-        "broken: windows above the bound. messages: by node and window."
+        f"{experiment.judged_warmup} count for `broken` alone. In % of the limit, by window: over, what was "
+        "admitted above it; bound, the most that is declared for that; under, how much less was admitted than by one "
+        "central limiter. broken: windows above the bound. messages: by node and window."
     )
 
 

@@ -3,9 +3,11 @@
 from reconverge.simulation.experiment import Experiment, run, run_once
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.figures import Figures, RunFigures
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Arrival, Traffic
 from reconverge.simulation.rival import COMPARED
-from reconverge.simulation.world import Fleet, History, World
+from reconverge.simulation.truth import History
+from reconverge.simulation.world import World
 
 __all__ = [
     "COMPARED",

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from reconverge.policies import Policy
 from reconverge.simulation.fault import Fault, restarts
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.parallel import mapped
 from reconverge.simulation.pattern import Arrival, Traffic
-from reconverge.simulation.world import Fleet, World
+from reconverge.simulation.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,22 @@ class Experiment:
     windows: int
     warmup: int = 2
     faults: Sequence[str] = ()
+    judged: int = 0
+    """Which quota of the limit the figures are about."""
+
+    @property
+    def judged_windows(self) -> int:
+        """How many windows of that quota the run takes, the last perhaps only in part."""
+        return self._in_judged(self.windows)
+
+    @property
+    def judged_warmup(self) -> int:
+        """How many of those the figures leave out."""
+        return min(self._in_judged(self.warmup), self.judged_windows - 1) if self.judged else self.warmup
+
+    def _in_judged(self, windows: int) -> int:
+        limit, *others = self.fleet.quotas.values()
+        return -(-windows * limit.window_ns // [limit, *others][self.judged].window_ns)
 
     def arrivals(self, seed: int) -> Sequence[Arrival]:
         """The requests of one seed."""
@@ -56,17 +73,20 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival]
     faults = experiment.faults_of(seed)
     world = World(fleet, policy, faults, seed=seed)
     history = world.run(arrivals, until_ns=experiment.windows * fleet.limit.window_ns)
+    others = list(fleet.quotas.values())
+    judged = others.pop(experiment.judged)
     return judge_run(
-        fleet.limit,
+        judged,
         policy,
-        history.decided,
+        history.by_quota[experiment.judged],
         history.messages,
         nodes=fleet.nodes,
         restarts=restarts(faults),
-        windows=experiment.windows,
-        warmup=experiment.warmup,
+        windows=experiment.judged_windows,
+        warmup=experiment.judged_warmup,
         begin_ns=world.begin_ns,
-        hub_windows=history.hub_windows,
+        hub_windows=history.hub_windows if experiment.judged == 0 else None,
+        others=others,
     )
 
 

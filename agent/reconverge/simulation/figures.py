@@ -87,11 +87,13 @@ def judge_run(
     begin_ns: int,
     restarts: int = 0,
     hub_windows: Mapping[str, Collection[int]] | None = None,
+    others: Sequence[Limit] = (),
 ) -> RunFigures:
     """The figures of one run that began at `begin_ns` by the hub's clock.
 
     A node that was restarted is another one for the declared bound, hence `restarts`. `hub_windows` are those that the
-    hub has told of, by key, if windows begin with the first hit.
+    hub has told of, by key, if windows begin with the first hit. `others` are the other quotas of the same limit, which
+    a central limiter would keep as well.
     """
     decided = placed(limit, decided, hub_windows)
     first_epoch = number_of(limit, begin_ns)
@@ -101,22 +103,20 @@ def judge_run(
     admitted: defaultdict[Place, int] = defaultdict(int)
     for charge in charges:
         admitted[charge.key, charge.epoch] += charge.cost
-    ideal, _ = ideal_admissions(limit, decided, settle_after_ns=0)
-    last_epoch = first_epoch + windows
+    ideal, _ = ideal_admissions(limit, decided, settle_after_ns=0, others=others)
     counted = [
         place
         for place in dict.fromkeys((one.key, one.epoch) for one in decided)
-        if first_epoch + warmup <= place[1] < last_epoch
+        if first_epoch + warmup <= place[1] < first_epoch + windows
     ]
     whole = limit.capacity / PERCENT
     quota = limit.quota / PERCENT
-    sent = [*messages, *[0] * windows][warmup:windows]
     asked = Counter(one.key for one in decided)
     busiest = max(asked, key=asked.__getitem__, default="")
     return RunFigures(
         over_pct=[excess.get(place, 0) / whole for place in counted],
         under_pct=[max(0, ideal.get(place, 0) - admitted[place]) / quota for place in counted],
-        messages_per_node=[count / nodes for count in sent],
+        messages_per_node=[count / nodes for count in [*messages, *[0] * windows][warmup:windows]],
         bound_pct=bounds.of(None) / whole,
         broken=bounds.broken(excess),
         admitted=sum(admitted[place] for place in counted),

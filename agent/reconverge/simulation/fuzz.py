@@ -22,14 +22,17 @@ from reconverge.limit import (
     ALGORITHMS,
     BUCKETS,
     CALENDAR,
+    CLOCK,
     DATED,
     FILLED,
     FIRST_HIT,
     FIXED_WINDOW,
     INTERVAL,
+    METERED,
     SLIDING_LOG,
     SLIDING_SLICES,
     SLIDING_WINDOW,
+    SMOOTH,
     SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
     Limit,
@@ -38,10 +41,11 @@ from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.truth import number_of
-from reconverge.simulation.world import Fleet, World
+from reconverge.simulation.world import World
 from reconverge.syncer import ACCOUNT_KEPT_NS, BACKOFF_CAP_NS
 
 ARRIVALS_MAX: Final = 5_000
@@ -76,8 +80,9 @@ class Case:
 
     def __str__(self) -> str:
         fleet, traffic = self.experiment.fleet, self.experiment.traffic
+        limits = "; ".join(map(str, fleet.quotas.values()))
         return (
-            f"{fleet.nodes} nodes, {fleet.limit}, {self.policy.name} (max_overshoot {self.policy.max_overshoot:g}), "
+            f"{fleet.nodes} nodes, {limits}, {self.policy.name} (max_overshoot {self.policy.max_overshoot:g}), "
             f"interval {fleet.sync_interval_ns / SECOND_NS:g} s, round trip {fleet.round_trip_ns / SECOND_NS:g} s, "
             f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, {self.experiment.windows} windows of {traffic}, "
             f"faults {list(self.experiment.faults)}"
@@ -106,7 +111,7 @@ def _safety_case(random: Random, seed: int) -> Case:
     if lose_data:
         # A node whose lease has ended is remembered by the hub alone.
         lease_ns = 10 * (windows + 2) * limit.window_ns
-    fleet = _fleet(random, nodes, limit, interval_ns, lease_ns)
+    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
     drawn = _faults(random, nodes, 0.0, windows)
     if lose_data:
         del drawn["crash"]
@@ -128,7 +133,7 @@ def _lapse_case(random: Random, seed: int) -> Case:
     pattern = random.choice(["uniform", "zipf", "rotating", "onoff"])
     traffic = Traffic(pattern, random.uniform(1.0, 4.0), cost_max=random.choice([1, 1, min(5, limit.capacity)]))
     windows = max(3, min(5, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
-    fleet = _fleet(random, nodes, limit, interval_ns, lease_ns)
+    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
     faults = []
     for window in range(1, windows):
         start = window + random.uniform(0, 0.3)
@@ -145,7 +150,7 @@ def _liveness_case(random: Random, seed: int) -> Case:
     interval_ns = int(SECOND_NS * 10 ** random.uniform(-1.5, 0.3))
     traffic = _traffic(random, limit, demand=min(10 ** random.uniform(-0.6, 1), ARRIVALS_MAX / limit.quota))
     lease_ns = 6 * interval_ns * random.choice([1, 5, 50])
-    fleet = _fleet(random, nodes, limit, interval_ns, lease_ns)
+    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
     drawn = _faults(random, nodes, 0.2, 0.5)
     chosen = random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
     faults = tuple(drawn[name] for name in chosen)
@@ -163,23 +168,25 @@ def try_case(case: Case) -> list[str]:
     arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
     last_ns = arrivals[-1].moment_ns if arrivals else 0
     history = world.run(arrivals, until_ns=last_ns)
-    figures = judge_run(
-        fleet.limit,
-        case.policy,
-        history.decided,
-        history.messages,
-        nodes=fleet.nodes,
-        restarts=restarts(faults),
-        windows=experiment.windows,
-        warmup=0,
-        begin_ns=world.begin_ns,
-        hub_windows=history.hub_windows,
-    )
-    first = number_of(fleet.limit, world.begin_ns)
-    problems = [
-        f"{key} in window {epoch - first}: {over} above {fleet.limit}, more than declared"
-        for (key, epoch), over in figures.broken.items()
-    ]
+    problems = []
+    for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
+        figures = judge_run(
+            limit,
+            case.policy,
+            decided,
+            history.messages,
+            nodes=fleet.nodes,
+            restarts=restarts(faults),
+            windows=experiment.windows,
+            warmup=0,
+            begin_ns=world.begin_ns,
+            hub_windows=history.hub_windows if number == 0 else None,
+        )
+        first = number_of(limit, world.begin_ns)
+        problems += [
+            f"{key} in window {epoch - first}: {over} above {limit}, more than declared"
+            for (key, epoch), over in figures.broken.items()
+        ]
     over_ns = max(last_ns, world.faults_end_ns())
     killed_ns = max((fault.start_ns for fault in faults if fault.kind is Kind.CRASH), default=0)
     leases_end_ns = killed_ns + (fleet.lease_ns or 0) if killed_ns else 0
@@ -224,8 +231,16 @@ def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
     slices = random.choice([1, 2, 3, 10, 100]) if algorithm == SLIDING_SLICES else None
     count_refused = algorithm == SLIDING_LOG and random.random() < 0.3
     warmup = window * 10 ** random.uniform(-1, 0.5) if algorithm == SMOOTH_WARMING_UP else None
+    soft = random.choice([0.0] * 5 + [0.1, 0.5]) if algorithm not in SMOOTH else 0.0
     limit = Limit(
-        quota, window, algorithm=algorithm, burst=burst, slices=slices, count_refused=count_refused, warmup=warmup
+        quota,
+        window,
+        algorithm=algorithm,
+        burst=burst,
+        slices=slices,
+        count_refused=count_refused,
+        warmup=warmup,
+        soft=soft,
     )
     return _twisted(random, limit)
 
@@ -239,10 +254,23 @@ def _twisted(random: Random, limit: Limit) -> Limit:
         return replace(limit, align=FIRST_HIT) if twist < CALENDAR_SHARE + FIRST_HIT_SHARE else limit
     if limit.algorithm in FILLED:
         if twist < 2 * CALENDAR_SHARE:
-            limit = replace(limit, initial=int(share * limit.capacity))
+            limit = replace(limit, initial=int(share * limit.nominal))
         if CALENDAR_SHARE <= twist < CALENDAR_SHARE + FIRST_HIT_SHARE:
             limit = replace(limit, refill=INTERVAL)
     return limit
+
+
+def _further(random: Random, limit: Limit) -> tuple[Limit, ...]:
+    """Now and then one or two more quotas, each of which binds at times."""
+    further: list[Limit] = []
+    if limit.align != CLOCK:
+        return ()
+    for _ in range(random.choice([0] * 6 + [1, 1, 2])):
+        times = random.choice([0.1, 0.5, 1, 3, 10])
+        quota = max(5, ceil(limit.quota * times * 10 ** random.uniform(-0.5, 0.3)))
+        algorithm = random.choice([name for name in METERED if name not in BUCKETS or name == limit.algorithm])
+        further.append(Limit(quota, limit.window * times, algorithm=algorithm))
+    return tuple(further)
 
 
 def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:

@@ -16,10 +16,10 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.simulation.experiment import Experiment, run
 from reconverge.simulation.figures import Figures
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.rival import COMPARED
-from reconverge.simulation.world import Fleet
 
 FIRST_SEED: Final = 7_000
 WINDOW_S: Final = 10.0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconverge.kernel import Kernel, Table
 from reconverge.report import Batch
+from reconverge.simulation.fleet import Asked
 from reconverge.syncer import Syncer
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ class NodeClock:
 class Member:
     """One node, and what it has under way."""
 
-    __slots__ = ("alive", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "table", "woken")
+    __slots__ = ("alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "woken")
 
     kernel: Kernel
-    table: Table
+    asked: Asked
     syncer: Syncer
 
     def __init__(self, index: int, clock: NodeClock) -> None:
@@ -47,3 +48,8 @@ class Member:
         self.sent_ns = 0
         self.due_ns = 0
         self.woken = False
+
+    @property
+    def table(self) -> Table:
+        """Of the first quota."""
+        return self.asked.tables[0]

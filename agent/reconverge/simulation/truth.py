@@ -10,7 +10,8 @@ import heapq
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from reconverge.agent import Agent
@@ -51,6 +52,23 @@ class Decided(NamedTuple):
     """The node had heard of the key before."""
     slice_number: int = 0
     """In which slice the node put it, for `sliding-slices`."""
+
+
+@dataclass(slots=True)
+class History:
+    """What happened in a run."""
+
+    by_quota: list[list[Decided]]
+    """Every request, as each quota of the limit counts it."""
+    messages: list[int]
+    """Batches sent, by window of the first quota."""
+    hub_windows: dict[str, set[int]]
+    """The windows of the first that the hub has told of, by key; of interest where they begin with the first hit."""
+
+    @property
+    def decided(self) -> list[Decided]:
+        """Every request, as the first quota counts it."""
+        return self.by_quota[0]
 
 
 class Charge(NamedTuple):
@@ -271,11 +289,18 @@ class Bounds:
         return {place: over for place, over in excess.items() if over > self.of(place)}
 
 
-def ideal_admissions(limit: Limit, decided: list[Decided], *, settle_after_ns: int) -> tuple[dict[Place, int], int]:
-    """The cost that a central limiter admits of the same requests, by window, and the number of requests."""
+def ideal_admissions(
+    limit: Limit, decided: list[Decided], *, settle_after_ns: int, others: Sequence[Limit] = ()
+) -> tuple[dict[Place, int], int]:
+    """The cost that a central limiter admits of the same requests, by window, and the number of requests.
+
+    `others` are the other quotas of the same limit; with them nothing is settled.
+    """
     clock = ManualClock()
     keys = len({one.key for one in decided})
-    central = Agent("memory://", clock=clock, max_keys=keys + 1).limit("central", limit).table
+    agent = Agent("memory://", clock=clock, max_keys=(keys + 1) * (1 + len(others)))
+    limiter = agent.limit("central", [limit, *others])
+    central = limiter.table
     admitted: defaultdict[Place, int] = defaultdict(int)
     count = 0
     over: list[tuple[int, int, Decided]] = []
@@ -284,10 +309,15 @@ def ideal_admissions(limit: Limit, decided: list[Decided], *, settle_after_ns: i
             _settle(clock, central, heapq.heappop(over))
         clock.advance_ns(max(0, one.hub_ns - clock.monotonic_ns()))
         try:
-            verdict = central.decide(one.key, one.cost, clock.monotonic_ns())
+            # Asking the limiter itself takes longer.
+            allowed = (
+                limiter.allow(one.key, one.cost)
+                if others
+                else central.decide(one.key, one.cost, clock.monotonic_ns()).allowed
+            )
         except CostExceedsQuota:
             continue
-        if verdict.allowed:
+        if allowed:
             count += 1
             admitted[one.key, one.epoch] += one.cost
             if one.settle:

@@ -14,9 +14,9 @@ from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.experiment import Experiment, Trial, run_all
 from reconverge.simulation.figures import RunFigures, summed_up
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.truth import declared_bound
-from reconverge.simulation.world import Fleet
 from reconverge.syncer import CELLS_MAX
 
 INTERVAL_SHARES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

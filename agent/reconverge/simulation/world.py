@@ -9,21 +9,21 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Kernel
-from reconverge.limit import FIRST_HIT, Limit
+from reconverge.limit import FIRST_HIT
 from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import Policy
 from reconverge.report import Answer, Batch
 from reconverge.simulation.fault import Direction, Fault, Kind
+from reconverge.simulation.fleet import LIMIT_NAME, Fleet
 from reconverge.simulation.member import Member, NodeClock
 from reconverge.simulation.pattern import Arrival
-from reconverge.simulation.truth import Decided, number_of
+from reconverge.simulation.truth import Decided, History, number_of
 from reconverge.syncer import Syncer
 
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
@@ -33,40 +33,10 @@ CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
 LATENCY_SPREAD: Final = 0.2
 """Every message takes up to so much longer or shorter than half a round trip."""
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
-LIMIT_NAME: Final = "simulated"
 KEY_BYTES_MAX: Final = 256
 
 WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT = range(5)
 """What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """The settings of a simulated fleet. The same as an agent's, and the network's round trip."""
-
-    nodes: int
-    limit: Limit
-    sync_interval_ns: int
-    round_trip_ns: int = 2 * MILLISECOND_NS
-    lease_ns: int | None = None
-    timeout_ns: int = SECOND_NS
-    """After how long a node gives up an exchange."""
-
-    @property
-    def shortest_interval_ns(self) -> int:
-        """How long at least between an exchange and one ahead of time: an agent's default."""
-        return min(max(self.sync_interval_ns // 10, 5 * MILLISECOND_NS), self.sync_interval_ns)
-
-
-@dataclass(slots=True)
-class History:
-    """What happened in a run."""
-
-    decided: list[Decided]
-    messages: list[int]
-    """Batches sent, by window."""
-    hub_windows: dict[str, set[int]]
-    """The windows that the hub has told of, by key; of interest where they begin with the first hit."""
 
 
 class World:
@@ -78,7 +48,7 @@ class World:
         self.now_ns = 0
         self.fleet = fleet
         self.policy = policy
-        self.begin_ns = _begin_ns(fleet.limit)
+        self.begin_ns = _begin_ns(fleet)
         self._hub_windows: defaultdict[str, set[int]] = defaultdict(set)
         self._random = Random(f"world {seed}")
         self._faults = tuple(faults)
@@ -87,8 +57,9 @@ class World:
         self._order = 0
         self.hub = rule or open_merge_rule(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
-        self._decided: list[Decided] = []
-        self._lost_charged = self.unreported = 0
+        self._decided: list[list[Decided]] = [[] for _ in fleet.quotas]
+        self._lost_charged: Counter[str] = Counter()
+        self._unreported: Counter[str] = Counter()
         self.nodes = [Member(index, NodeClock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
         for node in self.nodes:
             self._start(node)
@@ -100,24 +71,26 @@ class World:
 
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
-        fleet, decided = self.fleet, self._decided
+        first_hit = self.fleet.limit.align == FIRST_HIT
         for number, (moment_ns, index, key, cost) in enumerate(arrivals):
             self.pass_until(moment_ns)
             node = self.nodes[index]
             if not node.alive:
                 continue  # nobody is there to be asked
             try:
-                allowed, epoch, told_ns, known, slice_number = node.table.decide(key, cost, moment_ns)
+                key, verdicts = node.asked.decide(key, cost, moment_ns)  # noqa: PLW2901  # whom it is counted for
             except CostExceedsQuota:
                 continue
             hub_ns = self.begin_ns + moment_ns
-            if not known and epoch >= 0 and fleet.limit.align == FIRST_HIT:
-                epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that nobody has corrected yet
-            decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, allowed, known, slice_number))
+            for decided, one in zip(self._decided, verdicts, strict=True):
+                allowed, epoch, told_ns, known, slice_number = one
+                if not known and epoch >= 0 and first_hit:
+                    epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that nobody has corrected yet
+                decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, allowed, known, slice_number))
             if node.woken:
                 self._look_at(node)
         self.pass_until(until_ns)
-        return History(decided, self.messages, self._hub_windows)
+        return History(self._decided, self.messages, self._hub_windows)
 
     def pass_until(self, moment_ns: int) -> None:
         """Let everything happen that happens until then."""
@@ -150,12 +123,13 @@ class World:
 
     def miscounted(self) -> list[str]:
         """What the hub has lost or doubled, in words; to be asked when all nodes have had time to report."""
-        charged = self._lost_charged + sum(self._charged_by(node) for node in self.nodes if node.alive)
-        totals = self.hub.sums()
-        known = totals[LIMIT_NAME].charged if LIMIT_NAME in totals else 0
-        if charged - self.unreported <= known <= charged:
-            return []
-        return [f"the hub counts {known}, but {charged} was charged, of which {self.unreported} may have been lost"]
+        all_charged = sum((self._charged_by(node) for node in self.nodes if node.alive), self._lost_charged)
+        known = Counter({name: totals.charged for name, totals in self.hub.sums().items()})
+        return [
+            f"the hub counts {known[name]}, but {charged} was charged, of which {self._unreported[name]} may be lost"
+            for name in all_charged | known
+            if not (charged := all_charged[name]) - self._unreported[name] <= known[name] <= charged
+        ]
 
     def unseen(self, decided: Sequence[Decided]) -> list[str]:
         """What the hub does not know of, in words: asks it through the first node that is alive.
@@ -189,7 +163,7 @@ class World:
         for key, charged in most.items():
             seen = observer.table.cells[key].used + observer.table.cells[key].others_current
             # Of a node whose lease has ended, all that it might have used counts as used.
-            if seen < least[key] - self.unreported or (seen > charged and not lapses):
+            if seen < least[key] - self._unreported[LIMIT_NAME] or (seen > charged and not lapses):
                 problems.append(f"{key}: {charged} was charged, but a node that asks hears of {seen}")
         return problems
 
@@ -230,7 +204,7 @@ class World:
             key_bytes_max=KEY_BYTES_MAX,
             lease_ns=fleet.lease_ns,
         )
-        node.table = node.kernel.declare(LIMIT_NAME, fleet.limit, self.policy)
+        node.asked = fleet.declare(node.kernel, self.policy)
         random = Random(self._random.random())
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
         node.batch = None
@@ -315,7 +289,8 @@ class World:
         if node.alive:
             node.alive = False
             self._lost_charged += self._charged_by(node)
-            self.unreported += node.table.tallies[0].unconfirmed
+            for table in node.asked.tables:
+                self._unreported[table.name] += table.tallies[0].unconfirmed
             node.batch = None
         self._push(back_ns, FAULT, 0, node)
 
@@ -365,10 +340,12 @@ class World:
         self.messages[window] += 1
 
     @staticmethod
-    def _charged_by(node: Member) -> int:
-        for cell in node.table.cells.values():
-            node.table.measure(cell)
-        return node.table.tallies[0].charged
+    def _charged_by(node: Member) -> Counter[str]:
+        """What it has charged, by the names of the quotas."""
+        for table in node.asked.tables:
+            for cell in table.cells.values():
+                table.measure(cell)
+        return Counter({table.name: table.tallies[0].charged for table in node.asked.tables})
 
     def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:
         self._order += 1
@@ -379,9 +356,9 @@ class World:
         return f"name-{self._names}"
 
 
-def _begin_ns(limit: Limit) -> int:
-    """When a run begins by the hub's clock: with a window."""
-    calendar = limit.calendar
+def _begin_ns(fleet: Fleet) -> int:
+    """When a run begins by the hub's clock: with a window of every quota, if the longer ones are multiples."""
+    calendar = fleet.limit.calendar
     if calendar is not None:
         return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
-    return -(-BEGIN_NS // limit.window_ns) * limit.window_ns
+    return -(-BEGIN_NS // fleet.longest_window_ns) * fleet.longest_window_ns

@@ -1,0 +1,75 @@
+"""The settings of a simulated fleet, and what each of its nodes is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.declaration import quotas_of
+from reconverge.kernel import Elastic, Joint, Kernel, Verdict, WaitTable
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+
+LIMIT_NAME: Final = "simulated"
+SHARED_KEY: Final = "shared"
+"""The one key of all shares; a request's own key says of which share it is, by the number in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The settings of a simulated fleet. The same as an agent's, and the network's round trip."""
+
+    nodes: int
+    limit: Limit
+    sync_interval_ns: int
+    round_trip_ns: int = 2 * MILLISECOND_NS
+    lease_ns: int | None = None
+    timeout_ns: int = SECOND_NS
+    """After how long a node gives up an exchange."""
+    further: tuple[Limit, ...] = ()
+    """More quotas of the same limit."""
+    shares: tuple[Limit, ...] = ()
+    """Guaranteed shares of the limit; it has one or the other."""
+
+    @property
+    def shortest_interval_ns(self) -> int:
+        """How long at least between an exchange and one ahead of time: an agent's default."""
+        return min(max(self.sync_interval_ns // 10, 5 * MILLISECOND_NS), self.sync_interval_ns)
+
+    @property
+    def quotas(self) -> dict[str, Limit]:
+        """All quotas of the limit, by name."""
+        return quotas_of(LIMIT_NAME, (self.limit, *self.further))
+
+    @property
+    def longest_window_ns(self) -> int:
+        """Of all quotas."""
+        return max(limit.window_ns for limit in self.quotas.values())
+
+    def declare(self, kernel: Kernel, policy: Policy) -> Asked:
+        """Declare the limit on a node."""
+        composites = kernel.composites
+        if not self.shares:
+            return Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
+        parent = kernel.declare(LIMIT_NAME, self.limit, policy)
+        named = {f"{LIMIT_NAME}-share-{number}": share for number, share in enumerate(self.shares)}
+        return Asked(parent, [composites.elastic(name, share, policy, parent=parent) for name, share in named.items()])
+
+
+class Asked:
+    """A limit on one simulated node: with one quota, with several, or dealt out in shares."""
+
+    def __init__(self, limit: WaitTable | Joint | Elastic, shares: Sequence[Elastic]) -> None:
+        self._limit = limit
+        self._shares = shares
+        self.tables: tuple[WaitTable, ...] = (*limit.tables, *(share.tables[0] for share in shares))
+
+    def decide(self, key: str, cost: int, now_ns: int) -> tuple[str, Sequence[Verdict]]:
+        """The key that is asked about, and a verdict for each quota that is judged."""
+        if self._shares:
+            number = int("".join(filter(str.isdigit, key)) or 0)
+            return SHARED_KEY, self._shares[number % len(self._shares)].decide(SHARED_KEY, cost, now_ns)[-1:]
+        verdicts = self._limit.decide(key, cost, now_ns)
+        return key, (verdicts,) if isinstance(verdicts, Verdict) else verdicts
