@@ -78,7 +78,7 @@ class CalendarTruth(Truth):
     def excess(self) -> float:
         """See `Truth.excess`."""
         epoch = ToyCalendar(self.limit.window_ns).number(self._clock.wall_ns())
-        return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.quota
+        return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.capacity
 
 
 class BucketTruth(Truth):
@@ -141,7 +141,7 @@ class FirstHitTruth(Truth):
         places = fleet_windows(self._by_window, self.limit.window_ns // 1000, of_hub=self._of_hub)
         for opened, cost in self._by_window.items():
             totals[places[opened]] += cost
-        return max(totals.values(), default=0) - self.limit.quota
+        return max(totals.values(), default=0) - self.limit.capacity
 
 
 def truth_of(limit: Limit, clock: ManualClock, twist: str) -> Truth:

@@ -158,13 +158,13 @@ class Truth:
         if self.limit.counts_as == "sliding-log":
             since_ns = self._clock.monotonic_ns() - self.limit.window_ns
             self._log = [(at_ns, cost) for at_ns, cost in self._log if at_ns > since_ns]
-            return sum(cost for _, cost in self._log) - self.limit.quota
+            return sum(cost for _, cost in self._log) - self.limit.capacity
         if self.limit.counts_as == "sliding-slices":
-            return self._worst_slices(now_ns) - self.limit.quota
+            return self._worst_slices(now_ns) - self.limit.capacity
         if self.limit.counts_as == "fixed-window":
-            return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.quota
+            return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.capacity
         left = 1 - passed_ns / self.limit.window_ns
-        return self._by_epoch[epoch] + self._by_epoch[epoch - 1] * left - self.limit.quota
+        return self._by_epoch[epoch] + self._by_epoch[epoch - 1] * left - self.limit.capacity
 
     def _worst_slices(self, now_ns: int) -> int:
         """The most that slices hold which make up a window, by now; nothing is charged any more to those long over."""

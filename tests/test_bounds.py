@@ -27,6 +27,7 @@ class Daring(Protocol):
         window_s=st.sampled_from([2.0, 9.0]),
         overshoot=st.sampled_from([0.1, 0.5, inf]),
         cold_allowance=st.sampled_from([0.25, 1.0]),
+        soft=st.sampled_from([0.0, 0.0, 0.3]),
         nodes=st.integers(2, NODES_MAX),
         twist=st.sampled_from(TWISTS),
     )
@@ -37,11 +38,12 @@ class Daring(Protocol):
         window_s: float,
         overshoot: float,
         cold_allowance: float,
+        soft: float,
         nodes: int,
         twist: str,
     ) -> None:
         """Start the nodes, with one limit."""
-        limit = limit_of(quota, window_s, algorithm, 12)
+        limit = limit_of(quota, window_s, algorithm, 12, soft=soft)
         self.waits = False
         self.policy = choose(max_overshoot=overshoot, cold_allowance=cold_allowance)
         self._begin(twisted(limit, twist), twist, nodes)

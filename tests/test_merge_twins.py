@@ -34,6 +34,8 @@ LIMITS = (
     LimitReport("bucket", "leaky-bucket", WINDOW_US, 100_000, 50_000, 0, 0, 0),
     LimitReport("bucket", "smooth-bursty", WINDOW_US, 100, 50, 0, 0, 0),
     LimitReport("warming", "smooth-warming-up", WINDOW_US, 100, 50, 100, 0, 0),
+    LimitReport("soft", "sliding-window", WINDOW_US, 60, 78, 100, 0, 0),
+    LimitReport("soft#2", "fixed-window", 2 * WINDOW_US, 60, 90, 0, 0, 0),
 )
 TOY = ToyCalendar(WINDOW_US * 1000)
 

@@ -17,6 +17,7 @@ from reconverge.limit import (
     BUCKETS,
     SLIDING_LOG,
     SLIDING_SLICES,
+    SMOOTH,
     SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
     Limit,
@@ -54,6 +55,7 @@ def limit_of(
     *,
     slices: int | None = None,
     count_refused: bool = False,
+    soft: float = 0.0,
 ) -> Limit:
     """A limit of that algorithm, with what goes with it."""
     return Limit(
@@ -64,11 +66,14 @@ def limit_of(
         slices=slices if algorithm == SLIDING_SLICES else None,
         count_refused=count_refused and algorithm == SLIDING_LOG,
         warmup=1.5 * window_s if algorithm == SMOOTH_WARMING_UP else None,
+        soft=soft if algorithm not in SMOOTH else 0.0,
     )
 
 
 class Protocol(RuleBasedStateMachine):
     """A few nodes, one hub, and a network that does its worst."""
+
+    quota_name = "limit"
 
     @initialize(
         algorithm=st.sampled_from(ALGORITHMS),
@@ -78,6 +83,7 @@ class Protocol(RuleBasedStateMachine):
         slices=st.sampled_from([1, 3, 10]),
         count_refused=st.booleans(),
         overshoot=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
+        soft=st.sampled_from([0.0, 0.0, 0.3]),
         nodes=st.integers(2, NODES_MAX),
         certainly_new=st.booleans(),
         twist=st.sampled_from(TWISTS),
@@ -92,13 +98,14 @@ class Protocol(RuleBasedStateMachine):
         slices: int,
         count_refused: bool,
         overshoot: float,
+        soft: float,
         nodes: int,
         certainly_new: bool,
         twist: str,
         waits: bool,
     ) -> None:
         """Start the nodes, with one limit; no cold allowance, which is a bound of its own."""
-        limit = limit_of(quota, window_s, algorithm, burst, slices=slices, count_refused=count_refused)
+        limit = limit_of(quota, window_s, algorithm, burst, slices=slices, count_refused=count_refused, soft=soft)
         self.waits = waits
         self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
         self._begin(twisted(limit, twist), twist, nodes)
@@ -137,7 +144,7 @@ class Protocol(RuleBasedStateMachine):
     def somebody_waits(self, node: int, key: str, cost: int, times: int, part: int) -> None:
         """A queue of requests is let out, as time passes, as far as they are let through."""
         chosen = self._node(node)
-        table = chosen.kernel.tables["limit"]
+        table = chosen.kernel.tables[self.quota_name]
         cost = min(cost, self.limit.capacity)
         place = table.queue_up(key, cost, counted=False)
         for _ in range(times):
@@ -151,7 +158,7 @@ class Protocol(RuleBasedStateMachine):
     def settles_for_less(self, node: int, key: str, estimate: int, actual: int) -> None:
         """A request was cheaper than it looked."""
         chosen = self._node(node)
-        table = chosen.kernel.tables["limit"]
+        table = chosen.kernel.tables[self.quota_name]
         self._asked(key)
         verdict = table.decide(key, estimate, self.clock.monotonic_ns())
         if verdict.allowed:
@@ -317,7 +324,7 @@ class Protocol(RuleBasedStateMachine):
             now_ns = self.clock.monotonic_ns()
             departures = self.nodes_ever + sum(node.syncer.stats(now_ns).lapses for node in self.nodes)
             if departures != self.departures:
-                idle_ns = self.nodes[0].kernel.tables["limit"].meter.idle_ns
+                idle_ns = self.nodes[0].kernel.tables[self.quota_name].meter.idle_ns
                 self.departures, self.remembered_until_ns = departures, now_ns + 2 * idle_ns
 
     @invariant()
@@ -336,7 +343,7 @@ class Protocol(RuleBasedStateMachine):
             return
         now_ns = self.clock.monotonic_ns()
         for key in KEYS:
-            cells = [node.kernel.tables["limit"].cells.get(key) for node in self.nodes]
+            cells = [node.kernel.tables[self.quota_name].cells.get(key) for node in self.nodes]
             live = [cell for cell in cells if cell is not None and now_ns < cell.shard.lease_until_ns]
             for window in {cell.epoch for cell in live}:
                 assert sum(usable(cell, window) for cell in live) <= self.limit.capacity * self.limit.unit
@@ -349,7 +356,7 @@ class Protocol(RuleBasedStateMachine):
         """No charge is counted twice, whatever was repeated."""
         if not hasattr(self, "truth"):
             return
-        totals = self.hub._shards[0].totals().get("limit")
+        totals = self.hub._shards[0].totals().get(self.quota_name)
         if totals is not None:
             assert totals.charged <= sum(truth.charged for truth in self.truth.values())
             assert totals.refunded <= sum(truth.refunded for truth in self.truth.values())
@@ -362,7 +369,7 @@ class Protocol(RuleBasedStateMachine):
             self._give_up(node)
             node.says_everything_to(self.hub)
             account = self.hub._shards[0].accounts[node.syncer.account].limits
-            told = account.get("limit", Totals(0, 0))
+            told = account.get(self.quota_name, Totals(0, 0))
             assert told == Totals(node.charged, node.refunded)
         admitted = sum(truth.charged for truth in self.truth.values())
         event(f"cost admitted: {10 ** len(str(admitted)) // 10}+")
@@ -384,7 +391,7 @@ class Protocol(RuleBasedStateMachine):
         return self.nodes[index % len(self.nodes)]
 
     def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
-        table = node.kernel.tables["limit"]
+        table = node.kernel.tables[self.quota_name]
         self._asked(key)
         for _ in range(times):
             verdict = table.decide(key, cost, self.clock.monotonic_ns())
