@@ -14,11 +14,10 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Verdict
 from reconverge.limit import (
     ALGORITHMS,
-    BUCKETS,
+    BURSTING,
     SLIDING_LOG,
     SLIDING_SLICES,
     SMOOTH,
-    SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
     Limit,
 )
@@ -62,7 +61,7 @@ def limit_of(
         quota,
         window_s,
         algorithm=algorithm,
-        burst=burst if algorithm in (*BUCKETS, SMOOTH_BURSTY) else None,
+        burst=burst if algorithm in BURSTING else None,
         slices=slices if algorithm == SLIDING_SLICES else None,
         count_refused=count_refused and algorithm == SLIDING_LOG,
         warmup=1.5 * window_s if algorithm == SMOOTH_WARMING_UP else None,

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from reconverge.errors import InvalidLimit, InvalidSetting, shown
-from reconverge.limit import NAME_LENGTH_MAX, Limit, check_name
+from reconverge.limit import Limit
+from reconverge.names import NAME_LENGTH_MAX, check_name
 
 QUOTAS_MAX: Final = 16
 """Of one limit. Each is decided about in every request."""

@@ -14,6 +14,7 @@ from reconverge.errors import InvalidLimit, shown
 from reconverge.grammar import Quota, parse_quotas
 from reconverge.kinds import checked_costs
 from reconverge.margin import check_max_debt, check_soft
+from reconverge.names import NAME_LENGTH_MAX
 
 FIXED_WINDOW: Final = "fixed-window"
 SLIDING_WINDOW: Final = "sliding-window"
@@ -44,6 +45,10 @@ DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 """Every charge has a date, and expires as a whole."""
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
 """What admits one request on credit, and the next when that has been paid for."""
+DRAINED: Final = (*BUCKETS, *SMOOTH)
+"""What is used comes back steadily, and not with the window."""
+BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
+"""What has a `burst`."""
 PACED: Final = (LEAKY_BUCKET, *SMOOTH)
 """Whose lines are parts of a rate, and so have to be finer than whole requests."""
 METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
@@ -74,8 +79,6 @@ SLICES_MAX: Final = 1000
 """A key remembers up to so many counts."""
 LOG_QUOTA_MAX: Final = 100_000
 """A key remembers up to so many charges, at about fifty bytes each on every node."""
-NAME_LENGTH_MAX: Final = 64
-NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class Limit:
             raise InvalidLimit(text, f"the window of {shown(self.window)} s is not between 1 ms and ten years")
         if self.burst is not None:
             _check_quota(text, "burst", self.burst)
-            if self.algorithm not in (*BUCKETS, SMOOTH_BURSTY):
+            if self.algorithm not in BURSTING:
                 raise InvalidLimit(
                     text, f"a burst needs a bucket ({', '.join(BUCKETS)}) or {SMOOTH_BURSTY}, not {self.algorithm}"
                 )
@@ -145,8 +148,7 @@ class Limit:
             raise InvalidLimit(text, f"soft and max_debt do not go with {self.algorithm}, in which all goes on credit")
         self._check_log(text)
         if self.costs is not None:
-            largest = max(self.capacity, self.quota) if self.smooth else self.capacity
-            object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=largest))
+            object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=self.cost_max))
 
     def _check_slices(self, text: str) -> None:
         if self.algorithm != SLIDING_SLICES:
@@ -229,6 +231,11 @@ class Limit:
         return self.quota
 
     @property
+    def cost_max(self) -> int:
+        """The largest cost that can ever be admitted: what fits at once, or goes on credit for a window."""
+        return max(self.capacity, self.quota) if self.smooth else self.capacity
+
+    @property
     def warmup_ns(self) -> int:
         """How long it takes from cold to the full rate; zero where nothing warms up."""
         return 0 if self.warmup is None else round(self.warmup * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS
@@ -236,7 +243,7 @@ class Limit:
     @property
     def bucket(self) -> bool:
         """Whether this limit drains steadily instead of counting in windows."""
-        return self.algorithm in BUCKETS or self.algorithm in SMOOTH
+        return self.algorithm in DRAINED
 
     @property
     def smooth(self) -> bool:
@@ -350,22 +357,6 @@ class Limit:
         if self.costs is not None:
             said.append(f"costs {', '.join(f'{kind} {cost}' for kind, cost in self.costs.items())}")
         return said
-
-
-def check_name(name: object) -> str:
-    """Return `name` if it can name a limit; it becomes part of the hub's keys and of metric labels.
-
-    Raises:
-        InvalidLimit: it is not a string of 1 to 64 letters, digits, or `_-./`.
-    """
-    if not isinstance(name, str):
-        raise InvalidLimit(shown(name), f"a limit's name is a string, not {type(name).__name__}")
-    if not 1 <= len(name) <= NAME_LENGTH_MAX:
-        raise InvalidLimit(name, f"a limit's name has 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
-    for position, character in enumerate(name):
-        if character not in NAME_CHARACTERS:
-            raise InvalidLimit(name, f"a limit's name has no {character!r}; use letters, digits and _-./", position)
-    return name
 
 
 def _written(window_ns: int) -> str:

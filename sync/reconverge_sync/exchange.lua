@@ -519,7 +519,7 @@ local function merge_cell(key, report, batch, meta, now)
   local e = found[2] and unpack_(found[2])
   if g and now > g[G_EXPIRES] then
     redis.call('DEL', key)
-    g, e = nil, nil
+    g = nil
   end
   local epoch = epoch_of(limit, report, g and g[G_EPOCH], now)
   if not g then

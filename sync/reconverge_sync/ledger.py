@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.limit import BUCKETS, DATED, FIRST_HIT, FIXED_WINDOW, INTERVAL, SMOOTH
+from reconverge.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
 from reconverge.report import UNBOUNDED, Batch, CellAnswer, LimitReport
 
 DEPARTED = ""
@@ -44,7 +44,7 @@ class Rule:
             limit.quota,
             limit.capacity,
             limit.algorithm == FIXED_WINDOW,
-            limit.algorithm in (*BUCKETS, *SMOOTH),
+            limit.algorithm in DRAINED,
             limit.algorithm in DATED,
             limit.overshoot_milli,
             first_hit=limit.variant == FIRST_HIT,

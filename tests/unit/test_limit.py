@@ -15,16 +15,15 @@ from reconverge import InvalidLimit, Limit
 from reconverge.limit import (
     ALGORITHMS,
     BUCKETS,
+    BURSTING,
     LOG_QUOTA_MAX,
     METERED,
-    NAME_LENGTH_MAX,
     QUOTA_MAX,
     SLICES,
     SLICES_MAX,
-    SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
-    check_name,
 )
+from reconverge.names import NAME_LENGTH_MAX, check_name
 from tests.unit.odd import HUGE, named
 
 TEN_YEARS_S = 3660 * 86_400
@@ -206,7 +205,7 @@ def test_what_a_limit_writes_is_read_back(
     quota = min(quota, LOG_QUOTA_MAX) if algorithm == "sliding-log" else quota
     warmup = warmup_ms / 1000 if algorithm == SMOOTH_WARMING_UP else None
     assume(warmup is None or quota * warmup_ms <= QUOTA_MAX * window_ms)
-    burst = burst if algorithm in (*BUCKETS, SMOOTH_BURSTY) else None
+    burst = burst if algorithm in BURSTING else None
     limit = Limit(quota, window_ms / 1000, algorithm=algorithm, burst=burst, warmup=warmup)
 
     text, _, said = str(limit).partition(" (")

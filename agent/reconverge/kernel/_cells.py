@@ -100,7 +100,7 @@ class Cells:
         self.capacity = pool.capacity * self.unit
         self.nominal = pool.nominal * self.unit
         self.quota = pool.quota * self.unit
-        self.cost_max = self.capacity
+        self.cost_max = pool.cost_max * self.unit
 
     def _make_meter(self) -> Meter:
         return meter_for(self.pool, merged_only=self.policy.merged_only)

@@ -205,8 +205,15 @@ class Bucket:
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Let the bucket drain since it was last marked."""
-        drains_until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.shard.lease_until_ns))
-        drained = max(0, drains_until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
+        self._drain(cell, self._drained(cell, now_ns), now_ns)
+
+    def _drained(self, cell: Cell, now_ns: int) -> int:
+        """What runs out since the cell was last marked; nothing does after the lease."""
+        until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.shard.lease_until_ns))
+        return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
+
+    def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
+        """Pour in what was charged, let out what has run out, and mark the cell."""
         if cell.lows is not None:
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
         cell.level = max(0, cell.level + cell.used * self._window_ns - drained)
@@ -240,14 +247,16 @@ class Bucket:
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Meter`."""
-        excess = cell.level + (cell.used + cost - cell.capacity) * self._window_ns
-        excess += round(self.others(cell, now_ns) * self._window_ns)
+        excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
         return max(1, -(-excess // self._quota))
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
-        full = cell.level + cell.used * self._window_ns + round(self.others(cell, now_ns) * self._window_ns)
-        return -(-full // self._quota)
+        return -(-self._fleet_fill(cell, now_ns) // self._quota)
+
+    def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
+        """How full the buckets of all nodes are together, as far as this one knows."""
+        return cell.level + cell.used * self._window_ns + round(self.others(cell, now_ns) * self._window_ns)
 
     def _rate(self, cell: Cell) -> int:
         """What drains per nanosecond, times the capacity."""
@@ -301,13 +310,12 @@ class StepBucket(Bucket):
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Meter`."""
-        excess = cell.level + (cell.used + cost - cell.capacity) * self._window_ns
-        excess += round(self.others(cell, now_ns) * self._window_ns)
+        excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
         return self._edges_ns(cell, excess, self._quota, now_ns)
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
-        full = cell.level + cell.used * self._window_ns + round(self.others(cell, now_ns) * self._window_ns)
+        full = self._fleet_fill(cell, now_ns)
         return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
 
     def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:

@@ -63,7 +63,7 @@ class LeakyBucket(Bucket):
         elif surplus > 0:
             cell.late = max(cell.late, min(cell.late + surplus, self._late_most(cell)))
         cell.credit = max(0, cell.credit - drained)
-        super().settle(cell, now_ns)
+        self._drain(cell, drained, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
         """See `Pacer`."""
@@ -83,11 +83,6 @@ class LeakyBucket(Bucket):
     def _late_most(self, cell: Cell) -> int:
         """No more than the node may fill alone, either: a short stall must not become a burst that never fitted in."""
         return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.line * self._window_ns)
-
-    def _drained(self, cell: Cell, now_ns: int) -> int:
-        """What is paid off since the cell was last marked."""
-        until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.shard.lease_until_ns))
-        return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
 
     def _paid_off_ns(self, cell: Cell, owed: int, now_ns: int) -> int:
         """How long until so much is paid off."""

@@ -36,7 +36,6 @@ class PacedTable(WaitTable):
     def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         self._pacer = pacer_for(limit, merged_only=policy.merged_only)
         super().__init__(kernel, name, limit, policy, now_ns)
-        self.cost_max = max(self.capacity, self.quota) if limit.smooth else self.capacity
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX)
         self.reluctance = RELUCTANCE
 

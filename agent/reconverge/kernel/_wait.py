@@ -45,7 +45,6 @@ class WaitTable(Table):
             cell, allowed = self._take_turn(key, cost, now_ns)
             if again:
                 cell.foremost = 0 if allowed else self._indivisible(cost)
-            if again:
                 self.measure(cell)
                 cell.arrived -= cost
             decision = self.explain(cell, cost, allowed, now_ns)

@@ -40,8 +40,8 @@ class Experiment:
         return min(self._in_judged(self.warmup), self.judged_windows - 1) if self.judged else self.warmup
 
     def _in_judged(self, windows: int) -> int:
-        limit, *others = self.fleet.quotas.values()
-        return -(-windows * limit.window_ns // [limit, *others][self.judged].window_ns)
+        limits = list(self.fleet.quotas.values())
+        return -(-windows * limits[0].window_ns // limits[self.judged].window_ns)
 
     def arrivals(self, seed: int) -> Sequence[Arrival]:
         """The requests of one seed."""

@@ -21,6 +21,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit import (
     ALGORITHMS,
     BUCKETS,
+    BURSTING,
     CALENDAR,
     CLOCK,
     DATED,
@@ -33,7 +34,6 @@ from reconverge.limit import (
     SLIDING_SLICES,
     SLIDING_WINDOW,
     SMOOTH,
-    SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
     Limit,
 )
@@ -226,7 +226,7 @@ def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
     algorithm = random.choice(algorithms)
     quota = ceil(10 ** random.uniform(0, 2.7))
     burst = None
-    if algorithm in (*BUCKETS, SMOOTH_BURSTY) and random.random() < 0.7:
+    if algorithm in BURSTING and random.random() < 0.7:
         burst = max(1, int(quota * 10 ** random.uniform(-1, 0.3)))
     slices = random.choice([1, 2, 3, 10, 100]) if algorithm == SLIDING_SLICES else None
     count_refused = algorithm == SLIDING_LOG and random.random() < 0.3

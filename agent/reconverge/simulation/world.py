@@ -138,11 +138,11 @@ class World:
         """
         limit = self.fleet.limit
         current = number_of(limit, self.begin_ns + self.now_ns)
+        # From the first hit on, all of it was asked within one window; and so was what has dates.
+        first_hit = limit.align == FIRST_HIT
         least, most = Counter[str](), Counter[str]()
         for one in decided:
             cost = one.cost if one.allowed else 0
-            # From the first hit on, all of it was asked within one window; and so was what has dates.
-            first_hit = limit.align == FIRST_HIT
             least[one.key] += cost if first_hit or limit.dated or one.epoch == current else 0
             # What a node has charged to the window before, by its own wrong clock, is carried over into this one when
             # it hears what time it is; unless that clock got here first.
