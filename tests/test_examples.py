@@ -23,14 +23,16 @@ RUN_S_MAX = 60.0
 """Each takes about two seconds; a machine may be busy."""
 
 
-def run(example: str, directory: Path, hub: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run an example to its end; `hub` is its RECONVERGE_HUB."""
+def run(example: str, directory: Path, hub: str | None = None, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example to its end, in `directory`; `hub` is its RECONVERGE_HUB."""
     environment = {name: value for name, value in os.environ.items() if name != "RECONVERGE_HUB"}
     environment["XDG_RUNTIME_DIR"] = str(directory)
     if hub is not None:
         environment["RECONVERGE_HUB"] = hub
-    command = [sys.executable, str(EXAMPLES / example)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, env=environment, check=False)
+    command = [sys.executable, str(EXAMPLES / example), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_S_MAX, env=environment, cwd=directory, check=False
+    )
 
 
 def numbers(pattern: str, text: str) -> list[int]:
@@ -90,6 +92,20 @@ def test_the_threads_charge_exactly_what_they_took(hub: str, tmp_path: Path, red
     assert took < 1.1 * limit
     if hub == "none":  # otherwise threads that outrun the exchanges may be refused early
         assert took > 0.9 * limit
+
+
+@pytest.mark.parametrize("hub", ["embedded", "redis"])
+def test_four_workers_charge_their_budget_of_tokens_exactly(
+    hub: str, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """What the workers used of the recording is what the hub counts, to the token; nothing is lost or doubled."""
+    ran = run("llm_tokens.py", tmp_path, None if hub == "embedded" else redis_server.url, "3")
+
+    counted, used = numbers(r"the hub counts (\d+) tokens, and (\d+) were used", ran.stdout)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert counted == used
+    assert used > 100_000
+    assert (tmp_path / "llm_tokens.png").stat().st_size > 10_000
 
 
 def test_every_example_is_run_here() -> None:

@@ -25,12 +25,19 @@ class Reservation:
             if reservation:
                 reservation.settle(work())
 
-    `async with` does the same. A reservation whose block is left without a settlement is abandoned: it keeps its
+    What comes in parts, such as an answer that is streamed, can be spent part by part; the end of the block settles it:
+
+        async with limiter.reserve("ada", prompt + 250) as reservation:
+            reservation.spend(prompt)
+            async for chunk in answer:
+                reservation.spend(len(chunk))
+
+    `async with` does the same as `with`. A reservation whose block is left without either is abandoned: it keeps its
     estimate and can still be settled, or gives it back if `on_abandon` says "return". One that is simply dropped keeps
     it: when, if ever, the interpreter finds that out is no moment to charge by.
     """
 
-    __slots__ = ("_charges", "_key", "_on_abandon", "_settled", "decision", "estimate")
+    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_settled", "_spent", "decision", "estimate")
 
     def __init__(
         self, charges: Sequence[Charged], key: str, estimate: int, decision: Decision, on_abandon: OnAbandon
@@ -39,6 +46,8 @@ class Reservation:
         self._key = key
         self._on_abandon = on_abandon
         self._settled = False
+        self._charged = estimate
+        self._spent: int | None = None
         self.estimate = estimate
         self.decision = decision
         """The answer to the estimate."""
@@ -58,8 +67,26 @@ class Reservation:
         if self._settled or not self.allowed:
             return
         self._settled = True
-        if actual != self.estimate:
-            settle(self._charges, self._key, actual - self.estimate)
+        self._correct(actual - self._charged)
+
+    def spend(self, cost: int) -> None:
+        """So much more has been used up: of the estimate as far as that goes, and what is beyond is charged at once.
+
+        The end of the block settles what was spent in all. Counts as little as `settle` does after that, or for a
+        reservation that was refused. Raises InvalidCost.
+        """
+        Table.check_cost(cost)
+        if self._settled or not self.allowed:
+            return
+        self._spent = (self._spent or 0) + cost
+        if self._spent > self._charged:
+            self._correct(self._spent - self._charged)
+            self._charged = self._spent
+
+    def _correct(self, difference: int) -> None:
+        """Charge so much more, or less; whoever waits for the key may have room then."""
+        if difference:
+            settle(self._charges, self._key, difference)
             for charge in self._charges:
                 charge.table.tell(self._key)
 
@@ -72,7 +99,9 @@ class Reservation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._on_abandon == RETURN:
+        if self._spent is not None:
+            self.settle(self._spent)
+        elif self._on_abandon == RETURN:
             self.settle(0)
 
     async def __aenter__(self) -> Self:

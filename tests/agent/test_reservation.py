@@ -78,6 +78,62 @@ def test_what_turns_out_to_be_free_is_given_back_whole(login: Limiter) -> None:
     assert login.allow("ada", QUOTA)
 
 
+def test_what_is_spent_within_the_estimate_is_settled_at_the_end(login: Limiter) -> None:
+    """Until then the estimate is charged, so that nobody else gets what may yet be needed."""
+    with login.reserve("ada", 80) as reservation:
+        reservation.spend(10)
+        reservation.spend(20)
+        assert 80 == login.usage("ada").own
+
+    assert 30 == login.usage("ada").own
+    assert login.allow("ada", 70)
+
+
+def test_what_is_spent_beyond_the_estimate_is_charged_at_once(login: Limiter) -> None:
+    """A stream that goes on for long is not found out at its end."""
+    with login.reserve("ada", 20) as reservation:
+        reservation.spend(15)
+        reservation.spend(30)
+        assert 45 == login.usage("ada").own
+        reservation.spend(5)
+
+    assert 50 == login.usage("ada").own
+
+
+def test_a_settlement_has_the_last_word_over_what_was_spent(login: Limiter) -> None:
+    """Also when it says less."""
+    with login.reserve("ada", 20) as reservation:
+        reservation.spend(45)
+        reservation.settle(40)
+        reservation.spend(10)
+
+    assert 40 == login.usage("ada").own
+
+
+def test_what_was_spent_before_a_failure_is_charged(login: Limiter) -> None:
+    """It is not abandoned: some of it has happened."""
+
+    def fail() -> None:
+        with login.reserve("ada", 80, on_abandon="return") as reservation:
+            reservation.spend(25)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+
+    assert 25 == login.usage("ada").own
+
+
+def test_nothing_is_spent_of_what_was_refused(login: Limiter) -> None:
+    """And it is no mistake to try."""
+    login.allow("ada", 90)
+    with login.reserve("ada", 20) as reservation:
+        reservation.spend(5)
+
+    assert not reservation
+    assert 90 == login.usage("ada").own
+
+
 def test_an_estimate_that_is_never_settled_stays(login: Limiter) -> None:
     """Also when the work between has failed."""
     with pytest.raises(LookupError), login.reserve("ada", 80):
