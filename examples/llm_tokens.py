@@ -111,13 +111,14 @@ async def hub_total(namespace: str) -> int:
 def draw(found: dict[str, Used], path: Path) -> None:
     """Tokens used in each minute, against the limit."""
     from matplotlib.figure import Figure  # noqa: PLC0415  # an extra, which not everybody has
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for (name, used), shift in zip(found.items(), (-0.2, 0.2), strict=True):
         axes.bar([each + shift for each in used], list(used.values()), width=0.4, label=name)
     axes.axhline(PER_MINUTE.quota, color="#333333", linestyle="--", label="limit")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="minute", ylabel="tokens used", title="A budget of tokens per minute, shared by four workers")
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=110)
