@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from reconverge.clock import ManualClock
 from reconverge.kernel._cell import Cell
-from reconverge.kernel._first_hit import FirstHitCell
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.report import Answer, Batch
 from reconverge.simulation.first_hits import Opened, fleet_windows
@@ -170,7 +169,7 @@ def usable(cell: Cell, window: int) -> int:
     """
     if not cell.table.meter.aligned or cell.epoch == window:
         return cell.line
-    if not isinstance(cell, FirstHitCell) or window < 0:
+    if cell.table.limit.align != FIRST_HIT or window < 0:
         return cell.base if cell.epoch < window else 0
     window_us = cell.table.window_ns // 1000
     if cell.epoch >= 0:

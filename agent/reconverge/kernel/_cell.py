@@ -27,6 +27,7 @@ class Cell:
         "asked",
         "back_off_ns",
         "base",
+        "before_ns",
         "capacity",
         "charged",
         "confirmed",
@@ -42,6 +43,7 @@ class Cell:
         "fleet_window",
         "foremost",
         "free",
+        "free_us",
         "heard_ns",
         "held",
         "history",
@@ -60,6 +62,7 @@ class Cell:
         "others_current",
         "others_previous",
         "overdraft",
+        "place",
         "previous",
         "reported_ns",
         "reserved",
@@ -88,6 +91,8 @@ class Cell:
         self.key = key
         self.table = table
         self.shard = shard
+        self.place = -1
+        """Where its store keeps it."""
 
         self.used = 0
         """Charged in this window; for a bucket, since `marked_ns`; of what has dates, all that counts."""
@@ -114,6 +119,10 @@ class Cell:
         """How low the bucket has been; kept from the first charge on that may yet be corrected."""
         self.history: History | None = None
         """What was charged under which date, if every charge has one."""
+        self.before_ns = -NEVER_NS
+        """When the window before began, by this node's clock; only if windows begin with the first charge."""
+        self.free_us = 0
+        """When that ended by the hub's, so that none begins before, however little the two clocks are known."""
         self.charged = 0
         """Charged since the cell began."""
         self.reset_us = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +14,7 @@ from reconverge.kernel._dated import Dated
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
 from reconverge.kernel._meter import Meter, meter_for
+from reconverge.kernel._store import Store
 from reconverge.kernel._tally import Tally
 from reconverge.limit import INTERVAL, Limit
 from reconverge.policies import Policy
@@ -22,7 +22,6 @@ from reconverge.report import CellAnswer, CellReport
 
 if TYPE_CHECKING:
     from reconverge.kernel._pure import Kernel
-    from reconverge.kernel._shard import ShardState
 
 LOW_WATER = 0.6
 """Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
@@ -72,13 +71,9 @@ class Cells:
         """Who waits for better news."""
         self.lock = threading.Lock()
         """Held for the arithmetic of one cell at a time, and never across I/O."""
-        self.cells: dict[str, Cell] = {}
+        self.cells = Store()
         self.overflow: Cell | None = None
         """In which the keys beyond the cap are counted together."""
-        self.ring: deque[Cell] = deque()
-        """The cells in turn, to find the idle ones of a node that has no hub."""
-        self.admitted = 0
-        self.refused = 0
         self.overflowed = 0
         """Decisions about keys beyond the cap."""
         self.tallies = [Tally() for _ in kernel.shards]
@@ -105,6 +100,16 @@ class Cells:
     def _make_meter(self) -> Meter:
         return meter_for(self.pool, merged_only=self.policy.merged_only)
 
+    @property
+    def admitted(self) -> int:
+        """Decisions in favour."""
+        return self.cells.admitted
+
+    @property
+    def refused(self) -> int:
+        """Decisions against."""
+        return self.cells.refused
+
     # ------------------------------------------------------------ keeping cells
 
     def _look_up(self, key: str, cost: int, now_ns: int) -> Cell:
@@ -125,7 +130,8 @@ class Cells:
         if cell is not None:
             return cell
         if self.kernel.admit_key(self, now_ns):
-            cell = self.cells[key] = self._new_cell(key, now_ns)
+            cell = self._new_cell(key, now_ns)
+            self.cells.put(cell)
             return cell
         self.overflowed += 1
         if self.overflow is None:
@@ -133,21 +139,17 @@ class Cells:
         return self.overflow
 
     def _new_cell(self, key: str, now_ns: int) -> Cell:
-        cell = self._make_cell(key, self.kernel.shard_of(self.name, key), now_ns)
+        cell = Cell(key, self, self.kernel.shard_of(self.name, key), now_ns)
         cell.history = None if self.dated is None else History()
         if cell.shard.alone:
             cell.line = cell.base = self.capacity
             cell.level = self.withheld * self.window_ns
-            self.ring.append(cell)
         return cell
-
-    def _make_cell(self, key: str, shard: ShardState, now_ns: int) -> Cell:
-        return Cell(key, self, shard, now_ns)
 
     def all_cells(self) -> list[Cell]:
         """Every cell there is at this moment."""
         overflow = self.overflow
-        return [*self.cells.values()] if overflow is None else [*self.cells.values(), overflow]
+        return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
 
     def advance(self, cell: Cell, now_ns: int) -> None:
         """Bring a cell to `now_ns`: into its window, with its meter settled."""
@@ -302,10 +304,9 @@ class Cells:
         self.lock = threading.Lock()
         self.born_ns = self.now_ns()
         self.listener = None
-        self.cells = {}
+        self.cells.start_over()
         self.overflow = None
-        self.ring.clear()
-        self.admitted = self.refused = self.overflowed = 0
+        self.overflowed = 0
         self.tallies = [Tally() for _ in self.kernel.shards]
 
     def usable_line(self, cell: Cell, now_ns: int) -> int:

@@ -8,7 +8,7 @@ the hub takes the first that it hears of, and the others adopt that one with wha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 from reconverge.clock import MICROSECOND_NS
 from reconverge.kernel._cell import Cell
@@ -17,44 +17,23 @@ from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._wait import WaitTable
 from reconverge.report import CellAnswer, CellReport
 
-if TYPE_CHECKING:
-    from reconverge.kernel._cells import Cells
-    from reconverge.kernel._shard import ShardState
-
 NONE: Final = -1
 """The epoch of a cell that is in no window."""
 ANOTHER: Final = 2
 """An epoch that differs by this is neither the same window nor, as far as anything is concerned, the one before."""
 
 
-class FirstHitCell(Cell):
-    """Remembers the window before, too, which may turn out to have been a part of the hub's."""
-
-    __slots__ = ("before_ns", "free_us")
-
-    def __init__(self, key: str, table: Cells, shard: ShardState, now_ns: int) -> None:
-        super().__init__(key, table, shard, now_ns)
-        self.before_ns = -NEVER_NS
-        """When the window before began, by this node's clock; `previous` is what was charged in it."""
-        self.free_us = 0
-        """When it ended by the hub's, so that none begins before that, however little the two clocks are known."""
-
-
 class FirstHitTable(WaitTable):
     """One limit whose windows begin with the first charge."""
-
-    def _make_cell(self, key: str, shard: ShardState, now_ns: int) -> Cell:
-        return FirstHitCell(key, self, shard, now_ns)
 
     # ------------------------------------------------------------ windows open and close
 
     def _enter_window(self, cell: Cell, now_ns: int) -> None:
         """Leave the window if it is over."""
         if cell.epoch != NONE and now_ns >= self.closes_ns(cell):
-            left = cast("FirstHitCell", cell)
             self.measure(cell)
-            left.previous, left.before_ns = cell.used, cell.opened_ns
-            left.free_us = cell.epoch + self.window_ns // MICROSECOND_NS
+            cell.previous, cell.before_ns = cell.used, cell.opened_ns
+            cell.free_us = cell.epoch + self.window_ns // MICROSECOND_NS
             self.meter.open_window(cell, 1)
             self._forget_window(cell, 1)
             cell.epoch = NONE
@@ -84,12 +63,9 @@ class FirstHitTable(WaitTable):
         """Begin a window, unless one is open."""
         if cell.epoch != NONE:
             return
-        opening = cast("FirstHitCell", cell)
         cell.opened_ns = now_ns
-        cell.epoch = (
-            self._hub_us(cell, now_ns) if cell.shard.alone else max(self._hub_us(cell, now_ns), opening.free_us)
-        )
-        if now_ns - opening.before_ns >= 2 * self.window_ns:
+        cell.epoch = self._hub_us(cell, now_ns) if cell.shard.alone else max(self._hub_us(cell, now_ns), cell.free_us)
+        if now_ns - cell.before_ns >= 2 * self.window_ns:
             cell.last_demand = 0  # that was not the window before, but one long ago
         self.set_until(cell, now_ns)
 
@@ -109,10 +85,9 @@ class FirstHitTable(WaitTable):
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """See `Cells.rebase`; the window keeps its place in this node's time."""
         self.measure(cell)
-        moved = cast("FirstHitCell", cell)
-        moved.free_us = 0
+        cell.free_us = 0
         if cell.heard:  # the window before has no place in the hub's new time
-            moved.previous, moved.before_ns = 0, -NEVER_NS
+            cell.previous, cell.before_ns = 0, -NEVER_NS
         if cell.epoch != NONE:
             cell.epoch = self._hub_us(cell, cell.opened_ns)
         self.anchor(cell, now_ns)
@@ -129,7 +104,7 @@ class FirstHitTable(WaitTable):
         """Adopt the hub's window if it is still open; returns what was said, in the terms of this node's window."""
         opened_ns = self._local_ns(cell, answer.epoch)
         if answer.epoch >= 0 and opened_ns <= now_ns + self.window_ns and now_ns < opened_ns + self.window_ns:
-            self._adopt(cast("FirstHitCell", cell), answer.epoch, now_ns)
+            self._adopt(cell, answer.epoch, now_ns)
             epoch = cell.epoch
         elif answer.epoch < 0 and cell.epoch == NONE:
             epoch = NONE
@@ -139,7 +114,7 @@ class FirstHitTable(WaitTable):
         counted = self._same(report.epoch, answer.epoch)
         return report._replace(epoch=epoch if counted else epoch - ANOTHER), answer._replace(epoch=epoch)
 
-    def _adopt(self, cell: FirstHitCell, epoch: int, now_ns: int) -> None:
+    def _adopt(self, cell: Cell, epoch: int, now_ns: int) -> None:
         """Take the hub's window for this node's, with what it has used in its own as far as the two overlap."""
         if cell.epoch == epoch:
             return

@@ -134,7 +134,7 @@ class Joint:
             return False
         for table, cell, cost in zip(self.tables, cells, costs, strict=True):
             cell.used += cost
-            table.admitted += 1
+            table.cells.admitted += 1
         return True
 
     def _decide(self, key: str, costs: Sequence[int], now_ns: int) -> tuple[list[tuple[Cell, bool]], bool]:

@@ -129,7 +129,7 @@ class PacedTable(WaitTable):
             self._pacer.go(cell, cost)
             cell.charged += cost
             self.tallies[cell.shard.index].charged += cost // self.unit
-            self.admitted += 1
+            self.cells.admitted += 1
             self.set_until(cell, now_ns)
         cell.room = -1
         self._go_on_asking(cell, cost, -1 if cell.line <= 0 else cell.water, now_ns)

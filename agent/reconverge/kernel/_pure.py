@@ -108,7 +108,7 @@ class Kernel:
 
     def _evict_elsewhere(self, table: Cells, now_ns: int) -> None:
         """Look at two keys of another limit, each in its turn; if somebody is at that one just now, nothing is done."""
-        others = [other for other in list(self.tables.values()) if other is not table and other.ring]
+        others = [other for other in list(self.tables.values()) if other is not table and other.cells]
         if not others:
             return
         self._evictions += 1
@@ -121,16 +121,13 @@ class Kernel:
 
     def _evict_some(self, table: Cells, now_ns: int) -> None:
         """Let those of the next two keys leave about which there is nothing to remember."""
-        for _ in range(min(2, len(table.ring))):
-            cell = table.ring.popleft()
+        for cell in table.cells.pass_by(2):
             table.advance(cell, now_ns)
             table.measure(cell)
             # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
             stays = cell.waiters or (table.withheld > 0 and self.keys < self.keys_max)
             if table.meter.used(cell, now_ns) == 0 and not stays:
                 self._drop(cell)
-            else:
-                table.ring.append(cell)
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
         """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
@@ -330,8 +327,7 @@ class Kernel:
         """Forget a key about which there is nothing to remember."""
         if cell.table.overflow is cell:
             cell.table.overflow = None
-        elif cell.table.cells.get(cell.key) is cell:
-            del cell.table.cells[cell.key]
+        elif cell.table.cells.drop(cell):
             self.keys -= 1
 
     def _cells_of(self, shard: ShardState) -> list[Cell]:

@@ -56,7 +56,7 @@ class Table(Corrections):
                 cell = None
             if cell is not None and cell.used + cost <= cell.room and now_ns < cell.until_ns:
                 cell.used += cost
-                self.admitted += 1
+                self.cells.admitted += 1
                 return True
             return self._decide(key, cost, now_ns)[1]
 
@@ -144,7 +144,7 @@ class Table(Corrections):
             cell = self.cells.get(key)
             if cell is not None and cell.used + cost <= cell.room and now_ns < cell.until_ns:
                 cell.used += cost
-                self.admitted += 1
+                self.cells.admitted += 1
                 allowed = True
             else:
                 cell, allowed = self._decide(key, cost, now_ns)
@@ -201,7 +201,7 @@ class Table(Corrections):
         if allowed:
             cell.used += cost
             spare -= cost
-            self.admitted += 1
+            self.cells.admitted += 1
             if meter.bucket or not self.additive:
                 self.measure(cell)
                 meter.settle(cell, now_ns)
@@ -209,7 +209,7 @@ class Table(Corrections):
         else:
             cell.arrived += cost
             cell.ask = max(cell.ask, cost)
-            self.refused += 1
+            self.cells.refused += 1
             if self.limit.count_refused:
                 spare -= self._count_refused(cell, cost, now_ns)
         if cell.shard.alone:

@@ -85,7 +85,7 @@ class WaitTable(Table):
             cost *= self.unit
             cell = self._look_up(key, cost, now_ns)
             self.advance(cell, now_ns)
-            self.refused += 1
+            self.cells.refused += 1
             if not counted:
                 cell.arrived += cost
             if not cell.shard.alone:

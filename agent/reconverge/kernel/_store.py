@@ -1,0 +1,69 @@
+"""The cells of one limit by key, each in a place of its own."""
+
+from __future__ import annotations
+
+from reconverge.kernel._cell import Cell
+
+PLACES_PASSED = 8
+"""So many places are looked at in one go, however many of them are empty."""
+
+
+class Store(dict[str, Cell]):
+    """A mapping from keys to cells; `put` and `drop` alone change it.
+
+    A cell keeps its place from when it is put until it is dropped, and the next one that is put gets the place that
+    became empty last. So the order of places, in which cells are gone through, does not depend on how keys are hashed.
+    """
+
+    __slots__ = ("_empty", "_hand", "_places", "admitted", "refused")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: list[Cell | None] = []
+        self._empty: list[int] = []
+        self._hand = 0
+        """The place at which to go on passing by."""
+        self.admitted = 0
+        self.refused = 0
+
+    def put(self, cell: Cell) -> None:
+        """Keep a cell under its key, of which there is none yet."""
+        self[cell.key] = cell
+        if self._empty:
+            cell.place = self._empty.pop()
+            self._places[cell.place] = cell
+        else:
+            cell.place = len(self._places)
+            self._places.append(cell)
+
+    def drop(self, cell: Cell) -> bool:
+        """Forget a cell; returns whether it was here."""
+        if self.get(cell.key) is not cell:
+            return False
+        del self[cell.key]
+        self._places[cell.place] = None
+        self._empty.append(cell.place)
+        return True
+
+    def in_order(self) -> list[Cell]:
+        """All cells, in the order of their places."""
+        return [cell for cell in self._places if cell is not None]
+
+    def pass_by(self, count: int) -> list[Cell]:
+        """The next few cells, at most `count`, in the order of their places and round again."""
+        passed: list[Cell] = []
+        for _ in range(min(PLACES_PASSED, len(self._places))):
+            cell = self._places[self._hand]
+            self._hand = (self._hand + 1) % len(self._places)
+            if cell is not None:
+                passed.append(cell)
+                if len(passed) == count:
+                    break
+        return passed
+
+    def start_over(self) -> None:
+        """Drop all cells and numbers."""
+        self.clear()
+        self._places.clear()
+        self._empty.clear()
+        self._hand = self.admitted = self.refused = 0
