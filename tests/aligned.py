@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from reconverge.clock import ManualClock
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._compiled import serve
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.report import Answer, Batch
 from reconverge.simulation.first_hits import Opened, fleet_windows
@@ -51,7 +52,9 @@ def twisted(limit: Limit, twist: str) -> Limit:
 def follow_calendar(node: Node, limit: Limit, twist: str) -> None:
     """Have the node's limit follow the toy calendar, if that is the twist and the algorithm has windows of the kind."""
     if twist == "calendar" and limit.algorithm == FIXED_WINDOW:
-        node.kernel.tables["limit"].calendar = ToyCalendar(limit.window_ns)  # type: ignore[assignment]
+        table = node.kernel.tables["limit"]
+        table.calendar = ToyCalendar(limit.window_ns)  # type: ignore[assignment]
+        serve(table)
 
 
 class WatchedHub(MemoryHub):

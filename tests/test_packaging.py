@@ -117,9 +117,9 @@ def _hub_entries() -> list[EntryPoint]:
 
 
 def _data_files(package: Path) -> Iterator[str]:
-    """What is in the package besides Python, by its path there."""
+    """What is in the package besides Python and what is compiled, by its path there."""
     for path in sorted(package.rglob("*")):
-        if path.is_file() and path.suffix not in {".py", ".pyc", ".so"}:
+        if path.is_file() and path.suffix not in {".py", ".pyc", ".so", ".c", ".h"}:
             yield str(path.relative_to(package))
 
 

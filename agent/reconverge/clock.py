@@ -13,6 +13,13 @@ from typing import Protocol
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
+NEVER_NS = 1 << 62
+"""Later than any clock will reach."""
+
+
+def seconds(nanoseconds: int) -> float:
+    """So many nanoseconds in seconds. In floating point from the beginning, as machines do it."""
+    return float(nanoseconds) / SECOND_NS
 
 
 class Clock(Protocol):

@@ -1,26 +1,28 @@
-"""The pure decision core: `_pure` is its definition."""
+"""The pure decision core: `_pure` is its definition, and `_native` does the same where it was compiled."""
 
 from __future__ import annotations
 
+from reconverge.clock import NEVER_NS
+from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
+from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, Decision
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._pure import Kernel
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._table import Charged, Table, Verdict
 from reconverge.kernel._wait import Turn, WaitTable
 
-IMPLEMENTATION = "pure"
-"""Which of the twins is in use."""
-
 __all__ = [
+    "COMPILED",
     "IMPLEMENTATION",
     "NEVER_NS",
     "Charged",
+    "Decision",
     "Elastic",
     "Joint",
     "Kernel",
     "Table",
     "Turn",
+    "Usage",
     "Verdict",
     "WaitTable",
     "settle",

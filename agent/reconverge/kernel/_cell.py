@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconverge.kernel._shard import NEVER_NS
+from reconverge.clock import NEVER_NS
 
 if TYPE_CHECKING:
     from reconverge.kernel._cells import Cells

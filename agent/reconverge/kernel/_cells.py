@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import seconds
 from reconverge.errors import CostExceedsQuota
-from reconverge.kernel._cell import Cell
 from reconverge.kernel._dated import Dated
+from reconverge.kernel._engine import Cell, Lock, Store
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
 from reconverge.kernel._meter import Meter, meter_for
-from reconverge.kernel._store import Store
 from reconverge.kernel._tally import Tally
 from reconverge.limit import INTERVAL, Limit
 from reconverge.policies import Policy
@@ -58,7 +56,7 @@ class Cells:
         self.reluctance = 0.0
         """A smaller part of a line than this is not given back, as it would be without use on the way."""
         self.window_ns = limit.window_ns
-        self.window_s = limit.window_ns / SECOND_NS
+        self.window_s = seconds(limit.window_ns)
         self.calendar = limit.calendar
         """Where windows begin that are not all of one length."""
         self.stepwise = limit.refill == INTERVAL
@@ -69,7 +67,7 @@ class Cells:
         self.born_ns = now_ns()
         self.listener: Listener | None = None
         """Who waits for better news."""
-        self.lock = threading.Lock()
+        self.lock = Lock()
         """Held for the arithmetic of one cell at a time, and never across I/O."""
         self.cells = Store()
         self.overflow: Cell | None = None
@@ -250,7 +248,7 @@ class Cells:
     def _forget_window(self, cell: Cell, steps: int) -> None:
         """What was known of the fleet in the window before becomes what it was asked for then."""
         unheard_ns = self.closes_ns(cell) - cell.heard_ns
-        share = min(max(unheard_ns / self.window_ns, 0.0), 1.0) if steps == 1 else 1.0
+        share = min(max(float(unheard_ns) / float(self.window_ns), 0.0), 1.0) if steps == 1 else 1.0
         heard_demand = cell.fleet_window if steps == 1 else 0
         cell.last_demand = heard_demand + int(cell.fleet_demand * self.window_s * share)
         cell.fleet_window = cell.window_demand = cell.silent = 0
@@ -301,7 +299,7 @@ class Cells:
 
     def start_over(self) -> None:
         """Drop all cells and numbers, and whatever lock another thread may have held."""
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.born_ns = self.now_ns()
         self.listener = None
         self.cells.start_over()

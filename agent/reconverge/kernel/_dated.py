@@ -9,11 +9,10 @@ from __future__ import annotations
 from math import ceil
 from typing import Protocol
 
-from reconverge.clock import MICROSECOND_NS
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._history import History
 from reconverge.kernel._lows import Mark
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.limit import Limit
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, InvalidLimit
+from reconverge.kernel._decision import Usage
+from reconverge.kernel._engine import Decision
 from reconverge.kernel._table import Charged, Verdict
 from reconverge.kernel._wait import WaitTable
 from reconverge.limit import FIRST_HIT, PACED, Limit

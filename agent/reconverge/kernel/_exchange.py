@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from math import ceil, exp, floor
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import NEVER_NS, SECOND_NS, seconds
 from reconverge.kernel._cell import Cell
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.report import CellAnswer, CellReport
 
 NEED_MARGIN = 1.5
@@ -202,7 +201,7 @@ def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard
                 own_previous = report.current if counted and report.epoch == answer.epoch - 1 else 0
             cell.others_previous = max(0, answer.previous - own_previous)
             left_ns = min(max(cell.opened_ns + table.window_ns - heard_ns, 0), table.window_ns)
-            cell.fleet_used += answer.previous * left_ns / table.window_ns
+            cell.fleet_used += answer.previous * (float(left_ns) / float(table.window_ns))
     elif answer.epoch == cell.epoch - 1 and not table.meter.aligned:
         cell.others_previous = max(0, answer.current - own_current)
 
@@ -224,14 +223,14 @@ def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
 def _measure_demand(cell: Cell, now_ns: int) -> None:
     """An exponentially weighted mean of the cost asked for per second, over about eight requests."""
     table = cell.table
-    elapsed_s = (now_ns - cell.measured_ns) / SECOND_NS
+    elapsed_s = seconds(now_ns - cell.measured_ns)
     arrived, cell.arrived = cell.arrived, 0
     cell.measured_ns = now_ns
     if arrived:
         cell.asked += arrived
         cell.window_demand += arrived
         cell.touched_ns = now_ns
-    interval_s = table.kernel.interval_ns / SECOND_NS
+    interval_s = seconds(table.kernel.interval_ns)
     if cell.demand == 0.0:
         cell.demand = arrived / max(elapsed_s, interval_s)
     elif elapsed_s > 0:
@@ -299,7 +298,7 @@ def _has_surplus(cell: Cell, now_ns: int) -> bool:
     table.measure(cell)
     if cell.waiters or cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
         return False
-    elapsed_s = (now_ns - cell.measured_ns) / SECOND_NS
+    elapsed_s = seconds(now_ns - cell.measured_ns)
     recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
     need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
     kept = _kept(cell, need, max(cell.fleet_needs, need))

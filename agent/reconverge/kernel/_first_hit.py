@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconverge.clock import MICROSECOND_NS
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._lows import Mark
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._wait import WaitTable
 from reconverge.report import CellAnswer, CellReport
 
@@ -25,6 +24,8 @@ ANOTHER: Final = 2
 
 class FirstHitTable(WaitTable):
     """One limit whose windows begin with the first charge."""
+
+    particular = True
 
     # ------------------------------------------------------------ windows open and close
 

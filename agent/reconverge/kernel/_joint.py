@@ -7,12 +7,12 @@ nobody ever holds two locks, nothing can deadlock.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 
-from reconverge.decision import Decision, Usage
 from reconverge.errors import UnknownKind
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._decision import Usage
+from reconverge.kernel._engine import Decision, Lock
 from reconverge.kernel._table import Charged, Verdict
 from reconverge.kernel._wait import WaitTable
 
@@ -32,9 +32,9 @@ class Joint:
 
     def share_lock(self) -> None:
         """Give all tables one lock, in place of those they have."""
-        self.lock = threading.Lock()
+        self.lock = Lock()
         for table in self.tables:
-            table.lock = self.lock
+            table.share_lock(self.lock)
 
     # ------------------------------------------------------------ what callers ask
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._dated import Dated
 from reconverge.kernel._log import Moments
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._slices import Slices
 from reconverge.limit import BUCKETS, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
 
@@ -150,7 +150,8 @@ class SlidingWindow:
 
     def others(self, cell: Cell, now_ns: int) -> float:
         """See `Meter`."""
-        return cell.others_current + cell.others_previous * self._left_ns(cell, now_ns) / self._window_ns
+        left = float(self._left_ns(cell, now_ns)) / float(self._window_ns)
+        return cell.others_current + cell.others_previous * left
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Meter`."""
@@ -242,7 +243,8 @@ class Bucket:
         """See `Meter`."""
         if self._merged_only:
             return 0.0  # the cell's own level is the merged one
-        others_drain = self._quota * (self._capacity - cell.line) / self._capacity / self._window_ns
+        kept = float(self._quota) * float(self._capacity - cell.line)
+        others_drain = kept / float(self._capacity) / float(self._window_ns)
         return max(0.0, cell.others_current / 1000 - others_drain * cell.table.refilled_ns(cell, cell.heard_ns, now_ns))
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from reconverge.clock import MILLISECOND_NS
+from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._meter import Bucket
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 
 CATCH_UP_NS = 50 * MILLISECOND_NS

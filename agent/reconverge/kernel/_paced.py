@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from reconverge.decision import Decision, Usage
+from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._decision import Usage
+from reconverge.kernel._engine import Decision
 from reconverge.kernel._lows import Mark
 from reconverge.kernel._pace import LeakyBucket, pacer_for
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._table import Charged, Verdict
 from reconverge.kernel._wait import WaitTable
 from reconverge.limit import Limit
@@ -32,6 +33,8 @@ class PacedTable(WaitTable):
 
     So the lines of many nodes can sum to the whole of a small capacity, whatever part each of them has.
     """
+
+    particular = True
 
     def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         self._pacer = pacer_for(limit, merged_only=policy.merged_only)

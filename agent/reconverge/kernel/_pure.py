@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import blake2b
 
-from reconverge.clock import Clock
+from reconverge.clock import NEVER_NS, Clock
 from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
@@ -16,7 +16,7 @@ from reconverge.kernel._composites import Composites
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._paced import PacedTable
-from reconverge.kernel._shard import NEVER_NS, ShardState
+from reconverge.kernel._shard import ShardState
 from reconverge.kernel._wait import WaitTable
 from reconverge.limit import FIRST_HIT, PACED, Limit
 from reconverge.policies import Policy
@@ -66,7 +66,6 @@ class Kernel:
         self.wake: Callable[[], None] = _nobody
         """Called when an exchange is wanted sooner than expected; it must not wait."""
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
-        self._refreshed_ns = -NEVER_NS
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
         self._flights: dict[int, _Flight] = {}
         """The batch under way to each shard."""
@@ -139,8 +138,8 @@ class Kernel:
     def refresh_offset_ns(self, now_ns: int) -> int:
         """The distance to the wall clock of a node that has no hub to ask."""
         shard = self.shards[0]
-        if now_ns - self._refreshed_ns >= SOLO_REFRESH_NS:
-            self._refreshed_ns = now_ns
+        if now_ns - shard.refreshed_ns >= SOLO_REFRESH_NS:
+            shard.refreshed_ns = now_ns
             shard.offset_ns = self.clock.wall_ns() - now_ns
         return shard.offset_ns
 

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from reconverge.clock import NEVER_NS
+from reconverge.kernel._engine import ShardFields
+
 if TYPE_CHECKING:
     from reconverge.kernel._cell import Cell
 
-NEVER_NS = 1 << 62
-"""Later than any clock will reach."""
 
-
-class ShardState:
+class ShardState(ShardFields):
     """One shard of the hub as seen from here. Moments are monotonic nanoseconds."""
 
     def __init__(self, index: int, *, alone: bool, offset_ns: int) -> None:
@@ -27,6 +27,8 @@ class ShardState:
         """Know nothing of the hub but what the wall clock says."""
         self.offset_ns = offset_ns
         """What to add to the monotonic clock to have the hub's."""
+        self.refreshed_ns = -NEVER_NS
+        """When that was last compared, on a node that has no hub to ask."""
         self.lag_ns = 0
         """Twice the error of that."""
         self.late_ns = 0

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from reconverge.clock import SECOND_NS
-from reconverge.decision import Decision, Usage
+from reconverge.clock import SECOND_NS, seconds
 from reconverge.errors import InvalidCost
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._compiled import serve
 from reconverge.kernel._corrections import Corrections
+from reconverge.kernel._decision import Usage
+from reconverge.kernel._engine import Decision
 from reconverge.kernel._lows import Mark
 from reconverge.kinds import cost_of
-from reconverge.policies import View
+from reconverge.limit import Limit
+from reconverge.policies import Policy, View
+
+if TYPE_CHECKING:
+    from threading import Lock as LockType
+
+    from reconverge.kernel._pure import Kernel
 
 _ONE = 1
 
@@ -41,6 +49,28 @@ class Charged(NamedTuple):
 
 class Table(Corrections):
     """What callers ask of one limit."""
+
+    particular = False
+    """Whether it decides in a way of its own, that only Python knows."""
+
+    def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
+        super().__init__(kernel, name, limit, policy, now_ns)
+        serve(self)
+
+    def leave(self, pool: Limit) -> None:
+        """See `Cells.leave`."""
+        super().leave(pool)
+        serve(self)
+
+    def share_lock(self, lock: LockType) -> None:
+        """Hold that lock from now on, as other tables do."""
+        self.lock = lock
+        serve(self)
+
+    def start_over(self) -> None:
+        """See `Cells.start_over`."""
+        super().start_over()
+        serve(self)
 
     # ------------------------------------------------------------ what callers ask
 
@@ -256,8 +286,12 @@ class Table(Corrections):
         elif not cell.heard:
             reach = max(line, self._cold_reach(cell))
         else:
-            reach = max(line, self.policy.reach(self._view(cell, line, cost, now_ns)))
+            reach = max(line, self.reach(cell, line, cost, now_ns))
         return self.meter.spare(cell, reach, now_ns)
+
+    def reach(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """How far the policy lets this node's use go, on what it knows."""
+        return self.policy.reach(self._view(cell, line, cost, now_ns))
 
     def _cold_reach(self, cell: Cell) -> int:
         """What may be admitted before the first answer."""
@@ -309,8 +343,8 @@ class Table(Corrections):
             allowed,
             nominal,
             remaining if allowed else max(0, min(remaining, cost - 1)),
-            0.0 if allowed else self._retry_after_ns(cell, cost, left, now_ns) / SECOND_NS,
-            self.meter.fleet_reset_ns(cell, now_ns) / SECOND_NS,
+            0.0 if allowed else seconds(self._retry_after_ns(cell, cost, left, now_ns)),
+            seconds(self.meter.fleet_reset_ns(cell, now_ns)),
             self._staleness_s(cell, now_ns),
             self.name,
             allowed and self.soft and (used if charged else used + cost) > nominal,
@@ -343,4 +377,4 @@ class Table(Corrections):
     def _staleness_s(self, cell: Cell, now_ns: int) -> float:
         if cell.shard.alone:
             return 0.0
-        return max(0, now_ns - cell.heard_ns) / SECOND_NS if cell.heard else inf
+        return seconds(max(0, now_ns - cell.heard_ns)) if cell.heard else inf

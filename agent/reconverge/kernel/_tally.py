@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from reconverge.kernel._engine import TallyFields
 
-class Tally:
+
+class Tally(TallyFields):
     """What was charged and given back since the account began, to one shard. Both only rise."""
 
-    __slots__ = ("_confirmed", "_reported", "charged", "refunded")
+    __slots__ = ("_confirmed", "_reported")
 
     def __init__(self) -> None:
         self.charged = 0

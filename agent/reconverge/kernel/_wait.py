@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from reconverge.clock import SECOND_NS
-from reconverge.decision import Decision
+from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.kernel._cell import Cell
+from reconverge.kernel._engine import Decision
 from reconverge.kernel._keys import plain_key
-from reconverge.kernel._shard import NEVER_NS
 from reconverge.kernel._table import Table
 
 

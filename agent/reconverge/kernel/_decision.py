@@ -1,0 +1,48 @@
+"""One answer, and what it was based on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a request may go on, with the grounds for it. True when allowed."""
+
+    allowed: bool
+    limit: int
+    """The quota: cost that may be admitted per window (for a bucket: its capacity), without what `soft` adds."""
+    remaining: int
+    """Cost the whole fleet has left, as far as this node knows; below the cost asked for when refused."""
+    retry_after: float
+    """Seconds to wait before the same request may be admitted; 0.0 when it was allowed."""
+    reset_after: float
+    """Seconds until the limit is as good as new if nothing more is admitted."""
+    staleness: float
+    """Age in seconds of the merged total behind this answer; infinite when no answer has come yet."""
+    binding: str = ""
+    """The quota that all of this is about, by name. Of several: of those that refused, the one to wait for longest;
+    when all admitted, the one that has the least left."""
+    over_quota: bool = False
+    """Admitted above the quota, as the limit's `soft` allows."""
+    borrowed: bool = False
+    """Admitted beyond the limit's own share, out of what its parent has left for all."""
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a limit one key has used."""
+
+    own: int
+    """Cost charged by this node that still counts, rounded up."""
+    total: int
+    """Cost charged by all nodes that still counts, as last merged, with this node's own share up to now."""
+    limit: int
+    """The quota: cost that may be admitted per window (for a bucket: its capacity), without what `soft` adds."""
+    line: int
+    """How far this node may go by itself before it has to hear from the hub again."""
+    staleness: float
+    """Age in seconds of the merged total; infinite when no answer has come yet, 0.0 when there is nobody to hear."""

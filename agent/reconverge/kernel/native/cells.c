@@ -1,0 +1,190 @@
+/* Cells kept in step with the hub's clock, and put forward to be reported: `_cells.py` for limits decided here. */
+#include "cells.h"
+
+bool
+fits(const Store *store, const Cell *cell)
+{
+    const Terms *terms = &store->terms;
+    if (terms->kind != BUCKET) {
+        return true;
+    }
+    /* A bucket from which something may be given back keeps account of how low it was, which is done in Python. */
+    return cell->lows == Py_None && cell->used < NEVER_NS / 4 &&
+           cell->level + (i128)cell->used * terms->window_ns <= terms->level_max;
+}
+
+void
+measure(Store *store, Cell *cell)
+{
+    i64 charged = cell->used - cell->counted;
+    if (charged != 0) {
+        cell->counted = cell->used;
+        cell->charged += charged;
+        cell->arrived += charged;
+        ((Tally *)PyList_GET_ITEM(store->tallies, cell->shard->index))->charged += charged;
+    }
+}
+
+/* What was known of the fleet in the window before becomes what it was asked for then. */
+static void
+forget_window(const Terms *terms, Cell *cell, i64 steps)
+{
+    double window = (double)terms->window_ns, share = 1.0;
+    if (steps == 1) {
+        share = (double)(closes_ns(terms, cell) - cell->heard_ns) / window;
+        share = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    }
+    i64 heard_demand = steps == 1 ? cell->fleet_window : 0;
+    cell->last_demand = heard_demand + (i64)(cell->fleet_demand * (window / 1e9) * share);
+    cell->fleet_window = cell->window_demand = cell->silent = 0;
+    cell->fleet_used = 0.0;
+    cell->back_off_ns = 0;
+    cell->water = water_for(cell->line);
+}
+
+static void
+open_window(const Terms *terms, Cell *cell, i64 steps)
+{
+    switch (terms->kind) {
+    case FIXED:
+        cell->used = cell->counted = 0;
+        cell->line = cell->base;
+        cell->others_current = 0;
+        break;
+    case SLIDING:
+        cell->previous = steps == 1 ? cell->used : 0;
+        cell->used = cell->counted = 0;
+        cell->others_previous = steps == 1 ? cell->others_current : 0;
+        cell->others_current = 0;
+        break;
+    default:
+        break; /* a bucket knows no windows; only demand is counted by them */
+    }
+}
+
+/* The hub's time, as far as this node knows it; a node without a hub compares its two clocks now and then. */
+static int
+hub_time(Store *store, const Cell *cell, i64 now_ns, i64 *hub_ns)
+{
+    if (cell->shard->alone && now_ns - cell->shard->refreshed_ns >= SOLO_REFRESH_NS) {
+        PyObject *offset = PyObject_CallMethod(store->kernel, "refresh_offset_ns", "L", (long long)now_ns);
+        if (offset == NULL) {
+            return -1;
+        }
+        Py_DECREF(offset);
+    }
+    *hub_ns = now_ns + cell->shard->offset_ns;
+    return 0;
+}
+
+static int
+enter_window(Store *store, Cell *cell, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    i64 hub_ns;
+    if (hub_time(store, cell, now_ns, &hub_ns) < 0) {
+        return -1;
+    }
+    i64 epoch = (i64)floor_div(hub_ns, terms->window_ns);
+    if (epoch == cell->epoch - 1) {
+        epoch = cell->epoch;
+    }
+    i64 steps = epoch - cell->epoch;
+    if (steps != 0) {
+        measure(store, cell);
+        if (cell->epoch >= 0) {
+            open_window(terms, cell, steps);
+            forget_window(terms, cell, steps);
+        }
+        cell->epoch = epoch;
+    }
+    cell->opened_ns = now_ns - (hub_ns - epoch * terms->window_ns);
+    cell->lag_ns = cell->shard->lag_ns;
+    return 0;
+}
+
+void
+set_until(const Store *store, Cell *cell, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    i64 until_ns = at_most(closes_ns(terms, cell), meter_until_ns(terms, cell));
+    if (!terms->keeps_lines && now_ns < cell->shard->lease_until_ns) {
+        until_ns = at_most(until_ns, cell->shard->lease_until_ns);
+    }
+    cell->until_ns = until_ns;
+}
+
+int
+advance(Store *store, Cell *cell, i64 now_ns)
+{
+    if (store->terms.kind == BUCKET) {
+        measure(store, cell);
+        bucket_settle(&store->terms, cell, now_ns);
+    } else if (now_ns < cell->until_ns) {
+        return 0;
+    }
+    if (enter_window(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    set_until(store, cell, now_ns);
+    cell->room = -1; /* it was worked out for a meter that has moved since */
+    return 0;
+}
+
+/* ------------------------------------------------------------------ asking to exchange */
+
+static int
+append(PyObject *deque, Cell *cell)
+{
+    PyObject *done = PyObject_CallMethod(deque, "append", "O", cell);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static int
+wake(Store *store)
+{
+    PyObject *done = PyObject_CallMethod(store->kernel, "wake", NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+int
+stir(Cell *cell)
+{
+    if (cell->stirred) {
+        return 0;
+    }
+    cell->stirred = true;
+    return append(cell->shard->stirred, cell);
+}
+
+int
+call_for_exchange(Store *store, Cell *cell, i64 now_ns)
+{
+    Shard *shard = cell->shard;
+    bool first = PyObject_Size(shard->stirred) == 0; /* asked before, because another decision may come in between */
+    if (stir(cell) < 0) {
+        return -1;
+    }
+    return first || now_ns >= shard->attended_until_ns ? wake(store) : 0;
+}
+
+int
+want(Store *store, Cell *cell, i64 when_ns)
+{
+    Shard *shard = cell->shard;
+    if (cell->wanted || shard->alone || store->terms.merged_only) {
+        return 0;
+    }
+    cell->wanted = true;
+    cell->early_ns = when_ns;
+    if (append(shard->wanted, cell) < 0) {
+        return -1;
+    }
+    if (when_ns < shard->early_ns) {
+        shard->early_ns = when_ns;
+        return wake(store);
+    }
+    return 0;
+}

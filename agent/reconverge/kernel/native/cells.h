@@ -1,0 +1,42 @@
+/* Cells kept in step with the hub's clock: those parts of `_cells.py` that every decision and every report needs. */
+#ifndef RECONVERGE_CELLS_H
+#define RECONVERGE_CELLS_H
+
+#include "meter.h"
+
+#define SOLO_REFRESH_NS SECOND_NS
+#define LOW_WATER 0.6
+
+bool fits(const Store *store, const Cell *cell); /* whether all of its numbers can be reckoned with here */
+void measure(Store *store, Cell *cell);
+int advance(Store *store, Cell *cell, i64 now_ns); /* -1 with an error */
+void set_until(const Store *store, Cell *cell, i64 now_ns);
+int stir(Cell *cell);
+int call_for_exchange(Store *store, Cell *cell, i64 now_ns);
+int want(Store *store, Cell *cell, i64 when_ns);
+
+static inline i64
+usable_line(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    return now_ns < cell->shard->lease_until_ns || terms->keeps_lines ? cell->line : 0;
+}
+
+static inline i64
+fleet_used(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    return meter_used(terms, cell, now_ns) + (i64)ceil(meter_others(terms, cell, now_ns));
+}
+
+static inline i64
+water_for(i64 headroom)
+{
+    return at_least((i64)ceil(LOW_WATER * (double)headroom), 1);
+}
+
+static inline bool
+is_heard(const Cell *cell)
+{
+    return cell->heard_ns > -NEVER_NS;
+}
+
+#endif

@@ -1,0 +1,438 @@
+/* Deciding about one key: `_table.py`. The fast path is one comparison; the slow path is here for the limits that most
+ * people have, and in Python for the others. */
+#include <time.h>
+
+#include "cells.h"
+#include "decision.h"
+
+#define COST_MAX ((i64)1 << 50)
+/* Beyond that Python decides, which knows no largest number. */
+#define COARSE_ERROR_NS SECOND_NS
+/* The coarse clock lags by a few milliseconds, the time between two ticks. */
+
+/* ------------------------------------------------------------------ what was asked */
+
+/* The arguments of a decision, with the cost in the parts in which the limit counts. -1 with an error. */
+typedef struct {
+    PyObject *key;
+    PyObject *cost_object; /* owned; only if the cost is too large for `cost` */
+    i64 cost;
+} Asked;
+
+static int
+read_cost(Store *store, PyObject *cost, PyObject *kind, Asked *asked)
+{
+    if (kind != NULL && kind != Py_None) {
+        cost = PyObject_CallMethod(store->table, "cost_of", "OO", cost == NULL ? Py_None : cost, kind);
+        if (cost == NULL) {
+            return -1;
+        }
+    } else if (LIKELY(PyLong_CheckExact(cost))) {
+        int overflow;
+        i64 small = PyLong_AsLongLongAndOverflow(cost, &overflow);
+        if (LIKELY(small >= 0 && small <= COST_MAX / store->unit && !overflow)) {
+            asked->cost = small * store->unit;
+            return 0;
+        }
+        cost = PyObject_CallMethod(store->table, "cost_of", "OO", cost, Py_None);
+    } else {
+        cost = PyObject_CallMethod(store->table, "cost_of", "OO", cost, Py_None);
+    }
+    if (cost == NULL) {
+        return -1;
+    }
+    /* It has been checked, and counts requests still. */
+    PyObject *unit = PyLong_FromLongLong(store->unit);
+    PyObject *parts = unit == NULL ? NULL : PyNumber_Multiply(cost, unit);
+    Py_XDECREF(unit);
+    Py_DECREF(cost);
+    if (parts == NULL) {
+        return -1;
+    }
+    int overflow;
+    i64 small = PyLong_AsLongLongAndOverflow(parts, &overflow);
+    if (!overflow && small <= COST_MAX) {
+        asked->cost = small;
+        Py_DECREF(parts);
+    } else {
+        asked->cost = COST_MAX;
+        asked->cost_object = parts;
+    }
+    return 0;
+}
+
+static int
+read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
+{
+    static const char *const known[] = {"key", "cost", "kind"};
+    PyObject *given[3] = {NULL, NULL, NULL};
+    if (count > 3) {
+        PyErr_Format(PyExc_TypeError, "takes from 1 to 3 arguments, but %zd were given", count);
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < count; at++) {
+        given[at] = args[at];
+    }
+    for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++) {
+        PyObject *name = PyTuple_GET_ITEM(names, at);
+        int place = 0;
+        while (place < 3 && !_PyUnicode_EqualToASCIIString(name, known[place])) {
+            place++;
+        }
+        if (place == 3) {
+            PyErr_Format(PyExc_TypeError, "got an unexpected keyword argument %R", name);
+            return -1;
+        }
+        if (given[place] != NULL) {
+            PyErr_Format(PyExc_TypeError, "got multiple values for argument %R", name);
+            return -1;
+        }
+        given[place] = args[count + at];
+    }
+    if (given[0] == NULL) {
+        PyErr_SetString(PyExc_TypeError, "missing 1 required argument: 'key'");
+        return -1;
+    }
+    asked->key = given[0];
+    asked->cost_object = NULL;
+    asked->cost = store->unit;
+    if (given[1] == NULL && (given[2] == NULL || given[2] == Py_None)) {
+        return 0;
+    }
+    PyObject *one = given[1] == NULL ? PyLong_FromLong(1) : Py_NewRef(given[1]);
+    int done = one == NULL ? -1 : read_cost(store, one, given[2], asked);
+    Py_XDECREF(one);
+    return done;
+}
+
+static inline int
+ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
+{
+    if (LIKELY(count == 1 && names == NULL)) {
+        asked->key = args[0];
+        asked->cost = store->unit;
+        asked->cost_object = NULL;
+        return 0;
+    }
+    return read_arguments(store, args, count, names, asked);
+}
+
+/* ------------------------------------------------------------------ what time it is */
+
+static int
+read_clock(Store *store, i64 *now_ns)
+{
+    if (LIKELY(store->clock == NULL)) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now); /* as time.monotonic_ns */
+        *now_ns = now.tv_sec * SECOND_NS + now.tv_nsec;
+        return 0;
+    }
+    PyObject *moment = PyObject_CallNoArgs(store->clock);
+    if (moment == NULL) {
+        return -1;
+    }
+    *now_ns = PyLong_AsLongLong(moment);
+    Py_DECREF(moment);
+    return *now_ns == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Whether it is surely before `until_ns` by the machine's own clock. One that is a quarter as dear says so, unless it is
+ * almost that late. */
+static inline bool
+is_before(i64 until_ns)
+{
+    struct timespec now;
+#ifdef __linux__
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (LIKELY(now.tv_sec * SECOND_NS + now.tv_nsec < until_ns - COARSE_ERROR_NS)) {
+        return true;
+    }
+#endif
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * SECOND_NS + now.tv_nsec < until_ns;
+}
+
+/* ------------------------------------------------------------------ the slow path; the lock is held */
+
+static i64
+cold_reach(const Terms *terms, const Cell *cell)
+{
+    return (i64)(terms->cold_allowance * (double)at_least(cell->capacity - terms->withheld, 0));
+}
+
+/* How far the policy lets this node go, on what it knows; -1 with an error. */
+static int
+policy_reach(Store *store, Cell *cell, i64 line, i64 cost, i64 now_ns, i64 *reach)
+{
+    PyObject *answer =
+        PyObject_CallMethod(store->table, "reach", "OLLL", cell, (long long)line, (long long)cost, (long long)now_ns);
+    if (answer == NULL) {
+        return -1;
+    }
+    *reach = PyLong_AsLongLong(answer);
+    Py_DECREF(answer);
+    return *reach == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* The cost that this node may still admit: below its line, or as far past it as the policy dares. */
+static int
+spare_beyond(Store *store, Cell *cell, i64 cost, i64 now_ns, i64 *spare)
+{
+    const Terms *terms = &store->terms;
+    i64 line = usable_line(terms, cell, now_ns), reach = line;
+    if (!cell->shard->alone) {
+        i64 further = line;
+        if (!is_heard(cell)) {
+            further = cold_reach(terms, cell);
+        } else if (!terms->strict && policy_reach(store, cell, line, cost, now_ns, &further) < 0) {
+            return -1;
+        }
+        reach = at_least(reach, further);
+    }
+    *spare = meter_spare(terms, cell, reach, now_ns);
+    return 0;
+}
+
+static void
+set_room(const Store *store, Cell *cell, i64 spare)
+{
+    cell->room = cell->stirred || cell->shard->alone ? cell->used + spare : -1;
+}
+
+/* Ask for an exchange ahead of time if there is something to be had. */
+static int
+ask_early(Store *store, Cell *cell, i64 spare, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    if (cell->free >= 1) {
+        return want(store, cell, cell->reported_ns + terms->interval_min_ns);
+    }
+    if (spare < 1 && !(terms->kind == FIXED && fleet_used(terms, cell, now_ns) >= cell->capacity)) {
+        return want(store, cell, cell->reported_ns + at_least(cell->back_off_ns, terms->interval_min_ns));
+    }
+    return 0;
+}
+
+static int
+book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    if (allowed) {
+        cell->used += cost;
+        spare -= cost;
+        store->admitted++;
+        if (terms->kind == BUCKET) {
+            measure(store, cell);
+            bucket_settle(terms, cell, now_ns);
+            set_until(store, cell, now_ns);
+        }
+    } else {
+        cell->arrived += cost;
+        cell->ask = at_least(cell->ask, cost);
+        store->refused++;
+    }
+    if (cell->shard->alone) {
+        set_room(store, cell, spare);
+        return 0;
+    }
+    cell->touched_ns = now_ns; /* a question is interest, too */
+    if (call_for_exchange(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    if (spare < cell->water && ask_early(store, cell, spare, now_ns) < 0) {
+        return -1;
+    }
+    if (!is_heard(cell)) {
+        if (want(store, cell, now_ns) < 0) {
+            return -1;
+        }
+        set_room(store, cell, meter_spare(terms, cell, cold_reach(terms, cell), now_ns));
+    } else {
+        set_room(store, cell, cell->wanted || spare < cell->water ? spare : spare - cell->water);
+    }
+    return 0;
+}
+
+/* The cell that was decided about, and whether the cost was admitted; NULL with an error. Returns a new reference. */
+static Cell *
+decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed)
+{
+    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
+    PyObject *answer =
+        cost == NULL ? NULL : PyObject_CallMethod(store->table, "_decide", "OOL", asked->key, cost, (long long)now_ns);
+    Py_XDECREF(cost);
+    PyObject *cell;
+    int fits_in;
+    if (answer == NULL) {
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(answer, "O!p:_decide", types.cell, &cell, &fits_in)) {
+        Py_DECREF(answer);
+        return NULL;
+    }
+    Py_INCREF(cell);
+    Py_DECREF(answer);
+    *allowed = fits_in;
+    return (Cell *)cell;
+}
+
+static Cell *
+decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed)
+{
+    const Terms *terms = &store->terms;
+    i64 cost = asked->cost, spare;
+    Cell *cell = NULL;
+    if (!terms->plain || cost > terms->cost_max || asked->cost_object != NULL || !PyUnicode_CheckExact(asked->key) ||
+        (cell = store_find(store, asked->key)) == NULL || !fits(store, cell)) {
+        return decide_in_python(store, asked, now_ns, allowed);
+    }
+    Py_INCREF(cell);
+    if (advance(store, cell, now_ns) < 0) {
+        goto failed;
+    }
+    spare = meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns);
+    *allowed = cost <= spare;
+    if (!*allowed && !cell->shard->alone) {
+        i64 further;
+        if (spare_beyond(store, cell, cost, now_ns, &further) < 0) {
+            goto failed;
+        }
+        *allowed = cost <= further;
+    }
+    if (book(store, cell, cost, spare, *allowed, now_ns) < 0) {
+        goto failed;
+    }
+    return cell;
+failed:
+    Py_DECREF(cell);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ explaining; the lock is held */
+
+static i64
+retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now_ns)
+{
+    i64 line = usable_line(terms, cell, now_ns), wait_ns;
+    if (cell->shard->alone) {
+        return meter_wait_ns(terms, cell, line, cost, now_ns);
+    }
+    if (cost <= left || !is_heard(cell)) {
+        wait_ns = terms->interval_ns;
+    } else {
+        wait_ns = meter_fleet_wait_ns(terms, cell, cost, now_ns);
+    }
+    return cost <= line ? at_most(wait_ns, meter_wait_ns(terms, cell, line, cost, now_ns)) : wait_ns;
+}
+
+static PyObject *
+explain(Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    Decision *decision = (Decision *)new_decision();
+    if (decision == NULL) {
+        return NULL;
+    }
+    i64 used = fleet_used(terms, cell, now_ns), nominal = at_most(terms->nominal, cell->capacity);
+    i64 remaining = at_least(nominal - used, 0), left = at_least(cell->capacity - used, 0);
+    decision->allowed = allowed;
+    decision->limit = nominal;
+    decision->remaining = allowed ? remaining : at_least(at_most(remaining, cost - 1), 0);
+    decision->retry_after = allowed ? 0.0 : (double)retry_after_ns(terms, cell, cost, left, now_ns) / 1e9;
+    decision->reset_after = (double)meter_fleet_reset_ns(terms, cell, now_ns) / 1e9;
+    decision->staleness = cell->shard->alone ? 0.0
+                          : is_heard(cell)   ? (double)at_least(now_ns - cell->heard_ns, 0) / 1e9
+                                             : Py_HUGE_VAL;
+    decision->binding = Py_NewRef(store->name);
+    decision->over_quota = allowed && terms->soft && used > nominal;
+    return (PyObject *)decision;
+}
+
+/* ------------------------------------------------------------------ what callers ask */
+
+/* Charge the cost if one comparison says that it may be; nothing runs in between, so what is seen is true, unless
+ * somebody is in the middle of something. `now_ns` is NULL for the machine's own clock. */
+static inline bool
+charged_at_once(Store *store, const Asked *asked, const i64 *now_ns)
+{
+    if (UNLIKELY(!PyUnicode_CheckExact(asked->key) || store->lock->held || asked->cost_object != NULL)) {
+        return false;
+    }
+    Cell *cell = store_find(store, asked->key);
+    if (UNLIKELY(cell == NULL || cell->used + asked->cost > cell->room)) {
+        return false;
+    }
+    if (UNLIKELY(now_ns != NULL ? *now_ns >= cell->until_ns : !is_before(cell->until_ns))) {
+        return false;
+    }
+    cell->used += asked->cost;
+    store->admitted++;
+    return true;
+}
+
+PyObject *
+store_allow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Store *store = (Store *)object;
+    Asked asked;
+    i64 now_ns;
+    if (UNLIKELY(ask(store, args, count, names, &asked) < 0)) {
+        return NULL;
+    }
+    if (LIKELY(store->clock == NULL && charged_at_once(store, &asked, NULL))) {
+        Py_RETURN_TRUE;
+    }
+    if (read_clock(store, &now_ns) < 0) {
+        Py_XDECREF(asked.cost_object);
+        return NULL;
+    }
+    if (store->clock != NULL && charged_at_once(store, &asked, &now_ns)) {
+        Py_RETURN_TRUE;
+    }
+    Lock *lock = (Lock *)Py_NewRef(store->lock);
+    bool allowed;
+    lock_enter(lock);
+    Cell *cell = decide(store, &asked, now_ns, &allowed);
+    lock_leave(lock);
+    Py_DECREF(lock);
+    Py_XDECREF(asked.cost_object);
+    if (cell == NULL) {
+        return NULL;
+    }
+    Py_DECREF(cell);
+    return PyBool_FromLong(allowed);
+}
+
+PyObject *
+store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Store *store = (Store *)object;
+    Asked asked;
+    i64 now_ns;
+    if (ask(store, args, count, names, &asked) < 0) {
+        return NULL;
+    }
+    if (read_clock(store, &now_ns) < 0) {
+        Py_XDECREF(asked.cost_object);
+        return NULL;
+    }
+    Lock *lock = (Lock *)Py_NewRef(store->lock);
+    PyObject *decision = NULL;
+    bool allowed;
+    lock_enter(lock);
+    Cell *cell = decide(store, &asked, now_ns, &allowed);
+    if (cell != NULL) {
+        if (LIKELY(store->terms.plain && fits(store, cell))) {
+            decision = explain(store, cell, asked.cost, allowed, now_ns);
+        } else {
+            decision = PyObject_CallMethod(store->table, "explain", "OLOL", cell, (long long)asked.cost,
+                                           allowed ? Py_True : Py_False, (long long)now_ns);
+        }
+        Py_DECREF(cell);
+    }
+    lock_leave(lock);
+    Py_DECREF(lock);
+    Py_XDECREF(asked.cost_object);
+    return decision;
+}

@@ -1,0 +1,141 @@
+/* One answer, and what it was based on: the Decision in Python, whose fields become objects when they are asked for. */
+#include <stddef.h>
+#include "decision.h"
+
+PyObject *
+new_decision(void)
+{
+    return types.decision->tp_alloc(types.decision, 0);
+}
+
+static PyObject *
+Decision_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"allowed",   "limit",   "remaining",  "retry_after", "reset_after",
+                            "staleness", "binding", "over_quota", "borrowed",    NULL};
+    int allowed, over_quota = 0, borrowed = 0;
+    long long limit, remaining;
+    double retry_after, reset_after, staleness;
+    PyObject *binding = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "pLLddd|Upp:Decision", names, &allowed, &limit, &remaining,
+                                     &retry_after, &reset_after, &staleness, &binding, &over_quota, &borrowed)) {
+        return NULL;
+    }
+    Decision *self = (Decision *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->allowed = (char)allowed;
+    self->over_quota = (char)over_quota;
+    self->borrowed = (char)borrowed;
+    self->limit = limit;
+    self->remaining = remaining;
+    self->retry_after = retry_after;
+    self->reset_after = reset_after;
+    self->staleness = staleness;
+    self->binding = binding == NULL ? PyUnicode_FromString("") : Py_NewRef(binding);
+    return (PyObject *)self;
+}
+
+static void
+Decision_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(((Decision *)object)->binding);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *
+fields(PyObject *object)
+{
+    Decision *self = (Decision *)object;
+    return Py_BuildValue("(NLLdddONN)", PyBool_FromLong(self->allowed), (long long)self->limit,
+                         (long long)self->remaining, self->retry_after, self->reset_after, self->staleness,
+                         self->binding, PyBool_FromLong(self->over_quota), PyBool_FromLong(self->borrowed));
+}
+
+static PyObject *
+Decision_repr(PyObject *object)
+{
+    PyObject *all = fields(object);
+    PyObject *form = PyUnicode_FromString("Decision(allowed=%r, limit=%r, remaining=%r, retry_after=%r, reset_after=%r, "
+                                          "staleness=%r, binding=%r, over_quota=%r, borrowed=%r)");
+    PyObject *text = all == NULL || form == NULL ? NULL : PyUnicode_Format(form, all);
+    Py_XDECREF(form);
+    Py_XDECREF(all);
+    return text;
+}
+
+static Py_hash_t
+Decision_hash(PyObject *object)
+{
+    PyObject *all = fields(object);
+    Py_hash_t hash = all == NULL ? -1 : PyObject_Hash(all);
+    Py_XDECREF(all);
+    return hash;
+}
+
+static PyObject *
+Decision_compare(PyObject *one, PyObject *other, int how)
+{
+    if ((how != Py_EQ && how != Py_NE) || !Py_IS_TYPE(one, types.decision) || !Py_IS_TYPE(other, types.decision)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    PyObject *ones = fields(one), *others = fields(other);
+    PyObject *answer = ones == NULL || others == NULL ? NULL : PyObject_RichCompare(ones, others, how);
+    Py_XDECREF(ones);
+    Py_XDECREF(others);
+    return answer;
+}
+
+static int
+Decision_bool(PyObject *object)
+{
+    return ((Decision *)object)->allowed;
+}
+
+static PyObject *
+Decision_reduce(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *all = fields(object);
+    return all == NULL ? NULL : Py_BuildValue("(ON)", Py_TYPE(object), all);
+}
+
+static PyMemberDef Decision_members[] = {
+    {"allowed", T_BOOL, offsetof(Decision, allowed), READONLY, NULL},
+    {"limit", T_LONGLONG, offsetof(Decision, limit), READONLY, NULL},
+    {"remaining", T_LONGLONG, offsetof(Decision, remaining), READONLY, NULL},
+    {"retry_after", T_DOUBLE, offsetof(Decision, retry_after), READONLY, NULL},
+    {"reset_after", T_DOUBLE, offsetof(Decision, reset_after), READONLY, NULL},
+    {"staleness", T_DOUBLE, offsetof(Decision, staleness), READONLY, NULL},
+    {"binding", T_OBJECT_EX, offsetof(Decision, binding), READONLY, NULL},
+    {"over_quota", T_BOOL, offsetof(Decision, over_quota), READONLY, NULL},
+    {"borrowed", T_BOOL, offsetof(Decision, borrowed), READONLY, NULL},
+    {NULL},
+};
+
+static PyMethodDef Decision_methods[] = {
+    {"__reduce__", Decision_reduce, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyType_Slot Decision_slots[] = {
+    {Py_tp_doc, (void *)"Whether a request may go on, with the grounds for it. True when allowed."},
+    {Py_tp_new, Decision_new},
+    {Py_tp_dealloc, Decision_dealloc},
+    {Py_tp_repr, Decision_repr},
+    {Py_tp_hash, Decision_hash},
+    {Py_tp_richcompare, Decision_compare},
+    {Py_nb_bool, Decision_bool},
+    {Py_tp_members, Decision_members},
+    {Py_tp_methods, Decision_methods},
+    {0, NULL},
+};
+
+PyType_Spec Decision_spec = {
+    .name = "reconverge.kernel._native.Decision",
+    .basicsize = sizeof(Decision),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = Decision_slots,
+};

@@ -1,0 +1,229 @@
+/* How use is measured against a line: `_meter.py` for those algorithms that are decided here.
+ *
+ * Whole numbers are exact, as in Python: what may exceed 64 bits is reckoned in 128, and what might exceed those is not
+ * decided here (see `fits` in decide.c). Floating point is done in the order in which Python does it.
+ */
+#ifndef RECONVERGE_METER_H
+#define RECONVERGE_METER_H
+
+#include <math.h>
+
+#include "native.h"
+
+static inline i64
+at_least(i64 value, i64 least)
+{
+    return value < least ? least : value;
+}
+
+static inline i64
+at_most(i64 value, i64 most)
+{
+    return value > most ? most : value;
+}
+
+/* Division of whole numbers as Python has it, towards minus infinity; `by` is positive. */
+static inline i128
+floor_div(i128 amount, i64 by)
+{
+    if (LIKELY(amount == (i64)amount)) { /* 128 bits cost ten times as much */
+        i64 small = (i64)amount, quotient = small / by;
+        return quotient - (small % by < 0);
+    }
+    i128 quotient = amount / by;
+    return quotient - (amount % by < 0);
+}
+
+static inline i128
+ceil_div(i128 amount, i64 by)
+{
+    return -floor_div(-amount, by);
+}
+
+static inline i128
+ceil_div_wide(i128 amount, i128 by)
+{
+    i128 quotient = amount / by;
+    return quotient + (amount % by > 0);
+}
+
+static inline i64
+closes_ns(const Terms *terms, const Cell *cell)
+{
+    return cell->opened_ns + terms->window_ns;
+}
+
+/* ------------------------------------------------------------------ sliding windows */
+
+/* How much of this window is surely still to come. */
+static inline i64
+left_ns(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    i64 passed_ns = now_ns - cell->opened_ns - cell->lag_ns;
+    return terms->window_ns - at_most(at_least(passed_ns, 0), terms->window_ns);
+}
+
+/* What is left of the window before, rounded up. */
+static inline i64
+faded(const Terms *terms, const Cell *cell, i64 amount, i64 now_ns)
+{
+    return amount == 0 ? 0 : (i64)ceil_div((i128)amount * left_ns(terms, cell, now_ns), terms->window_ns);
+}
+
+static inline i64
+sliding_wait_ns(const Terms *terms, const Cell *cell, i64 current, i64 previous, i64 allowed, i64 now_ns)
+{
+    i64 left = left_ns(terms, cell, now_ns);
+    if (current <= allowed) {
+        i128 may_be_left = previous > 0 ? floor_div((i128)(allowed - current) * terms->window_ns, previous) : left;
+        return left - may_be_left < 1 ? 1 : (i64)(left - may_be_left);
+    }
+    i128 may_be_left = current > 0 ? floor_div((i128)at_least(allowed, 0) * terms->window_ns, current) : 0;
+    i128 wait = (i128)left + terms->window_ns - may_be_left;
+    return wait < 1 ? 1 : (i64)wait;
+}
+
+/* ------------------------------------------------------------------ buckets */
+
+/* What drains per nanosecond, times the capacity. */
+static inline i128
+drain_rate(const Terms *terms, const Cell *cell)
+{
+    return (i128)terms->quota * (terms->merged_only ? terms->capacity : at_most(cell->line, terms->capacity));
+}
+
+static inline void
+bucket_settle(const Terms *terms, Cell *cell, i64 now_ns)
+{
+    i64 until_ns = terms->merged_only ? now_ns : at_most(now_ns, at_least(cell->shard->lease_until_ns, cell->marked_ns));
+    i128 drained = floor_div((i128)at_least(until_ns - cell->marked_ns, 0) * drain_rate(terms, cell), terms->capacity);
+    i128 level = cell->level + (i128)cell->used * terms->window_ns - drained;
+    cell->level = level < 0 ? 0 : level;
+    cell->used = cell->counted = 0;
+    cell->marked_ns = at_least(cell->marked_ns, now_ns);
+}
+
+/* ------------------------------------------------------------------ whichever it is */
+
+static inline i64
+meter_used(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    switch (terms->kind) {
+    case SLIDING:
+        return cell->used + faded(terms, cell, cell->previous, now_ns);
+    case BUCKET:
+        return (i64)ceil_div(cell->level + (i128)cell->used * terms->window_ns, terms->window_ns);
+    default:
+        return cell->used;
+    }
+}
+
+static inline i64
+meter_spare(const Terms *terms, const Cell *cell, i64 line, i64 now_ns)
+{
+    switch (terms->kind) {
+    case SLIDING:
+        return line - cell->used - faded(terms, cell, cell->previous, now_ns);
+    case BUCKET:
+        return (i64)floor_div((i128)line * terms->window_ns - cell->level, terms->window_ns) - cell->used;
+    default:
+        return line - cell->used;
+    }
+}
+
+static inline double
+meter_others(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    switch (terms->kind) {
+    case SLIDING:
+        return (double)cell->others_current +
+               (double)cell->others_previous * ((double)left_ns(terms, cell, now_ns) / (double)terms->window_ns);
+    case BUCKET:
+        if (terms->merged_only) {
+            return 0.0;
+        } else {
+            double drain = (double)terms->quota * (double)(terms->capacity - cell->line) / (double)terms->capacity /
+                           (double)terms->window_ns;
+            double others = (double)cell->others_current / 1000 - drain * (double)(now_ns - cell->heard_ns);
+            return others > 0.0 ? others : 0.0;
+        }
+    default:
+        return (double)cell->others_current;
+    }
+}
+
+static inline i64
+meter_wait_ns(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns)
+{
+    switch (terms->kind) {
+    case SLIDING:
+        return sliding_wait_ns(terms, cell, cell->used, cell->previous, line - cost, now_ns);
+    case BUCKET: {
+        i128 excess = cell->level + (i128)(cell->used + cost - line) * terms->window_ns;
+        i128 rate = drain_rate(terms, cell);
+        if (rate <= 0) {
+            return NEVER_NS;
+        }
+        i128 wait = ceil_div_wide(excess * terms->capacity, rate);
+        return wait < 1 ? 1 : wait > NEVER_NS ? NEVER_NS : (i64)wait;
+    }
+    default:
+        return at_least(closes_ns(terms, cell) - now_ns, 1);
+    }
+}
+
+/* How full the buckets of all nodes are together, as far as this one knows. */
+static inline i128
+fleet_fill(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    double others = rint(meter_others(terms, cell, now_ns) * (double)terms->window_ns);
+    return cell->level + (i128)cell->used * terms->window_ns + (i128)others;
+}
+
+static inline i64
+meter_fleet_wait_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
+{
+    switch (terms->kind) {
+    case SLIDING:
+        return sliding_wait_ns(terms, cell, cell->used + cell->others_current, cell->previous + cell->others_previous,
+                               cell->capacity - cost, now_ns);
+    case BUCKET: {
+        i128 excess = fleet_fill(terms, cell, now_ns) + (i128)(cost - cell->capacity) * terms->window_ns;
+        i128 wait = ceil_div(excess, terms->quota);
+        return wait < 1 ? 1 : (i64)wait;
+    }
+    default:
+        return at_least(closes_ns(terms, cell) - now_ns, 1);
+    }
+}
+
+static inline i64
+meter_fleet_reset_ns(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    bool in_use = cell->used + cell->others_current > 0;
+    switch (terms->kind) {
+    case SLIDING:
+        if (in_use) {
+            return left_ns(terms, cell, now_ns) + terms->window_ns;
+        }
+        return cell->previous + cell->others_previous > 0 ? left_ns(terms, cell, now_ns) : 0;
+    case BUCKET:
+        return (i64)ceil_div(fleet_fill(terms, cell, now_ns), terms->quota);
+    default:
+        return in_use ? at_least(closes_ns(terms, cell) - now_ns, 1) : 0;
+    }
+}
+
+/* For how long a charge may simply be added. */
+static inline i64
+meter_until_ns(const Terms *terms, const Cell *cell)
+{
+    if (terms->kind != BUCKET) {
+        return NEVER_NS;
+    }
+    i128 rate = drain_rate(terms, cell);
+    i128 dry = rate > 0 ? cell->level * terms->capacity / rate : 0;
+    return dry > NEVER_NS - cell->marked_ns ? NEVER_NS : cell->marked_ns + (i64)dry;
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* The numbers of a shard and of a tally, where C and Python both can reach them. */
+#include "native.h"
+
+static int
+Shard_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Shard *self = (Shard *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->stirred);
+    Py_VISIT(self->wanted);
+    return 0;
+}
+
+static int
+Shard_clear(PyObject *object)
+{
+    Shard *self = (Shard *)object;
+    Py_CLEAR(self->stirred);
+    Py_CLEAR(self->wanted);
+    return 0;
+}
+
+static void
+Shard_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Shard_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+#define MEMBER(name) {#name, T_LONGLONG, offsetof(Shard, name), 0, NULL},
+static PyMemberDef Shard_members[] = {
+    SHARD_FIELDS(MEMBER)
+    {"alone", T_BOOL, offsetof(Shard, alone), 0, NULL},
+    {"stirred", T_OBJECT_EX, offsetof(Shard, stirred), 0, NULL},
+    {"wanted", T_OBJECT_EX, offsetof(Shard, wanted), 0, NULL},
+    {NULL},
+};
+
+static PyType_Slot Shard_slots[] = {
+    {Py_tp_members, Shard_members},
+    {Py_tp_traverse, Shard_traverse},
+    {Py_tp_clear, Shard_clear},
+    {Py_tp_dealloc, Shard_dealloc},
+    {0, NULL},
+};
+
+PyType_Spec Shard_spec = {
+    .name = "reconverge.kernel._native.ShardFields",
+    .basicsize = sizeof(Shard),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = Shard_slots,
+};
+
+static void
+Tally_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef Tally_members[] = {
+    {"charged", T_LONGLONG, offsetof(Tally, charged), 0, NULL},
+    {"refunded", T_LONGLONG, offsetof(Tally, refunded), 0, NULL},
+    {NULL},
+};
+
+static PyType_Slot Tally_slots[] = {
+    {Py_tp_members, Tally_members},
+    {Py_tp_dealloc, Tally_dealloc},
+    {0, NULL},
+};
+
+PyType_Spec Tally_spec = {
+    .name = "reconverge.kernel._native.TallyFields",
+    .basicsize = sizeof(Tally),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = Tally_slots,
+};

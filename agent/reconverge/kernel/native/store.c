@@ -1,0 +1,532 @@
+/* The cells of one limit by key, each in a place of its own.
+ *
+ * Keys are found through 256 segments of open addressing, which grow one at a time and by a quarter, so that nobody
+ * who decides waits for more than one small segment to be moved. An entry is the number of a place and 32 bits of the
+ * key's hash; the key itself is always compared, so that keys whose hashes collide are two keys all the same.
+ */
+#include <stddef.h>
+#include "native.h"
+
+#define SEGMENT_FIRST 8
+#define PLACES_PASSED 8
+/* So many places are looked at in one go, however many of them are empty. */
+
+/* ------------------------------------------------------------------ the index */
+
+static inline uint32_t
+home_of(const Segment *segment, uint32_t tag)
+{
+    return (uint32_t)(((uint64_t)tag * segment->size) >> 32);
+}
+
+static inline Cell **
+place_at(const Store *store, i64 place)
+{
+    return &store->slabs[place / SLAB][place % SLAB];
+}
+
+static inline bool
+same_key(PyObject *one, PyObject *other)
+{
+    if (one == other) {
+        return true;
+    }
+    Py_ssize_t length = PyUnicode_GET_LENGTH(one);
+    int kind = PyUnicode_KIND(one);
+    return length == PyUnicode_GET_LENGTH(other) && kind == (int)PyUnicode_KIND(other) &&
+           memcmp(PyUnicode_DATA(one), PyUnicode_DATA(other), (size_t)length * kind) == 0;
+}
+
+static inline Py_hash_t
+hash_of(const Store *store, PyObject *key)
+{
+    if (UNLIKELY(store->hash != NULL)) { /* injected by a test */
+        PyObject *hash = PyObject_CallOneArg(store->hash, key);
+        Py_hash_t value = hash == NULL ? -1 : PyLong_AsSsize_t(hash);
+        Py_XDECREF(hash);
+        return value;
+    }
+    return PyObject_Hash(key);
+}
+
+/* Where the entry of a key is, or the empty one where it would be. */
+static inline uint64_t *
+seek(Store *store, PyObject *key, Py_hash_t hash, Segment **segment_found)
+{
+    Segment *segment = &store->segments[(uint64_t)hash >> 56];
+    *segment_found = segment;
+    if (UNLIKELY(segment->size == 0)) {
+        return NULL;
+    }
+    uint32_t tag = (uint32_t)hash, at = home_of(segment, tag);
+    for (;;) {
+        uint64_t entry = segment->entries[at];
+        if (entry == 0) {
+            return &segment->entries[at];
+        }
+        if ((uint32_t)entry == tag && same_key((*place_at(store, (i64)(entry >> 32) - 1))->key, key)) {
+            return &segment->entries[at];
+        }
+        if (++at == segment->size) {
+            at = 0;
+        }
+    }
+}
+
+Cell *
+store_find(Store *store, PyObject *key)
+{
+    Segment *segment;
+    Py_hash_t hash = hash_of(store, key);
+    if (UNLIKELY(hash == -1)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    uint64_t *entry = seek(store, key, hash, &segment);
+    return entry == NULL || *entry == 0 ? NULL : *place_at(store, (i64)(*entry >> 32) - 1);
+}
+
+static bool
+grow(Segment *segment)
+{
+    uint32_t size = segment->size == 0 ? SEGMENT_FIRST : segment->size + segment->size / 4;
+    uint64_t *entries = PyMem_Calloc(size, sizeof(uint64_t)), *old = segment->entries;
+    if (entries == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    uint32_t old_size = segment->size;
+    segment->entries = entries;
+    segment->size = size;
+    for (uint32_t from = 0; from < old_size; from++) {
+        if (old[from] != 0) {
+            uint32_t at = home_of(segment, (uint32_t)old[from]);
+            while (entries[at] != 0) {
+                at = at + 1 == size ? 0 : at + 1;
+            }
+            entries[at] = old[from];
+        }
+    }
+    PyMem_Free(old);
+    return true;
+}
+
+/* Take an entry out, and move those that follow it up, so that no marks of what was here are needed. */
+static void
+take_out(Segment *segment, uint64_t *entry)
+{
+    uint32_t hole = (uint32_t)(entry - segment->entries), at = hole;
+    for (;;) {
+        at = at + 1 == segment->size ? 0 : at + 1;
+        uint64_t next = segment->entries[at];
+        if (next == 0) {
+            break;
+        }
+        uint32_t home = home_of(segment, (uint32_t)next);
+        /* Whether its home is outside of what lies between the hole and itself, all taken round the end. */
+        bool moves = hole <= at ? (home <= hole || home > at) : (home <= hole && home > at);
+        if (moves) {
+            segment->entries[hole] = next;
+            hole = at;
+        }
+    }
+    segment->entries[hole] = 0;
+    segment->count--;
+}
+
+/* ------------------------------------------------------------------ places */
+
+static i64
+new_place(Store *store)
+{
+    if (store->empty_count > 0) {
+        return store->empty[--store->empty_count];
+    }
+    if (store->places == store->slabs_count * SLAB) {
+        if ((store->slabs_count & (store->slabs_count - 1)) == 0) {
+            Cell ***slabs = PyMem_Realloc(store->slabs, (store->slabs_count ? 2 * store->slabs_count : 1) * sizeof(*slabs));
+            if (slabs == NULL) {
+                PyErr_NoMemory();
+                return -1;
+            }
+            store->slabs = slabs;
+        }
+        Cell **slab = PyMem_Calloc(SLAB, sizeof(*slab));
+        if (slab == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        store->slabs[store->slabs_count++] = slab;
+    }
+    return store->places++;
+}
+
+static bool
+leave_place(Store *store, i64 place)
+{
+    if (store->empty_count == store->empty_size) {
+        i64 size = store->empty_size ? 2 * store->empty_size : 16;
+        uint32_t *empty = PyMem_Realloc(store->empty, size * sizeof(*empty));
+        if (empty == NULL) {
+            PyErr_NoMemory();
+            return false;
+        }
+        store->empty = empty;
+        store->empty_size = size;
+    }
+    store->empty[store->empty_count++] = (uint32_t)place;
+    return true;
+}
+
+/* ------------------------------------------------------------------ as a mapping */
+
+static PyObject *
+Store_put(PyObject *object, PyObject *value)
+{
+    Store *self = (Store *)object;
+    if (!Py_IS_TYPE(value, types.cell)) {
+        PyErr_SetString(PyExc_TypeError, "only a cell can be put");
+        return NULL;
+    }
+    Cell *cell = (Cell *)value;
+    Segment *segment;
+    Py_hash_t hash = hash_of(self, cell->key);
+    if (hash == -1) {
+        return NULL;
+    }
+    uint64_t *entry = seek(self, cell->key, hash, &segment);
+    if (entry != NULL && *entry != 0) {
+        PyErr_SetString(PyExc_ValueError, "the key has a cell already");
+        return NULL;
+    }
+    if (segment->count + 1 > segment->size - segment->size / 8) {
+        if (!grow(segment)) {
+            return NULL;
+        }
+        entry = seek(self, cell->key, hash, &segment);
+    }
+    i64 place = new_place(self);
+    if (place < 0) {
+        return NULL;
+    }
+    *entry = (uint64_t)(place + 1) << 32 | (uint32_t)hash;
+    segment->count++;
+    self->count++;
+    *place_at(self, place) = (Cell *)Py_NewRef(value);
+    cell->place = place;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_drop(PyObject *object, PyObject *value)
+{
+    Store *self = (Store *)object;
+    if (!Py_IS_TYPE(value, types.cell)) {
+        PyErr_SetString(PyExc_TypeError, "only a cell can be dropped");
+        return NULL;
+    }
+    Cell *cell = (Cell *)value;
+    Segment *segment;
+    Py_hash_t hash = hash_of(self, cell->key);
+    if (hash == -1) {
+        return NULL;
+    }
+    uint64_t *entry = seek(self, cell->key, hash, &segment);
+    if (entry == NULL || *entry == 0 || *place_at(self, (i64)(*entry >> 32) - 1) != cell) {
+        Py_RETURN_FALSE;
+    }
+    if (!leave_place(self, cell->place)) {
+        return NULL;
+    }
+    take_out(segment, entry);
+    *place_at(self, cell->place) = NULL;
+    self->count--;
+    Py_DECREF(cell);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+Store_get(PyObject *object, PyObject *key)
+{
+    Cell *cell = PyUnicode_CheckExact(key) ? store_find((Store *)object, key) : NULL;
+    return Py_NewRef(cell == NULL ? Py_None : (PyObject *)cell);
+}
+
+static PyObject *
+Store_subscript(PyObject *object, PyObject *key)
+{
+    Cell *cell = PyUnicode_CheckExact(key) ? store_find((Store *)object, key) : NULL;
+    if (cell == NULL) {
+        PyErr_SetObject(PyExc_KeyError, key);
+        return NULL;
+    }
+    return Py_NewRef((PyObject *)cell);
+}
+
+static int
+Store_contains(PyObject *object, PyObject *key)
+{
+    return PyUnicode_CheckExact(key) && store_find((Store *)object, key) != NULL;
+}
+
+static Py_ssize_t
+Store_length(PyObject *object)
+{
+    return ((Store *)object)->count;
+}
+
+/* All cells or all keys, in the order of their places. */
+static PyObject *
+listed(Store *store, bool keys)
+{
+    PyObject *list = PyList_New(0);
+    for (i64 place = 0; list != NULL && place < store->places; place++) {
+        Cell *cell = *place_at(store, place);
+        if (cell != NULL && PyList_Append(list, keys ? cell->key : (PyObject *)cell) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+Store_in_order(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return listed((Store *)object, false);
+}
+
+static PyObject *
+Store_keys(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return listed((Store *)object, true);
+}
+
+static PyObject *
+Store_iter(PyObject *object)
+{
+    PyObject *list = listed((Store *)object, true);
+    PyObject *iterator = list == NULL ? NULL : PyObject_GetIter(list);
+    Py_XDECREF(list);
+    return iterator;
+}
+
+static PyObject *
+Store_pass_by(PyObject *object, PyObject *most)
+{
+    Store *self = (Store *)object;
+    Py_ssize_t count = PyLong_AsSsize_t(most);
+    if (count == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *passed = PyList_New(0);
+    i64 looks = self->places < PLACES_PASSED ? self->places : PLACES_PASSED;
+    for (i64 look = 0; passed != NULL && look < looks && PyList_GET_SIZE(passed) < count; look++) {
+        Cell *cell = *place_at(self, self->hand);
+        self->hand = (self->hand + 1) % self->places;
+        if (cell != NULL && PyList_Append(passed, (PyObject *)cell) < 0) {
+            Py_CLEAR(passed);
+        }
+    }
+    return passed;
+}
+
+/* ------------------------------------------------------------------ beginning and ending */
+
+static void
+empty(Store *self)
+{
+    for (i64 place = 0; place < self->places; place++) {
+        Py_CLEAR(*place_at(self, place));
+    }
+    for (i64 slab = 0; slab < self->slabs_count; slab++) {
+        PyMem_Free(self->slabs[slab]);
+    }
+    PyMem_Free(self->slabs);
+    PyMem_Free(self->empty);
+    for (int at = 0; at < SEGMENTS; at++) {
+        PyMem_Free(self->segments[at].entries);
+    }
+    memset(self->segments, 0, sizeof(self->segments));
+    self->slabs = NULL;
+    self->empty = NULL;
+    self->slabs_count = self->places = self->empty_count = self->empty_size = self->count = self->hand = 0;
+    self->admitted = self->refused = 0;
+}
+
+static PyObject *
+Store_start_over(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    empty((Store *)object);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"hash", NULL};
+    PyObject *hash = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O:Store", names, &hash)) {
+        return NULL;
+    }
+    Store *self = (Store *)type->tp_alloc(type, 0);
+    if (self != NULL && hash != Py_None) {
+        self->hash = Py_NewRef(hash);
+    }
+    return (PyObject *)self;
+}
+
+/* Take a member out of keyword arguments that say how a limit decides; -1 with an error if it is not there. */
+static int
+term(PyObject *terms, const char *name, i64 *value)
+{
+    PyObject *whole = PyDict_GetItemString(terms, name);
+    if (whole == NULL) {
+        PyErr_SetString(PyExc_KeyError, name);
+        return -1;
+    }
+    *value = PyLong_AsLongLong(whole);
+    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* serve(table, lock, clock, unit, additive, tallies, terms): decide for `table` from now on. `clock` is None for the
+ * machine's own; `terms` is None for a limit that has to be decided in Python, key by key. */
+static PyObject *
+Store_serve(PyObject *object, PyObject *args)
+{
+    Store *self = (Store *)object;
+    PyObject *table, *lock, *clock, *tallies, *terms;
+    long long unit;
+    int additive;
+    if (!PyArg_ParseTuple(args, "OO!OLpO!O:serve", &table, types.lock, &lock, &clock, &unit, &additive, &PyList_Type,
+                          &tallies, &terms)) {
+        return NULL;
+    }
+    PyObject *kernel = PyObject_GetAttrString(table, "kernel"), *name = PyObject_GetAttrString(table, "name");
+    if (kernel == NULL || name == NULL) {
+        Py_XDECREF(kernel);
+        Py_XDECREF(name);
+        return NULL;
+    }
+    Py_XSETREF(self->kernel, kernel);
+    Py_XSETREF(self->name, name);
+    Py_XSETREF(self->table, Py_NewRef(table));
+    Py_XSETREF(self->lock, (Lock *)Py_NewRef(lock));
+    Py_XSETREF(self->clock, clock == Py_None ? NULL : Py_NewRef(clock));
+    Py_XSETREF(self->tallies, Py_NewRef(tallies));
+    self->unit = unit;
+    self->additive = additive;
+    self->terms.plain = false;
+    if (terms != Py_None) {
+        i64 kind, keeps_lines, merged_only, strict, soft;
+        Terms *t = &self->terms;
+        PyObject *cold = PyDict_GetItemString(terms, "cold_allowance");
+        if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_lines", &keeps_lines) ||
+            term(terms, "merged_only", &merged_only) || term(terms, "strict", &strict) || term(terms, "soft", &soft) ||
+            term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
+            term(terms, "capacity", &t->capacity) || term(terms, "nominal", &t->nominal) ||
+            term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
+            term(terms, "interval_min_ns", &t->interval_min_ns) || term(terms, "withheld", &t->withheld)) {
+            return NULL;
+        }
+        t->cold_allowance = PyFloat_AsDouble(cold);
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
+        t->kind = (int)kind;
+        t->keeps_lines = keeps_lines;
+        t->merged_only = merged_only;
+        t->strict = strict;
+        t->soft = soft;
+        /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
+        t->level_max = ((i128)1 << 120) / t->capacity;
+        t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;
+    }
+    Py_RETURN_NONE;
+}
+
+static int
+Store_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Store *self = (Store *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->table);
+    Py_VISIT(self->kernel);
+    Py_VISIT(self->lock);
+    Py_VISIT(self->clock);
+    Py_VISIT(self->tallies);
+    Py_VISIT(self->name);
+    Py_VISIT(self->hash);
+    for (i64 place = 0; place < self->places; place++) {
+        Py_VISIT(*place_at(self, place));
+    }
+    return 0;
+}
+
+static int
+Store_clear(PyObject *object)
+{
+    Store *self = (Store *)object;
+    empty(self);
+    Py_CLEAR(self->table);
+    Py_CLEAR(self->kernel);
+    Py_CLEAR(self->lock);
+    Py_CLEAR(self->clock);
+    Py_CLEAR(self->tallies);
+    Py_CLEAR(self->name);
+    Py_CLEAR(self->hash);
+    return 0;
+}
+
+static void
+Store_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Store_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef Store_members[] = {
+    {"admitted", T_LONGLONG, offsetof(Store, admitted), 0, NULL},
+    {"refused", T_LONGLONG, offsetof(Store, refused), 0, NULL},
+    {NULL},
+};
+
+static PyMethodDef Store_methods[] = {
+    {"allow", (PyCFunction)(void (*)(void))store_allow, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("allow(key, cost=1, kind=None): whether `key` may use `cost` now; if so it is charged.")},
+    {"hit", (PyCFunction)(void (*)(void))store_hit, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("hit(key, cost=1, kind=None): as `allow`, with the grounds.")},
+    {"get", Store_get, METH_O, NULL},
+    {"put", Store_put, METH_O, NULL},
+    {"drop", Store_drop, METH_O, NULL},
+    {"in_order", Store_in_order, METH_NOARGS, NULL},
+    {"values", Store_in_order, METH_NOARGS, NULL},
+    {"keys", Store_keys, METH_NOARGS, NULL},
+    {"pass_by", Store_pass_by, METH_O, NULL},
+    {"start_over", Store_start_over, METH_NOARGS, NULL},
+    {"serve", Store_serve, METH_VARARGS, NULL},
+    {NULL},
+};
+
+static PyType_Slot Store_slots[] = {
+    {Py_tp_new, Store_new},
+    {Py_tp_traverse, Store_traverse},
+    {Py_tp_clear, Store_clear},
+    {Py_tp_dealloc, Store_dealloc},
+    {Py_tp_members, Store_members},
+    {Py_tp_methods, Store_methods},
+    {Py_tp_iter, Store_iter},
+    {Py_mp_length, Store_length},
+    {Py_mp_subscript, Store_subscript},
+    {Py_sq_contains, Store_contains},
+    {0, NULL},
+};
+
+PyType_Spec Store_spec = {
+    .name = "reconverge.kernel._native.Store",
+    .basicsize = sizeof(Store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = Store_slots,
+};
