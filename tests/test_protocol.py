@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import Verdict
+from reconverge.kernel import Verdict, gate_of
 from reconverge.limit import (
     ALGORITHMS,
     BURSTING,
@@ -145,13 +145,14 @@ class Protocol(RuleBasedStateMachine):
         chosen = self._node(node)
         table = chosen.kernel.tables[self.quota_name]
         cost = min(cost, self.limit.capacity)
-        place = table.queue_up(key, cost, counted=False)
+        gate, costs = gate_of(table), table.costs_of(cost)
+        place = gate.queue_up(key, costs)
         for _ in range(times):
-            if table.try_turn(key, cost, again=True).decision.allowed:
+            if gate.try_turn(key, costs, again=True).decision is not None:
                 self._admitted(chosen, key, cost, table.observe(key, self.clock.monotonic_ns()))
             self.clock.advance_ns(part * self.limit.window_ns // 97)
             self.the_limit_holds()
-        table.step_out(place, cost)
+        gate.step_out(place, costs)
 
     @rule(node=NODES, key=st.sampled_from(KEYS), estimate=COSTS, actual=st.integers(0, 3))
     def settles_for_less(self, node: int, key: str, estimate: int, actual: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from reconverge.errors import InvalidLimit
 from reconverge.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.waiting import waiting_at
 
@@ -124,13 +123,16 @@ class Limiter:
         `leaky-bucket` lets out what waits at a steady rate; the other algorithms as soon as they would admit it.
         `allow` and `hit` do not queue, and may overtake.
 
+        Of several quotas all have room, and are charged, in the moment in which one's turn ends; a refusal is that of
+        the quota to wait for longest. With a parent one waits for the share and for what may be borrowed, whichever
+        comes first; who waits for the parent, or for another share of it, stands in a queue of its own.
+
         Raises:
-            InvalidLimit: it has several quotas or a parent.
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
             InvalidSetting: `timeout` or `max_queue` is negative, or no number.
         """
-        table = self._waited_for()
-        return await waiting_at(table).wait(key, table.cost_of(cost, kind), timeout, max_queue)
+        limit = self._table
+        return await waiting_at(limit).wait(key, limit.costs_of(cost, kind), timeout, max_queue)
 
     def wait_blocking(
         self,
@@ -146,8 +148,8 @@ class Limiter:
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        table = self._waited_for()
-        return waiting_at(table).wait_blocking(key, table.cost_of(cost, kind), timeout, max_queue)
+        limit = self._table
+        return waiting_at(limit).wait_blocking(key, limit.costs_of(cost, kind), timeout, max_queue)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""
@@ -157,15 +159,6 @@ class Limiter:
         """Whoever waits for the key may have room now."""
         for table in self._table.tables:
             table.tell(key)
-
-    def _waited_for(self) -> WaitTable:
-        table, *others = self._table.tables
-        if others:
-            raise InvalidLimit(
-                self.name,
-                "only a limit with one quota and no parent can be waited for; ask again after `decision.retry_after`",
-            )
-        return table
 
     def __repr__(self) -> str:
         limits = "; ".join(map(str, self.quotas.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from operator import add, sub
 from typing import Protocol
 
 
@@ -26,10 +27,10 @@ class Bell(Protocol):
 class Ticket:
     """One request's place in a queue."""
 
-    __slots__ = ("bell", "cost")
+    __slots__ = ("bell", "costs")
 
-    def __init__(self, cost: int, bell: Bell) -> None:
-        self.cost = cost
+    def __init__(self, costs: tuple[int, ...], bell: Bell) -> None:
+        self.costs = costs
         self.bell = bell
 
 
@@ -39,28 +40,28 @@ class Turns:
     Joining, leaving and asking who is first take the same time however many wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quotas: int) -> None:
         self._tickets: OrderedDict[Ticket, None] = OrderedDict()
-        self.cost = 0
-        """What all who wait want together."""
+        self.costs: tuple[int, ...] = (0,) * quotas
+        """What all who wait want together, of each quota."""
 
     @property
     def first(self) -> Ticket | None:
         """Whose turn it is."""
         return next(iter(self._tickets), None)
 
-    def join(self, cost: int, bell: Bell) -> Ticket:
+    def join(self, costs: tuple[int, ...], bell: Bell) -> Ticket:
         """Come last."""
-        ticket = Ticket(cost, bell)
+        ticket = Ticket(costs, bell)
         self._tickets[ticket] = None
-        self.cost += cost
+        self.costs = tuple(map(add, self.costs, costs))
         return ticket
 
     def leave(self, ticket: Ticket) -> Ticket | None:
         """Go, from whatever place. Returns who is first because of that; None when nobody is, or was before."""
         was_first = self.first is ticket
         del self._tickets[ticket]
-        self.cost -= ticket.cost
+        self.costs = tuple(map(sub, self.costs, ticket.costs))
         return self.first if was_first else None
 
     def due(self, now_ns: int) -> list[Ticket]:

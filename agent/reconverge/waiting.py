@@ -12,12 +12,13 @@ import contextlib
 import threading
 from collections.abc import Generator
 from math import ceil
+from operator import sub
 from typing import TypeAlias
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import NEVER_NS, WaitTable
+from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, WaitTable, gate_of
 from reconverge.turns import Bell, Ticket, Turns
 
 Steps: TypeAlias = Generator[int, None, Decision]
@@ -30,21 +31,23 @@ SLEEP_MAX_NS = 3600 * SECOND_NS
 class Waiting:
     """The queues of one limit on this node, one for each key that somebody waits for."""
 
-    def __init__(self, table: WaitTable) -> None:
-        self._table = table
+    def __init__(self, limit: WaitTable | Joint | Elastic) -> None:
+        self._gate = gate_of(limit)
+        self._table = limit.tables[0]
+        """For what is the same for all quotas of a limit."""
         self._lock = threading.Lock()
-        """Held for the arithmetic of one queue at a time, and never while the table is asked."""
+        """Held for the arithmetic of one queue at a time, and never while the gate is asked."""
         self._queues: dict[str, Turns] = {}
-        clock = table.kernel.clock
+        clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
         """A clock that wakes whoever waits by itself, when it is advanced."""
 
     # ------------------------------------------------------------ what callers ask
 
-    async def wait(self, key: str, cost: int, timeout: float | None, max_queue: int | None) -> Decision:
+    async def wait(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
         """Wait in the running event loop."""
         bell = LoopBell()
-        steps = self.steps(key, cost, timeout, max_queue, bell)
+        steps = self.steps(key, costs, timeout, max_queue, bell)
         with contextlib.closing(steps):
             while True:
                 try:
@@ -53,12 +56,12 @@ class Waiting:
                     return _answer(end)
                 await bell.sleep(None if self.manual is not None else sleep_ns)
 
-    def wait_blocking(self, key: str, cost: int, timeout: float | None, max_queue: int | None) -> Decision:
+    def wait_blocking(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
         """Wait on the calling thread."""
         if timeout != 0 and _in_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
         bell = ThreadBell()
-        steps = self.steps(key, cost, timeout, max_queue, bell)
+        steps = self.steps(key, costs, timeout, max_queue, bell)
         with contextlib.closing(steps):
             while True:
                 try:
@@ -85,56 +88,55 @@ class Waiting:
 
     # ------------------------------------------------------------ what a waiter does
 
-    def steps(self, key: str, cost: int, timeout: float | None, max_queue: int | None, bell: Bell) -> Steps:
+    def steps(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, bell: Bell) -> Steps:
         """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room."""
-        table = self._table
-        key = table.check_key(key)
-        table.check_cost(cost)
+        gate, key = self._gate, self._table.check_key(key)
         timeout_ns, room = _checked_timeout_ns(timeout), _checked_room(max_queue)
-        began_ns = table.now_ns()
+        began_ns = self._table.now_ns()
         deadline_ns = min(began_ns + timeout_ns, NEVER_NS)
-        ahead, tried, again_ns = self._cost_ahead(key), False, began_ns
+        ahead, tried, again_ns = self._costs_ahead(key, costs), False, began_ns
         if not self.waiters(key):
-            turn = table.try_turn(key, cost, again=False)
-            if turn.decision.allowed:
+            turn = gate.try_turn(key, costs, again=False)
+            if turn.decision is not None:
                 return turn.decision
             tried, again_ns = True, began_ns + turn.again_ns
-        hopeless = timeout_ns == 0 or table.at_least_ns(key, cost, ahead=ahead) > timeout_ns
-        ticket = None if hopeless else self._join(key, cost, bell, room)
+        hopeless = timeout_ns == 0 or gate.at_least_ns(key, costs, ahead=ahead) > timeout_ns
+        ticket = None if hopeless else self._join(key, costs, bell, room)
         if ticket is None:
-            return table.turn_away(key, cost, ahead=ahead, counted=tried)
-        cell = None
+            return gate.turn_away(key, costs, ahead=ahead, waited=False)
+        cells = None
         try:
-            cell = table.queue_up(key, cost, counted=tried)
+            cells = gate.queue_up(key, costs)
             while True:
-                now_ns, first = table.now_ns(), self._is_first(key, ticket)
+                now_ns, first = self._table.now_ns(), self._is_first(key, ticket)
                 if first and not tried:
-                    turn = table.try_turn(key, cost, again=True)
-                    if turn.decision.allowed:
+                    turn = gate.try_turn(key, costs, again=True)
+                    if turn.decision is not None:
                         return turn.decision
                     again_ns = now_ns + turn.again_ns
                 if now_ns >= deadline_ns:
-                    return table.turn_away(key, cost, ahead=self._cost_ahead(key) - cost, counted=True)
+                    others = tuple(map(sub, self._costs_ahead(key, costs), costs))
+                    return gate.turn_away(key, costs, ahead=others, waited=True)
                 bell.due_ns = min(deadline_ns, again_ns) if first else deadline_ns
                 yield bell.due_ns - now_ns
                 tried = False
         finally:
             self._leave(key, ticket)
-            if cell is not None:
-                table.step_out(cell, cost)
+            if cells is not None:
+                gate.step_out(cells, costs)
 
     # ------------------------------------------------------------ inside
 
-    def _cost_ahead(self, key: str) -> int:
+    def _costs_ahead(self, key: str, costs: Costs) -> Costs:
         queue = self._queues.get(key)
-        return 0 if queue is None else queue.cost
+        return (0,) * len(costs) if queue is None else queue.costs
 
     def _is_first(self, key: str, ticket: Ticket) -> bool:
         with self._lock:
             queue = self._queues.get(key)
             return queue is None or queue.first is ticket
 
-    def _join(self, key: str, cost: int, bell: Bell, room: int | None) -> Ticket | None:
+    def _join(self, key: str, costs: Costs, bell: Bell, room: int | None) -> Ticket | None:
         """A place at the end of the queue, unless it is full."""
         self._wake_first(key, only_if_lost=True)
         with self._lock:
@@ -144,8 +146,8 @@ class Waiting:
             if not self._queues and self.manual is not None:
                 self.manual.watch(self.time_has_passed)
             if queue is None:
-                queue = self._queues[key] = Turns()
-            return queue.join(cost, bell)
+                queue = self._queues[key] = Turns(len(costs))
+            return queue.join(costs, bell)
 
     def _leave(self, key: str, ticket: Ticket) -> None:
         """Give a place back; whoever is first because of that is woken."""
@@ -242,12 +244,19 @@ class ThreadBell:
         self._rung.clear()
 
 
-def waiting_at(table: WaitTable) -> Waiting:
-    """The queues of a limit: one set for all who decide with this table, and another one in a forked child."""
-    with table.lock:
-        if not isinstance(table.listener, Waiting):
-            table.listener = Waiting(table)
-        return table.listener
+def waiting_at(limit: WaitTable | Joint | Elastic) -> Waiting:
+    """The queues of a limit: one set for all who decide about it, which is told of news of any of its quotas.
+
+    There is another one in a forked child.
+    """
+    tables = limit.tables
+    with tables[0].lock:
+        waiting = tables[0].listeners.get(limit.name)
+        if not isinstance(waiting, Waiting):
+            waiting = Waiting(limit)
+            for table in tables:
+                table.listeners[limit.name] = waiting
+    return waiting
 
 
 def _in_a_loop() -> bool:

@@ -177,7 +177,8 @@ def forks_in_its_loop(hub: str) -> None:
 
 def forks_while_others_wait(hub: str) -> None:
     """A child that is forked while three threads wait; one place is free in it, as it has counted nothing."""
-    limiter = Agent(hub).limit("login", Limit(1, 3600, algorithm="leaky-bucket"))
+    _agents[hub] = Agent(hub)
+    limiter = _agents[hub].limit("login", Limit(1, 3600, algorithm="leaky-bucket"))
     limiter.allow("ada")
     threads = [threading.Thread(target=limiter.wait_blocking, args=("ada",), daemon=True) for _ in range(3)]
     for thread in threads:

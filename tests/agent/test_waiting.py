@@ -7,94 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
-from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit, Limiter
-from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
+from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.waiting import waiting_at
 from tests.agent.process import Process
+from tests.agent.waiters import run, scene_of, settled
 from tests.waiting import eventually, eventually_in_loop
-
-TURNS = 50
-"""So many turns of an event loop are enough for everything that happens at one moment."""
-
-
-class Scene:
-    """A limit on a clock that is moved by hand, and a record of who was let through when."""
-
-    def __init__(self, limit: Limit) -> None:
-        self.clock = ManualClock()
-        self.agent = Agent("memory://", clock=self.clock)
-        self.limiter: Limiter = self.agent.limit("queue", limit)
-        self.released: list[tuple[str, float]] = []
-        self.refused: list[str] = []
-
-    async def waits(self, name: str, cost: int = 1, **how: Any) -> Decision:
-        """Somebody waits in the running loop."""
-        decision = await self.limiter.wait("ada", cost, **how)
-        self._note(name, decision)
-        return decision
-
-    def waits_blocking(self, name: str, cost: int = 1, **how: Any) -> threading.Thread:
-        """Somebody waits on a thread of his own; returns when he stands in the queue."""
-        before = self.queue
-        thread = threading.Thread(target=lambda: self._note(name, self.limiter.wait_blocking("ada", cost, **how)))
-        thread.start()
-        eventually(lambda: self.queue == before + 1, "a thread in the queue")
-        return thread
-
-    def _note(self, name: str, decision: Decision) -> None:
-        if decision:
-            self.released.append((name, self.clock.monotonic_ns() / SECOND_NS))
-        else:
-            self.refused.append(name)
-
-    @property
-    def queue(self) -> int:
-        """How many wait."""
-        return waiting_at(self.limiter.table).waiters("ada")
-
-    @property
-    def charged(self) -> int:
-        """What was charged in all."""
-        table = self.limiter.table
-        for cell in table.all_cells():
-            table.measure(cell)
-        return table.tallies[0].charged
-
-    async def passes(self, seconds: float, steps: int = 1) -> None:
-        """Let time pass, and everybody do what he does then."""
-        for _ in range(steps):
-            self.clock.advance_ns(round(seconds * SECOND_NS / steps))
-            await settled()
-
-    def is_empty(self) -> bool:
-        """Whether nothing is left of anybody who waited."""
-        cells = self.limiter.table.all_cells()
-        waiting = waiting_at(self.limiter.table)
-        left = [(cell.waiters, cell.waiting, cell.foremost) for cell in cells]
-        return [] == self.clock._watchers and {} == waiting._queues and [(0, 0, 0)] * len(cells) == left
-
-
-async def settled() -> None:
-    """Let everything happen that happens at this moment."""
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
-
-
-def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a story in a loop of its own, at whose end no task is left."""
-
-    async def story() -> None:
-        await what()
-        assert {asyncio.current_task()} == asyncio.all_tasks()
-
-    asyncio.run(story())
-
 
 LIMITS: dict[str, tuple[Limit, list[float]]] = {
     "fixed-window": (Limit(2, 10, algorithm="fixed-window"), [0, 0, 10, 10, 20]),
@@ -111,7 +35,7 @@ LIMITS: dict[str, tuple[Limit, list[float]]] = {
 def test_every_algorithm_lets_the_first_through_when_it_would_admit_him(name: str) -> None:
     """Five who come at once go in the order in which they came, each at the first moment that the limit allows."""
     limit, moments = LIMITS[name]
-    scene = Scene(limit)
+    scene = scene_of(limit)
 
     async def story() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(5)]
@@ -129,7 +53,7 @@ def test_every_algorithm_lets_the_first_through_when_it_would_admit_him(name: st
 
 def test_a_nanosecond_before_his_time_nobody_goes() -> None:
     """And at that nanosecond he does."""
-    scene = Scene(Limit(3, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(3, 1, algorithm="leaky-bucket"))
 
     async def story() -> None:
         task = asyncio.create_task(scene.waits("later"))
@@ -142,14 +66,14 @@ def test_a_nanosecond_before_his_time_nobody_goes() -> None:
         await settled()
         assert task.done()
 
-    scene.limiter.table.try_turn("ada", 1, again=False)
+    assert scene.limiter.wait_blocking("ada", timeout=0)
     scene.clock.advance_ns(333_333_334)
     run(story)
 
 
 def test_a_leaky_bucket_spreads_a_burst_that_would_fit_into_it() -> None:
     """`allow` takes a hundred at once; who waits goes one after the other, and after all that was admitted so."""
-    scene = Scene(Limit(100, 10, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(100, 10, algorithm="leaky-bucket"))
 
     async def story() -> None:
         assert 50 == sum(scene.limiter.allow("ada") for _ in range(50))
@@ -166,7 +90,7 @@ def test_a_leaky_bucket_spreads_a_burst_that_would_fit_into_it() -> None:
 
 def test_being_late_costs_a_leaky_bucket_no_rate_up_to_fifty_milliseconds() -> None:
     """Timers that are late let out what should have gone meanwhile; of a longer stall the rest is lost."""
-    scene = Scene(Limit(100, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(100, 1, algorithm="leaky-bucket"))
 
     async def story() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(30)]
@@ -188,7 +112,7 @@ def test_being_late_costs_a_leaky_bucket_no_rate_up_to_fifty_milliseconds() -> N
 
 def test_idleness_is_not_made_up_for() -> None:
     """A leaky bucket stores nothing while nobody waits, however long."""
-    scene = Scene(Limit(10, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(10, 1, algorithm="leaky-bucket"))
 
     async def story() -> None:
         await scene.waits("first")
@@ -209,7 +133,7 @@ def test_idleness_is_not_made_up_for() -> None:
 
 def test_without_time_nobody_waits() -> None:
     """A timeout of zero answers as `hit` does, and does not overtake those who wait."""
-    scene = Scene(Limit(1, 10, algorithm="token-bucket"))
+    scene = scene_of(Limit(1, 10, algorithm="token-bucket"))
 
     async def story() -> None:
         assert await scene.waits("now", timeout=0)
@@ -231,7 +155,7 @@ def test_without_time_nobody_waits() -> None:
 @pytest.mark.parametrize("timeout", [4.999_999_999, 5.0])
 def test_a_timeout_that_cannot_be_met_is_told_at_once(timeout: float) -> None:
     """The second of those who wait needs ten seconds, and does not queue for less; the first needs five."""
-    scene = Scene(Limit(2, 10, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(2, 10, algorithm="leaky-bucket"))
 
     async def story() -> None:
         await scene.waits("now")
@@ -249,7 +173,7 @@ def test_a_timeout_that_cannot_be_met_is_told_at_once(timeout: float) -> None:
 
 def test_who_comes_behind_others_is_told_how_long_they_take() -> None:
     """The refusal of a full queue, or of a timeout that they make impossible, names the time until they are gone."""
-    scene = Scene(Limit(2, 10, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(2, 10, algorithm="leaky-bucket"))
 
     async def story() -> None:
         await scene.waits("now")
@@ -273,7 +197,7 @@ def test_who_comes_behind_others_is_told_how_long_they_take() -> None:
 
 def test_whose_time_is_up_is_refused_and_the_others_move_up() -> None:
     """A timeout that could have been met, but for somebody who overtook, gives the place back; nothing is charged."""
-    scene = Scene(Limit(1, 10, algorithm="fixed-window"))
+    scene = scene_of(Limit(1, 10, algorithm="fixed-window"))
 
     async def story() -> None:
         await scene.waits("now")
@@ -300,7 +224,7 @@ def test_whose_time_is_up_is_refused_and_the_others_move_up() -> None:
 
 def test_in_a_queue_of_nobody_nobody_waits() -> None:
     """With `max_queue=0` one goes at once or not at all."""
-    scene = Scene(Limit(1, 10))
+    scene = scene_of(Limit(1, 10))
 
     async def story() -> None:
         assert await scene.waits("now", max_queue=0)
@@ -329,7 +253,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception]]] = {
 def test_a_mistake_is_an_exception(mistake: str, blocking: bool) -> None:
     """At once, whoever else waits, and nothing is left behind."""
     arguments, error = MISTAKES[mistake]
-    scene = Scene(Limit(2, 10, algorithm="fixed-window"))
+    scene = scene_of(Limit(2, 10, algorithm="fixed-window"))
 
     def wait() -> Decision:
         limiter = scene.limiter
@@ -343,7 +267,7 @@ def test_a_mistake_is_an_exception(mistake: str, blocking: bool) -> None:
 
 def test_a_thread_with_a_loop_must_not_block() -> None:
     """It would hold up all who wait in that loop; without waiting it may ask."""
-    scene = Scene(Limit(1, 10))
+    scene = scene_of(Limit(1, 10))
 
     async def story() -> None:
         with pytest.raises(RuntimeError, match=r"await limiter\.wait\('ada'\)"):
@@ -358,7 +282,7 @@ def test_a_thread_with_a_loop_must_not_block() -> None:
 
 def test_who_is_cancelled_gives_his_place_back() -> None:
     """First, in the middle or last: the others go as if he had never come, and he is not charged."""
-    scene = Scene(Limit(1, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
 
     async def story() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(6)]
@@ -378,7 +302,7 @@ def test_who_is_cancelled_gives_his_place_back() -> None:
 
 def test_who_is_cancelled_when_his_turn_has_come_is_not_charged() -> None:
     """He was woken, and cancelled before he could go; the next one goes in his place."""
-    scene = Scene(Limit(1, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
 
     async def story() -> None:
         await scene.waits("now")
@@ -400,7 +324,7 @@ def test_who_is_cancelled_when_his_turn_has_come_is_not_charged() -> None:
 def test_a_thousand_come_and_go_and_nothing_is_left_behind(seed: int) -> None:
     """Cancelled, timed out, refused or let through: who stays goes in order, and what was charged was let through."""
     random = Random(seed)
-    scene = Scene(Limit(100, 1, algorithm=random.choice(["leaky-bucket", "token-bucket", "sliding-window"])))
+    scene = scene_of(Limit(100, 1, algorithm=random.choice(["leaky-bucket", "token-bucket", "sliding-window"])))
     threads = threading.enumerate()
 
     async def story() -> None:
@@ -447,7 +371,7 @@ def test_no_alarm_of_the_loop_outlives_a_wait() -> None:
 @pytest.mark.parametrize("news", [False, True])
 def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody(news: bool) -> None:
     """Those whom nobody can wake any more are passed over as soon as somebody comes, or there is news."""
-    scene = Scene(Limit(1, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
     scene.limiter.allow("ada")
     loop = asyncio.new_event_loop()
     abandoned = loop.create_task(scene.waits("abandoned"))
@@ -491,7 +415,7 @@ def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def test_loops_and_threads_share_one_queue(other_loop: asyncio.AbstractEventLoop) -> None:
     """Somebody here, on a thread, in another loop, and here again: each in turn, woken by the one before."""
-    scene = Scene(Limit(1, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
     scene.limiter.allow("ada")
 
     async def story() -> None:
@@ -517,7 +441,7 @@ def test_loops_and_threads_share_one_queue(other_loop: asyncio.AbstractEventLoop
 
 def test_threads_that_wait_go_in_turn() -> None:
     """Ten of them, without any event loop."""
-    scene = Scene(Limit(1, 1, algorithm="leaky-bucket"))
+    scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
     scene.limiter.allow("ada")
     threads = [scene.waits_blocking(f"{number}") for number in range(10)]
 
@@ -533,7 +457,7 @@ def test_threads_that_wait_go_in_turn() -> None:
 
 def test_a_reset_lets_the_first_through_at_once() -> None:
     """And so does a reservation that is settled for less: whoever makes room tells those who wait."""
-    scene = Scene(Limit(2, 3600, algorithm="fixed-window"))
+    scene = scene_of(Limit(2, 3600, algorithm="fixed-window"))
 
     async def story() -> None:
         reservation = scene.limiter.reserve("ada", 2)
@@ -553,7 +477,7 @@ def test_a_reset_lets_the_first_through_at_once() -> None:
 
 def test_waiting_does_not_count_as_demand_over_and_over() -> None:
     """What was asked for is what arrived, however often those who wait have tried."""
-    scene = Scene(Limit(10, 1, algorithm="token-bucket"))
+    scene = scene_of(Limit(10, 1, algorithm="token-bucket"))
 
     async def story() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
@@ -572,17 +496,17 @@ def test_waiting_does_not_count_as_demand_over_and_over() -> None:
 
 def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten who go one by one try about twice each: when they come or move up, and when it is time."""
-    scene = Scene(Limit(10, 1, algorithm="leaky-bucket"))
-    table = scene.limiter.table
+    scene = scene_of(Limit(10, 1, algorithm="leaky-bucket"))
+    gate = scene.waiting._gate
     tries = 0
-    try_turn = table.try_turn
+    try_turn = gate.try_turn
 
     def counted(*arguments: Any, **named: Any) -> Any:
         nonlocal tries
         tries += 1
         return try_turn(*arguments, **named)
 
-    monkeypatch.setattr(table, "try_turn", counted)
+    monkeypatch.setattr(gate, "try_turn", counted)
 
     async def story() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]

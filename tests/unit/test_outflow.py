@@ -12,7 +12,7 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.kernel._cell import Cell
+from reconverge.kernel import gate_of
 from reconverge.policies import BALANCED, STRICT, Policy
 from tests.node import LEASE_NS
 from tests.unit.talker import Talker, World
@@ -28,22 +28,23 @@ class Outlet:
     def __init__(self, node: Talker, waiters: int, cost: int = 1) -> None:
         self.node = node
         self.cost = cost
-        self.cells: list[Cell] = [node.table.queue_up("ada", cost, counted=False) for _ in range(waiters)]
+        self.gate = gate_of(node.table)
+        self.costs = node.table.costs_of(cost)
+        self.places = [self.gate.queue_up("ada", self.costs) for _ in range(waiters)]
         self.again_ns = 0
         self.told = 0
         self.released: list[int] = []
 
     def tries(self) -> None:
         """The first tries if it is time, and after him the next."""
-        table = self.node.table
-        while self.cells and self.node.clock.monotonic_ns() >= self.again_ns:
-            turn = table.try_turn("ada", self.cost, again=True)
+        while self.places and self.node.clock.monotonic_ns() >= self.again_ns:
+            turn = self.gate.try_turn("ada", self.costs, again=True)
             self.again_ns = self.node.clock.monotonic_ns() + turn.again_ns
-            if not turn.decision.allowed:
+            if turn.decision is None:
                 return
             self.released += [self.node.clock.monotonic_ns()] * self.cost
-            table.step_out(self.cells.pop(0), self.cost)
-            self.cells.append(table.queue_up("ada", self.cost, counted=False))
+            self.gate.step_out(self.places.pop(0), self.costs)
+            self.places.append(self.gate.queue_up("ada", self.costs))
 
     def tell(self, key: str) -> None:
         """See `Listener`: there may be room."""
@@ -64,7 +65,7 @@ class Outflow:
         self.world = World(limit, policy, nodes=len(waiters))
         self.outlets = [Outlet(node, count, cost) for node, count in zip(self.world.nodes, waiters, strict=True)]
         for outlet in self.outlets:
-            outlet.node.table.listener = outlet
+            outlet.node.table.listeners["limit"] = outlet
         self.cut: set[int] = set()
 
     def runs(self, seconds: float) -> None:
@@ -148,7 +149,7 @@ def test_a_newcomer_gets_his_part() -> None:
     outflow.runs(MET_S)
     assert outflow.parts()[0] == 1
     newcomer = outflow.outlets[1]
-    newcomer.cells = [newcomer.node.table.queue_up("ada", 1, counted=False) for _ in range(10)]
+    newcomer.places = [newcomer.gate.queue_up("ada", newcomer.costs) for _ in range(10)]
 
     moments = outflow.let_out(5.0)
 
@@ -209,7 +210,7 @@ def test_without_a_line_a_refusal_names_the_next_exchange() -> None:
     (outlet,) = outflow.outlets
     outlet.tries()
 
-    refused = outlet.node.table.turn_away("ada", 1, ahead=3, counted=False)
+    refused = outlet.gate.turn_away("ada", outlet.costs, ahead=(3 * outlet.costs[0],), waited=False)
 
     assert (False, 0.1) == (refused.allowed, refused.retry_after)
 

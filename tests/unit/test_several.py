@@ -244,17 +244,6 @@ def test_a_window_that_begins_with_the_first_hit_is_opened_by_what_all_quotas_ad
     assert (2, 0) == (counted, api.usages("ada")["api"].own)
 
 
-@pytest.mark.parametrize("waiting", ["several", "share"])
-def test_what_is_made_of_several_quotas_cannot_be_waited_for(waiting: str) -> None:
-    """It says what to do instead."""
-    agent = Agent("memory://")
-    parent = agent.limit("parent", "10/s")
-    limiters = {"several": agent.limit("several", "10/s; 9/m"), "share": agent.limit("share", "1/s", parent=parent)}
-
-    with pytest.raises(InvalidLimit, match="ask again after"):
-        limiters[waiting].wait_blocking("ada")
-
-
 # ---------------------------------------------------------------- what the hub hears
 
 

@@ -28,12 +28,12 @@ MOVES = st.lists(st.integers(-8, 5), max_size=80)
 @given(moves=MOVES)
 def test_who_comes_first_is_first_among_those_who_stay(moves: list[int]) -> None:
     """Whoever leaves from whatever place, all others keep their order, and the sum of what they want is right."""
-    turns = Turns()
+    turns = Turns(2)
     expected: list[Ticket] = []
 
     for move in moves:
         if move >= 0:
-            expected.append(turns.join(move, Silence()))
+            expected.append(turns.join((move, 1), Silence()))
         elif expected:
             leaving = expected.pop(-move % len(expected))
             first_before = turns.first
@@ -41,20 +41,21 @@ def test_who_comes_first_is_first_among_those_who_stay(moves: list[int]) -> None
             assert next_up is (turns.first if first_before is leaving else None)
 
         assert expected == list(turns)
-        assert (len(expected), sum(ticket.cost for ticket in expected)) == (len(turns), turns.cost)
+        assert (sum(ticket.costs[0] for ticket in expected), len(expected)) == turns.costs
+        assert len(expected) == len(turns)
         assert turns.first is (expected[0] if expected else None)
 
 
 @given(moves=MOVES)
 def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> None:
     """Whoever leaves names a successor only from the first place, so that no turn is given twice, and none is lost."""
-    turns = Turns()
+    turns = Turns(2)
     waiting: list[Ticket] = []
     told: list[Ticket] = []
 
     for move in moves:
         if move >= 0:
-            waiting.append(turns.join(1, Silence()))
+            waiting.append(turns.join((1, 1), Silence()))
             told += waiting if len(waiting) == 1 else []  # who finds nobody there is first without being told
         elif waiting:
             next_up = turns.leave(waiting.pop(-move % len(waiting)))
@@ -66,8 +67,8 @@ def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> 
 
 def test_those_who_are_due_are_told_whatever_their_place() -> None:
     """A deadline may come for somebody in the middle of the queue."""
-    turns = Turns()
-    tickets = [turns.join(1, Silence()) for _ in range(3)]
+    turns = Turns(2)
+    tickets = [turns.join((1, 1), Silence()) for _ in range(3)]
     for ticket, due_ns in zip(tickets, (30, 10, 20), strict=True):
         ticket.bell.due_ns = due_ns
 

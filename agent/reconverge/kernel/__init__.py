@@ -6,18 +6,22 @@ from reconverge.clock import NEVER_NS
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
 from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, Decision
+from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._pure import Kernel
 from reconverge.kernel._table import Charged, Table, Verdict
-from reconverge.kernel._wait import Turn, WaitTable
+from reconverge.kernel._wait import WaitTable
 
 __all__ = [
     "COMPILED",
     "IMPLEMENTATION",
     "NEVER_NS",
+    "AllOf",
     "Charged",
+    "Costs",
     "Decision",
     "Elastic",
+    "Gate",
     "Joint",
     "Kernel",
     "Table",
@@ -25,5 +29,6 @@ __all__ = [
     "Usage",
     "Verdict",
     "WaitTable",
+    "gate_of",
     "settle",
 ]

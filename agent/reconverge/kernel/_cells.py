@@ -65,8 +65,8 @@ class Cells:
         """How much of the capacity a new key begins without."""
         self.now_ns = now_ns
         self.born_ns = now_ns()
-        self.listener: Listener | None = None
-        """Who waits for better news."""
+        self.listeners: dict[str, Listener] = {}
+        """Who waits for better news, by the name of the limit that they wait for: this one, or one made of it."""
         self.lock = Lock()
         """Held for the arithmetic of one cell at a time, and never across I/O."""
         self.cells = Store()
@@ -301,7 +301,7 @@ class Cells:
         """Drop all cells and numbers, and whatever lock another thread may have held."""
         self.lock = Lock()
         self.born_ns = self.now_ns()
-        self.listener = None
+        self.listeners = {}
         self.cells.start_over()
         self.overflow = None
         self.overflowed = 0
@@ -335,8 +335,8 @@ class Cells:
 
     def tell(self, key: str) -> None:
         """Whoever waits for `key` has better prospects now; to be called without the lock."""
-        if self.listener is not None:
-            self.listener.tell(key)
+        for listener in list(self.listeners.values()):
+            listener.tell(key)
 
     # ------------------------------------------------------------ asking to exchange
 

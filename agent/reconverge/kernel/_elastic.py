@@ -32,12 +32,12 @@ class Elastic:
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """As `Table.allow`, out of the share or else out of the pool."""
         cost = self._share.cost_of(cost, kind)
-        return any(table.allow(key, cost) for table in self._able(cost))
+        return any(table.allow(key, cost) for table in self.able(cost))
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.hit`; a refusal names whichever may admit the request first."""
         cost = self._share.cost_of(cost, kind)
-        return self._first(table.hit(key, cost) for table in self._able(cost))
+        return self._first(table.hit(key, cost) for table in self.able(cost))
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `Table.hit_and_mark`; what was borrowed goes back to the pool."""
@@ -45,7 +45,7 @@ class Elastic:
         cost = self._share.cost_of(cost, kind)
         charges: tuple[Charged, ...] = ()
         answers = []
-        for table in self._able(cost):
+        for table in self.able(cost):
             decision, (charge,) = table.hit_and_mark(key, cost)
             answers.append(decision)
             charges = (charge._replace(unit=unit),)
@@ -56,7 +56,7 @@ class Elastic:
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.test`: what `hit` would answer, nothing charged."""
         cost = self._share.cost_of(cost, kind)
-        return self._first(table.test(key, cost) for table in self._able(cost))
+        return self._first(table.test(key, cost) for table in self.able(cost))
 
     def usage(self, key: str) -> Usage:
         """How much of its share `key` has used."""
@@ -89,7 +89,11 @@ class Elastic:
                 break
         return tuple(verdicts)
 
-    def _able(self, cost: int) -> tuple[WaitTable, ...]:
+    def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
+        """What a request costs, out of the share or out of the pool. Raises InvalidCost or UnknownKind."""
+        return self._share.costs_of(cost, kind)
+
+    def able(self, cost: int) -> tuple[WaitTable, ...]:
         """Which of share and pool could ever admit `cost`. Raises CostExceedsQuota."""
         able = tuple(table for table in self.tables if cost <= table.capacity)
         if not able:

@@ -40,22 +40,22 @@ class Joint:
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """As `Table.allow`, for all quotas at once."""
-        costs = self._costs(cost, kind)
+        costs = self.costs_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.hit`, with the grounds of the quota that binds."""
-        costs = self._costs(cost, kind)
+        costs = self.costs_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             return self._explain(self._decide(key, costs, now_ns)[0], costs, now_ns)
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `Table.hit_and_mark`; every quota remembers where it was charged."""
-        units = self._costs(1, kind)
-        costs = self._costs(cost, kind)
+        units = self.costs_of(1, kind)
+        costs = self.costs_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             parts, _ = self._decide(key, costs, now_ns)
@@ -67,7 +67,7 @@ class Joint:
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.test`: what `hit` would answer, nothing charged."""
-        costs = self._costs(cost, kind)
+        costs = self.costs_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             cells = self._cells(key, costs, now_ns)
@@ -96,7 +96,7 @@ class Joint:
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
         """As `Table.refund`, to every quota."""
-        costs = self._costs(cost, kind)
+        costs = self.costs_of(cost, kind)
         now_ns = self.now_ns()
         with self.lock:
             for table, each in zip(self.tables, costs, strict=True):
@@ -110,7 +110,7 @@ class Joint:
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
         """As `Table.decide`, one verdict for each quota: all say the same, each of its own place in time."""
-        costs = self._costs(cost, None)
+        costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
                 cells, allowed = [table.cells[key] for table in self.tables], True
@@ -118,6 +118,18 @@ class Joint:
                 parts, allowed = self._decide(key, costs, now_ns)
                 cells = [cell for cell, _ in parts]
             return tuple(table.verdict(cell, allowed, now_ns) for table, cell in zip(self.tables, cells, strict=True))
+
+    def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
+        """What each quota is charged, in the parts of a request in which it counts.
+
+        By its own table of costs, if it has one. Raises InvalidCost or UnknownKind.
+        """
+        if kind is None:
+            cost = WaitTable.check_cost(cost)
+            return tuple([cost * table.unit for table in self.tables])
+        if not self._kinds:
+            raise UnknownKind(self.name, kind, ())
+        return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
 
     # ------------------------------------------------------------ deciding; whoever calls these holds the lock
 
@@ -155,31 +167,24 @@ class Joint:
             table.check_size(cost)
         return [table.look_up(key, now_ns) for table in self.tables]
 
-    def _costs(self, cost: object, kind: str | None) -> list[int]:
-        """What each quota is charged, in the parts of a request in which it counts.
-
-        By its own table of costs, if it has one. Raises InvalidCost or UnknownKind.
-        """
-        if kind is None:
-            cost = WaitTable.check_cost(cost)
-            return [cost * table.unit for table in self.tables]
-        if not self._kinds:
-            raise UnknownKind(self.name, kind, ())
-        return [table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables]
-
     def _explain(
         self, parts: Sequence[tuple[Cell, bool]], costs: Sequence[int], now_ns: int, *, charged: bool = True
     ) -> Decision:
-        """The answer of the quota that binds: of those that refuse, the one to wait for longest; else the scarcest."""
+        """The answer of the quota that binds."""
         refused = not all(fits for _, fits in parts)
         answers = [
             table.explain(cell, cost, fits, now_ns, charged=charged)
             for table, (cell, fits), cost in zip(self.tables, parts, costs, strict=True)
             if not (refused and fits)
         ]
-        if refused:
-            return max(answers, key=lambda answer: answer.retry_after)
+        return binding(answers)
+
+
+def binding(answers: Sequence[Decision]) -> Decision:
+    """Of quotas that refuse, the answer of the one to wait for longest; of those that admit, of the scarcest."""
+    if answers[0].allowed:
         return min(answers, key=lambda answer: (not answer.over_quota, answer.remaining, -answer.reset_after))
+    return max(answers, key=lambda answer: answer.retry_after)
 
 
 def settle(charges: Sequence[Charged], key: str, difference: int) -> None:

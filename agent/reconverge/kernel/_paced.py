@@ -94,7 +94,7 @@ class PacedTable(WaitTable):
     def _retry_after_ns(self, cell: Cell, cost: int, remaining: int, now_ns: int) -> int:
         if not self.limit.smooth:
             return super()._retry_after_ns(cell, cost, remaining, now_ns)
-        return self._again_ns(cell, cost, now_ns)
+        return self.again_ns(cell, cost, now_ns)
 
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
         """A line is a part of the rate, of which nothing is used up: only who has none is in a hurry."""
@@ -123,20 +123,23 @@ class PacedTable(WaitTable):
 
     # ------------------------------------------------------------ waiting
 
-    def _take_turn(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
-        """Let a request through on credit if nothing is owed, and the node has a part of the rate."""
-        cell = self._look_up(key, cost, now_ns)
+    def weigh_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+        """Who waits may go, on credit, if nothing is owed and the node has a part of the rate."""
         self.advance(cell, now_ns)
-        allowed = cell.level <= 0 and self._reach(cell, cost, now_ns) > 0
-        if allowed:
-            self._pacer.go(cell, cost)
-            cell.charged += cost
-            self.tallies[cell.shard.index].charged += cost // self.unit
-            self.cells.admitted += 1
-            self.set_until(cell, now_ns)
+        spare = -1 if cell.line <= 0 else cell.water
+        return spare, cell.level <= 0 and self._reach(cell, cost, now_ns) > 0
+
+    def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
+        """See `WaitTable.go`."""
+        self._pacer.go(cell, cost)
+        cell.charged += cost
+        cell.arrived += cost
+        self.tallies[cell.shard.index].charged += cost // self.unit
+        self.cells.admitted += 1
+        self.set_until(cell, now_ns)
         cell.room = -1
-        self._go_on_asking(cell, cost, -1 if cell.line <= 0 else cell.water, now_ns)
-        return cell, allowed
+        if not cell.shard.alone:
+            self._go_on_asking(cell, spare, now_ns)
 
     def _reach(self, cell: Cell, cost: int, now_ns: int) -> int:
         line = self.usable_line(cell, now_ns)
@@ -144,15 +147,18 @@ class PacedTable(WaitTable):
             return line
         return self.policy.reach(self._view(cell, line, cost, now_ns)) if cell.heard else self._cold_reach(cell)
 
-    def _indivisible(self, cost: int) -> int:
-        return 0  # it goes on credit
+    def indivisible(self, cost: int) -> int:
+        """See `WaitTable.indivisible`: it goes on credit."""
+        return 0
 
-    def _again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+    def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `WaitTable.again_ns`."""
         again_ns = self._pacer.turn_ns(cell, 0, now_ns)
         if cell.shard.alone or 0 < again_ns < NEVER_NS:
             return max(1, again_ns)
         return self.kernel.interval_ns  # an exchange may have brought a line by then
 
-    def _at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
+    def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
+        """See `WaitTable.at_least_ns`; in a fleet, as far as the line that the node has."""
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
         return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring a line at any time

@@ -1,27 +1,15 @@
-"""What those who wait for a key ask of one limit. Who of them comes first is decided above."""
+"""What those who wait for a key ask of one quota. How all quotas of a limit are asked at once is decided above."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
-
-from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
-from reconverge.kernel._engine import Decision
 from reconverge.kernel._keys import plain_key
 from reconverge.kernel._table import Table
 
 
-class Turn(NamedTuple):
-    """What came of a try."""
-
-    decision: Decision
-    again_ns: int
-    """How long until the next try may succeed, unless there is news."""
-
-
 class WaitTable(Table):
-    """A limit that can be waited for.
+    """A limit that can be waited for. Whoever calls what it does for those who wait holds the lock.
 
     Demand is what arrives, so whoever waits is counted on arrival, and not again with every try. Every limit lets the
     first in the queue through as soon as it would admit the request.
@@ -36,114 +24,83 @@ class WaitTable(Table):
         """The key as a plain string. Raises InvalidKey."""
         return plain_key(key, self.kernel.key_bytes_max)
 
-    def try_turn(self, key: str, cost: int, *, again: bool) -> Turn:
-        """Let a request through if it may go now; it is charged then. `again` when it has been counted as demand."""
-        now_ns = self.now_ns()
-        with self.lock:
-            cost *= self.unit
-            cell, allowed = self._take_turn(key, cost, now_ns)
-            if again:
-                cell.foremost = 0 if allowed else self._indivisible(cost)
-                self.measure(cell)
-                cell.arrived -= cost
-            decision = self.explain(cell, cost, allowed, now_ns)
-            again_ns = 0 if allowed else self._again_ns(cell, cost, now_ns)
-            return Turn(decision, again_ns)
+    def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
+        """What a request costs, in parts of one, by quota: by this one. Raises InvalidCost or UnknownKind."""
+        return (self.cost_of(cost, kind) * self.unit,)
 
-    def queue_up(self, key: str, cost: int, *, counted: bool) -> Cell:
-        """Note that a request waits; `counted` when it has been counted as demand."""
-        now_ns = self.now_ns()
-        with self.lock:
-            cost *= self.unit
-            cell = self._look_up(key, cost, now_ns)
-            if not cell.waiters:
-                self.advance(cell, now_ns)  # whatever has passed so far has nothing to do with waiting
-                cell.foremost = self._indivisible(cost)
-            cell.waiters += 1
-            cell.waiting += cost
-            if not counted:
-                cell.arrived += cost
-                cell.touched_ns = now_ns
-            if not cell.shard.alone:
-                self._call(cell, now_ns)
-                if not cell.heard:
-                    self._want(cell, now_ns)
-            return cell
+    # ------------------------------------------------------------ a try
 
-    def step_out(self, cell: Cell, cost: int) -> None:
-        """A request does not wait any more."""
-        with self.lock:
-            cell.waiters -= 1
-            cell.waiting -= cost * self.unit
-            cell.foremost = 0
+    def weigh_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+        """What is spare, and whether the first of those who wait may go; nothing is charged yet."""
+        return self.weigh(cell, cost, now_ns)
 
-    def turn_away(self, key: str, cost: int, *, ahead: int, counted: bool) -> Decision:
-        """Refuse a request, behind a cost of `ahead` that waits."""
-        now_ns = self.now_ns()
-        with self.lock:
-            cost *= self.unit
-            cell = self._look_up(key, cost, now_ns)
-            self.advance(cell, now_ns)
-            self.cells.refused += 1
-            if not counted:
-                cell.arrived += cost
-            if not cell.shard.alone:
-                self._call(cell, now_ns)
-            decision = self.explain(cell, cost, False, now_ns)
-            retry_s = self._at_least_ns(cell, cost, ahead * self.unit, now_ns) / SECOND_NS
-            if retry_s <= decision.retry_after:
-                return decision
-            return replace(decision, retry_after=retry_s)
+    def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
+        """Charge whoever may go, as was weighed."""
+        self.book(cell, cost, spare, True, now_ns)
 
-    def at_least_ns(self, key: str, cost: int, *, ahead: int) -> int:
+    def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
+        """Have the hub hear of what cannot go yet; whoever waits has not been refused."""
+        cell.ask = max(cell.ask, self.indivisible(cost))
+        if not cell.shard.alone:
+            self._go_on_asking(cell, spare, now_ns)
+
+    def indivisible(self, cost: int) -> int:
+        """The part of a cost that must fit into the line at once."""
+        return cost
+
+    def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """How long until what does not fit may fit, unless there is news."""
+        remaining = max(0, cell.capacity - self.fleet_used(cell, now_ns))
+        return self._retry_after_ns(cell, cost, remaining, now_ns)
+
+    def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
 
         Zero in a fleet, where others may hand on what they have left.
         """
-        now_ns = self.now_ns()
-        with self.lock:
-            cell = self._look_up(key, cost * self.unit, now_ns)
-            self.advance(cell, now_ns)
-            if not cell.shard.alone:
-                return 0
-            return self._at_least_ns(cell, cost * self.unit, ahead * self.unit, now_ns)
+        line = self.usable_line(cell, now_ns)
+        together = min(cost + ahead, cell.capacity)
+        if not cell.shard.alone or together <= self.meter.spare(cell, line, now_ns):
+            return 0
+        return min(self.meter.wait_ns(cell, line, together, now_ns), NEVER_NS)
 
-    # ------------------------------------------------------------ what paced limits do in another way
+    # ------------------------------------------------------------ coming and leaving
 
-    def _take_turn(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
-        """Decide, but only if the answer is yes: whoever waits has not been refused."""
-        cell = self._look_up(key, cost, now_ns)
-        self.advance(cell, now_ns)
-        spare = self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns)
-        if cost <= self._spare(cell, cost, now_ns):
-            return self._decide(key, cost, now_ns)
-        cell.ask = max(cell.ask, cost)
-        self._go_on_asking(cell, cost, spare, now_ns)
-        return cell, False
-
-    def _go_on_asking(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Have the hub hear of what cannot go yet."""
+    def queue_up(self, cell: Cell, cost: int, now_ns: int) -> None:
+        """Note that a request waits."""
+        if not cell.waiters:
+            # Whatever has passed so far has nothing to do with waiting.
+            fits = self.weigh_turn(cell, cost, now_ns)[1]
+            cell.foremost = 0 if fits else self.indivisible(cost)
+        cell.waiters += 1
+        cell.waiting += cost
         cell.arrived += cost
-        if cell.shard.alone:
-            return
+        if not cell.shard.alone:
+            cell.touched_ns = now_ns
+            self._call(cell, now_ns)
+            if not cell.heard:
+                self._want(cell, now_ns)
+
+    def step_out(self, cell: Cell, cost: int) -> None:
+        """A request does not wait any more."""
+        cell.waiters -= 1
+        cell.waiting -= cost
+        cell.foremost = 0
+
+    def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
+        """Count a refusal; who has `waited` has been counted as demand."""
+        self.cells.refused += 1
+        if not waited:
+            cell.arrived += cost
+        if not cell.shard.alone:
+            self._call(cell, now_ns)
+
+    # ------------------------------------------------------------ inside
+
+    def _go_on_asking(self, cell: Cell, spare: int, now_ns: int) -> None:
         cell.touched_ns = now_ns
         self._call(cell, now_ns)
         if not cell.heard:
             self._want(cell, now_ns)
         elif spare < cell.water:
             self._ask_early(cell, spare, now_ns)
-
-    def _indivisible(self, cost: int) -> int:
-        """The part of a cost that must fit into the line at once."""
-        return cost
-
-    def _again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        remaining = max(0, cell.capacity - self.fleet_used(cell, now_ns))
-        return self._retry_after_ns(cell, cost, remaining, now_ns)
-
-    def _at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
-        line = self.usable_line(cell, now_ns)
-        together = min(cost + ahead, cell.capacity)
-        if not cell.shard.alone or together <= self.meter.spare(cell, line, now_ns):
-            return 0
-        return min(self.meter.wait_ns(cell, line, together, now_ns), NEVER_NS)
