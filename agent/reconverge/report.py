@@ -6,6 +6,7 @@ hub's clock. All of them are absolute: saying the same twice says nothing new.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ class Batch(NamedTuple):
     leaving: bool
     """The node's last word: it holds no lines any more."""
     limits: tuple[LimitReport, ...]
-    cells: tuple[CellReport, ...]
+    cells: Sequence[CellReport]
 
 
 class CellAnswer(NamedTuple):

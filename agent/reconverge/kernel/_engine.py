@@ -10,7 +10,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
-from reconverge.kernel import _cell, _decision, _fields, _store
+from reconverge.kernel import _agenda, _cell, _decision, _exchange, _reports, _store
+from reconverge.report import CellReport
 
 if TYPE_CHECKING or os.environ.get("RECONVERGE_NO_EXTENSIONS"):
     native = None
@@ -29,9 +30,13 @@ if TYPE_CHECKING or not COMPILED:
     Cell = _cell.Cell
     Decision = _decision.Decision
     Store = _store.Store
-    ShardFields = _fields.ShardFields
-    TallyFields = _fields.TallyFields
+    ShardFields = _agenda.ShardFields
+    TallyFields = _agenda.TallyFields
     Lock = threading.Lock
+    Reports = _reports.Reports
+    due_cells = _agenda.due_cells
+    report_cells = _reports.report_cells
+    hear_cells = _reports.hear_cells
 else:
     Cell = native.Cell
     Decision = native.Decision
@@ -39,6 +44,11 @@ else:
     ShardFields = native.ShardFields
     TallyFields = native.TallyFields
     Lock = native.Lock
+    Reports = native.Reports
+    due_cells = native.due_cells
+    report_cells = native.report_cells
+    hear_cells = native.hear_cells
+    native.use(CellReport, _exchange.report_cell, _exchange.hear_cell, _exchange.look_again)
     # So that dataclasses.replace, asdict and fields take it for what it stands for.
     for name in ("__dataclass_fields__", "__dataclass_params__", "__match_args__"):
         setattr(Decision, name, getattr(_decision.Decision, name))

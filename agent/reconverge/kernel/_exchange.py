@@ -34,7 +34,7 @@ SURPLUS_AFTER = 3
 """From which part of the interval on: a third."""
 
 
-def report_cell(cell: Cell, limit_index: int, now_ns: int, *, in_touch: bool) -> CellReport | None:
+def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
     """Lower the lines to what the cell can use, and say where it stands; None when it has nothing to say any more.
 
     Lines are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has.
@@ -98,7 +98,7 @@ def unreport_cell(cell: Cell, report: CellReport) -> None:
     cell.table.stir(cell)
 
 
-def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
+def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
     """Install what the hub answered to `report`; `heard_ns` is when the hub said it, by this node's clock."""
     table = cell.table
     table.advance(cell, now_ns)
@@ -141,7 +141,7 @@ def look_again(cell: Cell, now_ns: int) -> bool:
     interval_ns = cell.table.kernel.interval_ns
     if now_ns >= cell.reported_ns + interval_ns or _has_surplus(cell, now_ns):
         return True
-    cell.shard.follow_up(cell, min(now_ns + interval_ns // SURPLUS_CHECKS, cell.reported_ns + interval_ns))
+    cell.shard.agenda.promise(cell, min(now_ns + interval_ns // SURPLUS_CHECKS, cell.reported_ns + interval_ns))
     return False
 
 
@@ -156,7 +156,7 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
     tight = cell.free < TIGHT_SHARE * cell.capacity
     if tight and headroom >= _surplus_min(cell):
-        cell.shard.follow_up(cell, max(now_ns, cell.reported_ns + interval_ns // SURPLUS_AFTER))
+        cell.shard.agenda.promise(cell, max(now_ns, cell.reported_ns + interval_ns // SURPLUS_AFTER))
         return
     if not cell.held:
         due_ns = max(leaves_ns, now_ns)
@@ -170,7 +170,7 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
             returned = min(cell.used, ceil(_surplus_min(cell)))
             due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
     # On a grid, so that cells share their exchanges.
-    cell.shard.follow_up(cell, -(-due_ns // interval_ns) * interval_ns)
+    cell.shard.agenda.promise(cell, -(-due_ns // interval_ns) * interval_ns)
 
 
 def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
@@ -252,7 +252,8 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
         need = max(need, 2.0 * cell.asked)
     if table.meter.bucket:
         # The part of the drain that carries this demand goes with the same part of the capacity.
-        demand = cell.demand + cell.waiting * SECOND_NS / (table.kernel.interval_ns + cell.shard.round_trip_ns)
+        waiting = float(cell.waiting) * SECOND_NS / float(table.kernel.interval_ns + cell.shard.round_trip_ns)
+        demand = cell.demand + waiting
         carrying = demand * table.window_s * cell.capacity / table.quota
         need = max(need, BUCKET_MARGIN * carrying - used)
     return min(max(need, float(cell.ask), float(cell.foremost)), float(max(cell.capacity, table.need_max)))

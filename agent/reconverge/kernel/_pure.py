@@ -13,14 +13,15 @@ from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
 from reconverge.kernel._composites import Composites
-from reconverge.kernel._exchange import hear_cell, look_again, report_cell, unreport_cell
+from reconverge.kernel._engine import Reports, due_cells, hear_cells, report_cells
+from reconverge.kernel._exchange import unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._paced import PacedTable
 from reconverge.kernel._shard import ShardState
 from reconverge.kernel._wait import WaitTable
 from reconverge.limit import FIRST_HIT, PACED, Limit
 from reconverge.policies import Policy
-from reconverge.report import Answer, CellReport, LimitReport
+from reconverge.report import Answer, LimitReport
 
 COMPANIONS_MAX = 8
 """An early exchange takes all cells along when there are so few; it is then as good as the regular one."""
@@ -67,7 +68,7 @@ class Kernel:
         """Called when an exchange is wanted sooner than expected; it must not wait."""
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, Reports] = {}
         """The batch under way to each shard."""
 
     # ------------------------------------------------------------ limits and keys
@@ -159,12 +160,12 @@ class Kernel:
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
         shard = self.shards[shard_index]
-        regular_ns = -NEVER_NS if shard.stirred else shard.follow_up_due_ns()
+        regular_ns = -NEVER_NS if shard.stirred else shard.agenda.due_ns()
         return shard.early_ns, regular_ns
 
     def take(
         self, shard_index: int, *, now_ns: int, cells_max: int, early: bool, in_touch: bool
-    ) -> tuple[tuple[LimitReport, ...], tuple[CellReport, ...], bool, bool]:
+    ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
         """Collect what there is to say: limits, cells, whether some found no room, and whether none is left.
 
         An early exchange takes only the cells that asked for it, unless there are few others. What is taken is under
@@ -172,40 +173,19 @@ class Kernel:
         """
         assert shard_index not in self._flights, "one batch at a time"
         shard = self.shards[shard_index]
-        cells = self._due_cells(shard, now_ns, early=early)
-        later = cells[cells_max:]
-        for cell in later:
+        cells = due_cells(shard, now_ns, early, COMPANIONS_MAX)
+        for cell in cells[cells_max:]:
             self._put_back(cell)
-        flight = _Flight(cells=[], reports=[])
         indexes: dict[str, int] = {}
-        for cell in cells[:cells_max]:
-            table = cell.table
-            index = indexes.setdefault(table.name, len(indexes))
-            with table.lock:
-                report = report_cell(cell, index, now_ns, in_touch=in_touch)
-                if report is None:
-                    self._drop(cell)
-                    continue
-            flight.cells.append(cell)
-            flight.reports.append(report)
-        self._flights[shard_index] = flight
+        reports = report_cells(cells[:cells_max], indexes, now_ns, in_touch, self._drop)
+        self._flights[shard_index] = reports
         everything = not shard.stirred or not early
-        return self._limit_reports(shard, indexes, now_ns), tuple(flight.reports), bool(later), everything
+        return self._limit_reports(shard, indexes, now_ns), reports, len(cells) > cells_max, everything
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
-        flight = self._flights.pop(shard_index)
-        shard = self.shards[shard_index]
-        for cell, report, cell_answer in zip(flight.cells, flight.reports, answer.cells, strict=True):
-            with cell.table.lock:
-                before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
-                hear_cell(cell, report, cell_answer, heard_ns=heard_ns, now_ns=now_ns)
-                news = cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us)
-            if news:
-                cell.table.tell(cell.key)
-            if cell.unconfirmed:
-                cell.unconfirmed = False
-                shard.unconfirmed -= 1
+        for cell in hear_cells(self._flights.pop(shard_index), answer.cells, heard_ns, now_ns):
+            cell.table.tell(cell.key)
         for table in self.tables.values():
             table.tallies[shard_index].confirm()
 
@@ -217,8 +197,8 @@ class Kernel:
 
     def take_back(self, shard_index: int) -> None:
         """What was under way got no answer; it will be said again."""
-        flight = self._flights.pop(shard_index)
-        for cell, report in zip(flight.cells, flight.reports, strict=True):
+        reports = self._flights.pop(shard_index)
+        for cell, report in zip(reports.cells, reports, strict=True):
             with cell.table.lock:
                 unreport_cell(cell, report)
 
@@ -284,32 +264,6 @@ class Kernel:
 
     # ------------------------------------------------------------ inside
 
-    def _due_cells(self, shard: ShardState, now_ns: int, *, early: bool) -> list[Cell]:
-        """The cells to report now, each once, in the order in which they asked."""
-        cells: dict[Cell, None] = {}
-        shard.early_ns = NEVER_NS
-        for _ in range(len(shard.wanted)):
-            cell = shard.wanted.popleft()
-            if not cell.wanted:
-                continue  # reported meanwhile
-            if cell.early_ns <= now_ns or not early:
-                cells[cell] = None
-            else:
-                shard.wanted.append(cell)
-                shard.early_ns = min(shard.early_ns, cell.early_ns)
-        if not early or (cells and len(shard.stirred) <= COMPANIONS_MAX):
-            for _ in range(len(shard.stirred)):
-                cell = shard.stirred.popleft()
-                if cell.stirred:
-                    cells[cell] = None
-        for cell in shard.take_follow_ups(now_ns):
-            if cell.stirred:
-                continue
-            with cell.table.lock:
-                if look_again(cell, now_ns):
-                    cells[cell] = None
-        return list(cells)
-
     def _unconfirm_tallies(self, shard_index: int) -> None:
         for table in self.tables.values():
             table.tallies[shard_index].unconfirm()
@@ -362,16 +316,6 @@ class Kernel:
             opens_us=0 if calendar is None else calendar.opens_ns(window) // 1000,
             closes_us=0 if calendar is None else calendar.opens_ns(window + 1) // 1000,
         )
-
-
-class _Flight:
-    """A batch under way: its cells, and what was said of each."""
-
-    __slots__ = ("cells", "reports")
-
-    def __init__(self, cells: list[Cell], reports: list[CellReport]) -> None:
-        self.cells = cells
-        self.reports = reports
 
 
 def _nobody() -> None:

@@ -87,6 +87,7 @@ Cell_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->table);
     Py_VISIT(self->shard);
+    Py_VISIT(self->store);
     Py_VISIT(self->lows);
     Py_VISIT(self->history);
     return 0;
@@ -98,6 +99,7 @@ Cell_clear(PyObject *object)
     Cell *self = (Cell *)object;
     Py_CLEAR(self->table);
     Py_CLEAR(self->shard);
+    Py_CLEAR(self->store);
     Py_CLEAR(self->lows);
     Py_CLEAR(self->history);
     return 0;

@@ -77,7 +77,7 @@ hub_time(Store *store, const Cell *cell, i64 now_ns, i64 *hub_ns)
     return 0;
 }
 
-static int
+int
 enter_window(Store *store, Cell *cell, i64 now_ns)
 {
     const Terms *terms = &store->terms;
@@ -134,14 +134,6 @@ advance(Store *store, Cell *cell, i64 now_ns)
 /* ------------------------------------------------------------------ asking to exchange */
 
 static int
-append(PyObject *deque, Cell *cell)
-{
-    PyObject *done = PyObject_CallMethod(deque, "append", "O", cell);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-static int
 wake(Store *store)
 {
     PyObject *done = PyObject_CallMethod(store->kernel, "wake", NULL);
@@ -156,14 +148,14 @@ stir(Cell *cell)
         return 0;
     }
     cell->stirred = true;
-    return append(cell->shard->stirred, cell);
+    return queue_append(cell->shard->stirred, cell);
 }
 
 int
 call_for_exchange(Store *store, Cell *cell, i64 now_ns)
 {
     Shard *shard = cell->shard;
-    bool first = PyObject_Size(shard->stirred) == 0; /* asked before, because another decision may come in between */
+    bool first = shard->stirred->count == 0; /* asked before, because another decision may come in between */
     if (stir(cell) < 0) {
         return -1;
     }
@@ -179,7 +171,7 @@ want(Store *store, Cell *cell, i64 when_ns)
     }
     cell->wanted = true;
     cell->early_ns = when_ns;
-    if (append(shard->wanted, cell) < 0) {
+    if (queue_append(shard->wanted, cell) < 0) {
         return -1;
     }
     if (when_ns < shard->early_ns) {

@@ -9,6 +9,7 @@
 
 bool fits(const Store *store, const Cell *cell); /* whether all of its numbers can be reckoned with here */
 void measure(Store *store, Cell *cell);
+int enter_window(Store *store, Cell *cell, i64 now_ns);
 int advance(Store *store, Cell *cell, i64 now_ns); /* -1 with an error */
 void set_until(const Store *store, Cell *cell, i64 now_ns);
 int stir(Cell *cell);

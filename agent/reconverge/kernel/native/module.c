@@ -1,8 +1,33 @@
 /* The compiled kernel: `reconverge.kernel._native`. */
 #include "decision.h"
 #include "native.h"
+#include "python.h"
 
 Types types;
+Python python;
+
+/* use(cell_report, report_cell, hear_cell, look_again): what Python is to be asked for. */
+static PyObject *
+use(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *cell_report, *report, *hear, *look;
+    if (!PyArg_ParseTuple(args, "OOOO:use", &cell_report, &report, &hear, &look)) {
+        return NULL;
+    }
+    Py_XSETREF(python.cell_report, Py_NewRef(cell_report));
+    Py_XSETREF(python.report_cell, Py_NewRef(report));
+    Py_XSETREF(python.hear_cell, Py_NewRef(hear));
+    Py_XSETREF(python.look_again, Py_NewRef(look));
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"use", use, METH_VARARGS, NULL},
+    {"due_cells", (PyCFunction)(void (*)(void))due_cells, METH_FASTCALL, NULL},
+    {"report_cells", report_cells, METH_VARARGS, NULL},
+    {"hear_cells", hear_cells, METH_VARARGS, NULL},
+    {NULL},
+};
 
 static bool
 add(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
@@ -16,6 +41,7 @@ static PyModuleDef definition = {
     .m_name = "reconverge.kernel._native",
     .m_doc = PyDoc_STR("The kernel's cells and decisions, compiled. The kernel in Python is its definition."),
     .m_size = -1,
+    .m_methods = functions,
 };
 
 PyMODINIT_FUNC
@@ -29,7 +55,8 @@ PyInit__native(void)
     /* What happens at once here does so because the interpreter has a lock; without one it has to take it. */
     PyUnstable_Module_SetGIL(module, Py_MOD_GIL_USED);
 #endif
-    if (!add(module, &Lock_spec, &types.lock) || !add(module, &Shard_spec, &types.shard) ||
+    if (!add(module, &Lock_spec, &types.lock) || !add(module, &Queue_spec, &types.queue) ||
+        !add(module, &Agenda_spec, &types.agenda) || !add(module, &Reports_spec, &types.reports) || !add(module, &Shard_spec, &types.shard) ||
         !add(module, &Tally_spec, &types.tally) || !add(module, &Cell_spec, &types.cell) ||
         !add(module, &Store_spec, &types.store) ||
         !add(module, &Decision_spec, &types.decision)) {

@@ -35,6 +35,36 @@ extern PyType_Spec Lock_spec;
 bool lock_enter(Lock *lock); /* may wait, with the interpreter's lock released */
 void lock_leave(Lock *lock);
 
+typedef struct Cell Cell;
+
+/* ------------------------------------------------------------------ agenda.c: which cells have something to say */
+
+/* Cells in the order in which they came; each is owned. */
+typedef struct {
+    PyObject_HEAD
+    Cell **cells; /* a ring */
+    i64 size, first, count;
+} Queue;
+
+typedef struct {
+    i64 due_ns, number;
+    Cell *cell; /* owned */
+} Promise;
+
+/* Promises to look at a cell again, the next one first. */
+typedef struct {
+    PyObject_HEAD
+    Promise *promises; /* a heap */
+    i64 size, count, numbers;
+} Agenda;
+
+extern PyType_Spec Queue_spec, Agenda_spec;
+int queue_append(Queue *queue, Cell *cell);
+Cell *queue_pop(Queue *queue); /* the reference is the caller's; NULL if it is empty */
+int agenda_promise(Agenda *agenda, Cell *cell, i64 due_ns);
+i64 agenda_due_ns(Agenda *agenda);
+PyObject *due_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 /* ------------------------------------------------------------------ shard.c: what many cells have in common */
 
 /* Whole numbers of ShardState, which is a subclass in Python. */
@@ -47,7 +77,8 @@ typedef struct {
     PyObject_HEAD
     SHARD_FIELDS(DECLARE)
     char alone;
-    PyObject *stirred, *wanted; /* deques */
+    Queue *stirred, *wanted;
+    Agenda *agenda;
 } Shard;
 
 typedef struct {
@@ -71,22 +102,23 @@ extern PyType_Spec Shard_spec, Tally_spec;
     X(due_ns, NEVER_NS)
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
-#define CELL_MARKS(X) X(held) X(unconfirmed) X(stirred) X(wanted)
+#define CELL_MARKS(X) X(held) X(unconfirmed) X(stirred) X(wanted) X(taken)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;
 #define DECLARE_RATE(name) double name;
 #define DECLARE_MARK(name) char name;
-typedef struct {
+struct Cell {
     PyObject_HEAD
     PyObject *key, *table;
     Shard *shard;
+    PyObject *store; /* where it was put; NULL if nowhere */
     PyObject *lows, *history;
     CELL_FIELDS(DECLARE_FIELD)
     CELL_RATES(DECLARE_RATE)
     CELL_MARKS(DECLARE_MARK)
     CELL_AMOUNTS(DECLARE_AMOUNT)
-} Cell;
+};
 
 extern PyType_Spec Cell_spec;
 PyObject *whole_from_amount(i128 amount);
@@ -101,7 +133,7 @@ typedef struct {
     bool plain; /* known here; the rest is meaningless if not */
     bool keeps_lines, merged_only, strict, soft;
     int kind;
-    i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld;
+    i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli;
     double cold_allowance;
     i128 level_max; /* a bucket fuller than that is not reckoned with here */
 } Terms;
@@ -137,10 +169,37 @@ Cell *store_find(Store *store, PyObject *key); /* borrowed; NULL without an erro
 PyObject *store_allow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *store_hit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
+/* ------------------------------------------------------------------ exchange.c: what is said and heard of a cell */
+
+/* A CellReport and a CellAnswer without what is no number, in their order. */
+typedef struct {
+    i64 limit, epoch, current, previous, line, base, overdraft, need_milli, ask, asked, demand_milli, window_demand,
+        reset_us;
+} Report;
+
+typedef struct {
+    i64 epoch, line, base, overdraft, capacity, free, reserved, current, previous, silent, needs_milli, demand_milli,
+        nodes, last_demand, window_demand, reset_us;
+} Answer;
+
+#define REPORT_FIELDS ((Py_ssize_t)(sizeof(Report) / sizeof(i64)))
+#define ANSWER_FIELDS ((Py_ssize_t)(sizeof(Answer) / sizeof(i64)))
+
+bool known_here(const Cell *cell); /* whether its limit is decided here, and its numbers are small enough */
+int report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report); /* 1, 0 if there is nothing to say, or -1 */
+int hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns);
+int look_again(Cell *cell, i64 now_ns); /* 1, 0, or -1 with an error */
+
+/* ------------------------------------------------------------------ reports.c: what is said and heard of many */
+
+extern PyType_Spec Reports_spec;
+PyObject *report_cells(PyObject *module, PyObject *args);
+PyObject *hear_cells(PyObject *module, PyObject *args);
+
 /* ------------------------------------------------------------------ module.c: what is looked up once */
 
 typedef struct {
-    PyTypeObject *lock, *shard, *tally, *cell, *store, *decision;
+    PyTypeObject *lock, *queue, *agenda, *shard, *tally, *cell, *store, *decision, *reports;
 } Types;
 
 extern Types types;

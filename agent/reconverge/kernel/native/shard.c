@@ -8,6 +8,7 @@ Shard_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->stirred);
     Py_VISIT(self->wanted);
+    Py_VISIT(self->agenda);
     return 0;
 }
 
@@ -17,6 +18,7 @@ Shard_clear(PyObject *object)
     Shard *self = (Shard *)object;
     Py_CLEAR(self->stirred);
     Py_CLEAR(self->wanted);
+    Py_CLEAR(self->agenda);
     return 0;
 }
 
@@ -30,17 +32,38 @@ Shard_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* Forget whatever was to be said. */
+static PyObject *
+Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Shard *self = (Shard *)object;
+    Py_XSETREF(self->stirred, (Queue *)PyObject_CallNoArgs((PyObject *)types.queue));
+    Py_XSETREF(self->wanted, (Queue *)PyObject_CallNoArgs((PyObject *)types.queue));
+    Py_XSETREF(self->agenda, (Agenda *)PyObject_CallNoArgs((PyObject *)types.agenda));
+    if (self->stirred == NULL || self->wanted == NULL || self->agenda == NULL) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef Shard_methods[] = {
+    {"begin", Shard_begin, METH_NOARGS, NULL},
+    {NULL},
+};
+
 #define MEMBER(name) {#name, T_LONGLONG, offsetof(Shard, name), 0, NULL},
 static PyMemberDef Shard_members[] = {
     SHARD_FIELDS(MEMBER)
     {"alone", T_BOOL, offsetof(Shard, alone), 0, NULL},
-    {"stirred", T_OBJECT_EX, offsetof(Shard, stirred), 0, NULL},
-    {"wanted", T_OBJECT_EX, offsetof(Shard, wanted), 0, NULL},
+    {"stirred", T_OBJECT_EX, offsetof(Shard, stirred), READONLY, NULL},
+    {"wanted", T_OBJECT_EX, offsetof(Shard, wanted), READONLY, NULL},
+    {"agenda", T_OBJECT_EX, offsetof(Shard, agenda), READONLY, NULL},
     {NULL},
 };
 
 static PyType_Slot Shard_slots[] = {
     {Py_tp_members, Shard_members},
+    {Py_tp_methods, Shard_methods},
     {Py_tp_traverse, Shard_traverse},
     {Py_tp_clear, Shard_clear},
     {Py_tp_dealloc, Shard_dealloc},

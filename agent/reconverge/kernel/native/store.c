@@ -214,6 +214,7 @@ Store_put(PyObject *object, PyObject *value)
     self->count++;
     *place_at(self, place) = (Cell *)Py_NewRef(value);
     cell->place = place;
+    Py_XSETREF(cell->store, Py_NewRef(object));
     Py_RETURN_NONE;
 }
 
@@ -425,7 +426,8 @@ Store_serve(PyObject *object, PyObject *args)
             term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
             term(terms, "capacity", &t->capacity) || term(terms, "nominal", &t->nominal) ||
             term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
-            term(terms, "interval_min_ns", &t->interval_min_ns) || term(terms, "withheld", &t->withheld)) {
+            term(terms, "interval_min_ns", &t->interval_min_ns) || term(terms, "withheld", &t->withheld) || term(terms, "idle_ns", &t->idle_ns) ||
+            term(terms, "overshoot_milli", &t->overshoot_milli)) {
             return NULL;
         }
         t->cold_allowance = PyFloat_AsDouble(cold);
@@ -438,7 +440,7 @@ Store_serve(PyObject *object, PyObject *args)
         t->strict = strict;
         t->soft = soft;
         /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
-        t->level_max = ((i128)1 << 120) / t->capacity;
+        t->level_max = ((i128)1 << 110) / t->capacity;
         t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;
     }
     Py_RETURN_NONE;

@@ -1,0 +1,98 @@
+"""Which cells of a shard have something to say, and when quiet ones are looked at again."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+
+from reconverge.clock import NEVER_NS
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._exchange import look_again
+
+
+class Agenda:
+    """Promises to look at quiet cells again, the next one first. Each cell has one, which the next one replaces."""
+
+    __slots__ = ("_numbers", "_promises")
+
+    def __init__(self) -> None:
+        self._promises: list[tuple[int, int, Cell]] = []
+        self._numbers = 0
+
+    def promise(self, cell: Cell, due_ns: int) -> None:
+        """Look at a cell again at `due_ns`, in place of any earlier promise."""
+        cell.due_ns = due_ns
+        self._numbers += 1  # breaks ties, as cells have no order
+        heapq.heappush(self._promises, (due_ns, self._numbers, cell))
+
+    def due_ns(self) -> int:
+        """When the next cell has to be looked at."""
+        while self._promises and self._promises[0][2].due_ns != self._promises[0][0]:
+            heapq.heappop(self._promises)
+        return self._promises[0][0] if self._promises else NEVER_NS
+
+    def take(self, now_ns: int) -> Iterator[Cell]:
+        """The cells that are due, each once."""
+        while self.due_ns() <= now_ns:
+            cell = heapq.heappop(self._promises)[2]
+            cell.due_ns = NEVER_NS
+            yield cell
+
+
+class ShardFields:
+    """What `ShardState` keeps for those who decide and those who exchange."""
+
+    early_ns: int
+    stirred: deque[Cell]
+    """Cells with something new since their last report."""
+    wanted: deque[Cell]
+    """Cells that ask not to wait for the next regular exchange."""
+    agenda: Agenda
+    """When to look at the others."""
+
+    def begin(self) -> None:
+        """Nothing is to be said."""
+        # Deques, because deciding threads append while the exchanging one takes, each without the other's lock.
+        self.stirred = deque()
+        self.wanted = deque()
+        self.agenda = Agenda()
+
+
+class TallyFields:
+    """What `Tally` keeps its numbers in."""
+
+    __slots__ = ("charged", "refunded")
+
+    charged: int
+    refunded: int
+
+
+def due_cells(shard: ShardFields, now_ns: int, early: bool, companions_max: int) -> list[Cell]:
+    """The cells to report now, each once, in the order in which they asked.
+
+    For an early exchange those that asked for it; and the others, if there are no more than `companions_max`.
+    """
+    cells: dict[Cell, None] = {}
+    shard.early_ns = NEVER_NS
+    for _ in range(len(shard.wanted)):
+        cell = shard.wanted.popleft()
+        if not cell.wanted:
+            continue  # reported meanwhile
+        if cell.early_ns <= now_ns or not early:
+            cells[cell] = None
+        else:
+            shard.wanted.append(cell)
+            shard.early_ns = min(shard.early_ns, cell.early_ns)
+    if not early or (cells and len(shard.stirred) <= companions_max):
+        for _ in range(len(shard.stirred)):
+            cell = shard.stirred.popleft()
+            if cell.stirred:
+                cells[cell] = None
+    for cell in shard.agenda.take(now_ns):
+        if cell.stirred:
+            continue
+        with cell.table.lock:
+            if look_again(cell, now_ns):
+                cells[cell] = None
+    return list(cells)

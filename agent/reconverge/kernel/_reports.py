@@ -1,0 +1,52 @@
+"""What is said and heard of many cells at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._exchange import hear_cell, report_cell
+from reconverge.report import CellAnswer, CellReport
+
+
+class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute beside what is in it
+    """The reports of one batch, in the order of their cells."""
+
+    cells: list[Cell]
+    """The cells that are reported."""
+
+
+def report_cells(
+    cells: Iterable[Cell], indexes: dict[str, int], now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
+) -> Reports:
+    """The reports of those cells; one about which there is nothing to say is dropped. `indexes` numbers the limits."""
+    reported: list[Cell] = []
+    reports: list[CellReport] = []
+    for cell in cells:
+        table = cell.table
+        index = indexes.setdefault(table.name, len(indexes))
+        with table.lock:
+            report = report_cell(cell, index, now_ns, in_touch)
+            if report is None:
+                drop(cell)
+                continue
+        reported.append(cell)
+        reports.append(report)
+    made = Reports(reports)
+    made.cells = reported
+    return made
+
+
+def hear_cells(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
+    """Take in what was answered to each report; returns the cells of which somebody who waits has to be told."""
+    news: list[Cell] = []
+    for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
+        with cell.table.lock:
+            before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+            hear_cell(cell, report, answer, heard_ns, now_ns)
+            if cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us):
+                news.append(cell)
+        if cell.unconfirmed:
+            cell.unconfirmed = False
+            cell.shard.unconfirmed -= 1
+    return news

@@ -1,0 +1,347 @@
+/* Which cells of a shard have something to say: those that changed, those that are in a hurry, and quiet ones at times
+ * that were promised. */
+#include "cells.h"
+#include "python.h"
+
+/* ------------------------------------------------------------------ cells in the order in which they came */
+
+int
+queue_append(Queue *queue, Cell *cell)
+{
+    if (queue->count == queue->size) {
+        i64 size = queue->size ? 2 * queue->size : 16;
+        Cell **cells = PyMem_Malloc((size_t)size * sizeof(*cells));
+        if (cells == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        for (i64 at = 0; at < queue->count; at++) {
+            cells[at] = queue->cells[(queue->first + at) % queue->size];
+        }
+        PyMem_Free(queue->cells);
+        queue->cells = cells;
+        queue->size = size;
+        queue->first = 0;
+    }
+    queue->cells[(queue->first + queue->count++) & (queue->size - 1)] = (Cell *)Py_NewRef((PyObject *)cell);
+    return 0;
+}
+
+Cell *
+queue_pop(Queue *queue)
+{
+    if (queue->count == 0) {
+        return NULL;
+    }
+    Cell *cell = queue->cells[queue->first];
+    queue->first = (queue->first + 1) & (queue->size - 1);
+    queue->count--;
+    return cell;
+}
+
+static int
+Queue_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Queue *self = (Queue *)object;
+    Py_VISIT(Py_TYPE(object));
+    for (i64 at = 0; at < self->count; at++) {
+        Py_VISIT(self->cells[(self->first + at) & (self->size - 1)]);
+    }
+    return 0;
+}
+
+static int
+Queue_clear(PyObject *object)
+{
+    for (Cell *cell; (cell = queue_pop((Queue *)object)) != NULL;) {
+        Py_DECREF(cell);
+    }
+    return 0;
+}
+
+static void
+Queue_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Queue_clear(object);
+    PyMem_Free(((Queue *)object)->cells);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *
+Queue_append(PyObject *object, PyObject *cell)
+{
+    if (!Py_IS_TYPE(cell, types.cell)) {
+        PyErr_SetString(PyExc_TypeError, "only cells queue up");
+        return NULL;
+    }
+    return queue_append((Queue *)object, (Cell *)cell) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+Queue_popleft(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Cell *cell = queue_pop((Queue *)object);
+    if (cell == NULL) {
+        PyErr_SetString(PyExc_IndexError, "nobody queues");
+    }
+    return (PyObject *)cell;
+}
+
+static Py_ssize_t
+Queue_length(PyObject *object)
+{
+    return ((Queue *)object)->count;
+}
+
+static PyMethodDef Queue_methods[] = {
+    {"append", Queue_append, METH_O, NULL},
+    {"popleft", Queue_popleft, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyType_Slot Queue_slots[] = {
+    {Py_tp_traverse, Queue_traverse}, {Py_tp_clear, Queue_clear},   {Py_tp_dealloc, Queue_dealloc},
+    {Py_tp_methods, Queue_methods},   {Py_sq_length, Queue_length}, {0, NULL},
+};
+
+PyType_Spec Queue_spec = {
+    .name = "reconverge.kernel._native.Queue",
+    .basicsize = sizeof(Queue),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = Queue_slots,
+};
+
+/* ------------------------------------------------------------------ promises */
+
+static inline bool
+sooner(const Promise *one, const Promise *other)
+{
+    return one->due_ns != other->due_ns ? one->due_ns < other->due_ns : one->number < other->number;
+}
+
+int
+agenda_promise(Agenda *agenda, Cell *cell, i64 due_ns)
+{
+    if (agenda->count == agenda->size) {
+        i64 size = agenda->size ? agenda->size + agenda->size / 2 : 16;
+        Promise *promises = PyMem_Realloc(agenda->promises, (size_t)size * sizeof(*promises));
+        if (promises == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        agenda->promises = promises;
+        agenda->size = size;
+    }
+    cell->due_ns = due_ns;
+    Promise promise = {due_ns, ++agenda->numbers, (Cell *)Py_NewRef((PyObject *)cell)};
+    i64 at = agenda->count++;
+    while (at > 0 && sooner(&promise, &agenda->promises[(at - 1) / 2])) {
+        agenda->promises[at] = agenda->promises[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    agenda->promises[at] = promise;
+    return 0;
+}
+
+/* Take the next promise off; there is one. The reference to its cell is the caller's. */
+static Cell *
+agenda_pop(Agenda *agenda)
+{
+    Cell *cell = agenda->promises[0].cell;
+    Promise last = agenda->promises[--agenda->count];
+    i64 at = 0;
+    for (;;) {
+        i64 next = 2 * at + 1;
+        if (next >= agenda->count) {
+            break;
+        }
+        if (next + 1 < agenda->count && sooner(&agenda->promises[next + 1], &agenda->promises[next])) {
+            next++;
+        }
+        if (!sooner(&agenda->promises[next], &last)) {
+            break;
+        }
+        agenda->promises[at] = agenda->promises[next];
+        at = next;
+    }
+    agenda->promises[at] = last;
+    return cell;
+}
+
+i64
+agenda_due_ns(Agenda *agenda)
+{
+    /* A promise that was replaced by another is not kept. */
+    while (agenda->count > 0 && agenda->promises[0].cell->due_ns != agenda->promises[0].due_ns) {
+        Py_DECREF(agenda_pop(agenda));
+    }
+    return agenda->count > 0 ? agenda->promises[0].due_ns : NEVER_NS;
+}
+
+static int
+Agenda_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Agenda *self = (Agenda *)object;
+    Py_VISIT(Py_TYPE(object));
+    for (i64 at = 0; at < self->count; at++) {
+        Py_VISIT(self->promises[at].cell);
+    }
+    return 0;
+}
+
+static int
+Agenda_clear(PyObject *object)
+{
+    Agenda *self = (Agenda *)object;
+    while (self->count > 0) {
+        Py_DECREF(self->promises[--self->count].cell);
+    }
+    return 0;
+}
+
+static void
+Agenda_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Agenda_clear(object);
+    PyMem_Free(((Agenda *)object)->promises);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *
+Agenda_promise(PyObject *object, PyObject *args)
+{
+    Cell *cell;
+    long long due_ns;
+    if (!PyArg_ParseTuple(args, "O!L:promise", types.cell, &cell, &due_ns) ||
+        agenda_promise((Agenda *)object, cell, due_ns) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+Agenda_due_ns(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromLongLong(agenda_due_ns((Agenda *)object));
+}
+
+static PyMethodDef Agenda_methods[] = {
+    {"promise", Agenda_promise, METH_VARARGS, NULL},
+    {"due_ns", Agenda_due_ns, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyType_Slot Agenda_slots[] = {
+    {Py_tp_traverse, Agenda_traverse}, {Py_tp_clear, Agenda_clear},     {Py_tp_dealloc, Agenda_dealloc},
+    {Py_tp_methods, Agenda_methods},   {0, NULL},
+};
+
+PyType_Spec Agenda_spec = {
+    .name = "reconverge.kernel._native.Agenda",
+    .basicsize = sizeof(Agenda),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = Agenda_slots,
+};
+
+/* ------------------------------------------------------------------ what is to be reported now */
+
+/* Put a cell on the list unless it is there already; takes the reference over. */
+static int
+take(PyObject *list, Cell *cell)
+{
+    int done = 0;
+    if (!cell->taken) {
+        cell->taken = true;
+        done = PyList_Append(list, (PyObject *)cell);
+    }
+    Py_DECREF(cell);
+    return done;
+}
+
+static int
+look_again_under_lock(Cell *cell, i64 now_ns)
+{
+    if (known_here(cell)) {
+        Lock *lock = (Lock *)Py_NewRef(((Store *)cell->store)->lock);
+        lock_enter(lock);
+        int now = known_here(cell) ? look_again(cell, now_ns) : 1;
+        lock_leave(lock);
+        Py_DECREF(lock);
+        return now;
+    }
+    PyObject *answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
+    int now = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return now;
+}
+
+/* due_cells(shard, now_ns, early, companions_max): the cells to report now, each once, in the order in which they asked. */
+PyObject *
+due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 4 || !PyObject_TypeCheck(args[0], types.shard)) {
+        PyErr_SetString(PyExc_TypeError, "due_cells(shard, now_ns, early, companions_max)");
+        return NULL;
+    }
+    Shard *shard = (Shard *)args[0];
+    i64 now_ns = PyLong_AsLongLong(args[1]), companions_max = PyLong_AsLongLong(args[3]);
+    int early = PyObject_IsTrue(args[2]);
+    PyObject *list = PyErr_Occurred() || early < 0 ? NULL : PyList_New(0);
+    if (list == NULL) {
+        return NULL;
+    }
+    int failed = 0;
+    shard->early_ns = NEVER_NS;
+    for (i64 left = shard->wanted->count; left > 0 && !failed; left--) {
+        Cell *cell = queue_pop(shard->wanted);
+        if (cell == NULL) {
+            break;
+        }
+        if (!cell->wanted) { /* reported meanwhile */
+            Py_DECREF(cell);
+        } else if (cell->early_ns <= now_ns || !early) {
+            failed = take(list, cell);
+        } else {
+            failed = queue_append(shard->wanted, cell);
+            shard->early_ns = at_most(shard->early_ns, cell->early_ns);
+            Py_DECREF(cell);
+        }
+    }
+    if (!failed && (!early || (PyList_GET_SIZE(list) > 0 && shard->stirred->count <= companions_max))) {
+        for (i64 left = shard->stirred->count; left > 0 && !failed; left--) {
+            Cell *cell = queue_pop(shard->stirred);
+            if (cell == NULL) {
+                break;
+            }
+            if (cell->stirred) {
+                failed = take(list, cell);
+            } else {
+                Py_DECREF(cell);
+            }
+        }
+    }
+    while (!failed && agenda_due_ns(shard->agenda) <= now_ns) {
+        Cell *cell = agenda_pop(shard->agenda);
+        cell->due_ns = NEVER_NS;
+        int now = cell->stirred ? 0 : look_again_under_lock(cell, now_ns);
+        if (now > 0) {
+            failed = take(list, cell);
+        } else {
+            failed = now;
+            Py_DECREF(cell);
+        }
+    }
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); at++) {
+        ((Cell *)PyList_GET_ITEM(list, at))->taken = false;
+    }
+    if (failed) {
+        Py_CLEAR(list);
+    }
+    return list;
+}

@@ -1,0 +1,347 @@
+/* What a cell tells the hub, and what it makes of the answer: `_exchange.py` for the limits that are decided here. */
+#include "cells.h"
+
+#define NEED_MARGIN 1.5
+#define SLACK_KEPT 0.5
+#define DEMAND_ARRIVALS 8.0
+#define DEMAND_FAINT 0.3
+#define BASE_SLACK 0.8
+#define BUCKET_MARGIN 1.1
+#define SURPLUS_SHARE 0.03
+#define TIGHT_SHARE 0.25
+#define SURPLUS_CHECKS 8
+#define SURPLUS_AFTER 3
+
+static inline Store *
+store_of(const Cell *cell)
+{
+    return (Store *)cell->store;
+}
+
+static inline const Terms *
+terms_of(const Cell *cell)
+{
+    return &store_of(cell)->terms;
+}
+
+bool
+known_here(const Cell *cell)
+{
+    return cell->store != NULL && terms_of(cell)->plain && fits(store_of(cell), cell);
+}
+
+static inline double
+larger(double one, double other)
+{
+    return other > one ? other : one;
+}
+
+static inline double
+smaller(double one, double other)
+{
+    return other < one ? other : one;
+}
+
+/* ------------------------------------------------------------------ what to ask for, and what to give back */
+
+/* An exponentially weighted mean of the cost asked for per second, over about eight requests. */
+static void
+measure_demand(const Terms *terms, Cell *cell, i64 now_ns)
+{
+    double elapsed_s = (double)(now_ns - cell->measured_ns) / 1e9;
+    double interval_s = (double)terms->interval_ns / 1e9, window_s = (double)terms->window_ns / 1e9;
+    i64 arrived = cell->arrived;
+    cell->arrived = 0;
+    cell->measured_ns = now_ns;
+    if (arrived != 0) {
+        cell->asked += arrived;
+        cell->window_demand += arrived;
+        cell->touched_ns = now_ns;
+    }
+    if (cell->demand == 0.0) {
+        cell->demand = (double)arrived / larger(elapsed_s, interval_s);
+    } else if (elapsed_s > 0) {
+        double shortest_s = smaller(interval_s, 0.1 * window_s);
+        double memory_s = smaller(larger(DEMAND_ARRIVALS / cell->demand, shortest_s), window_s);
+        cell->demand += (1.0 - exp(-elapsed_s / memory_s)) * ((double)arrived / elapsed_s - cell->demand);
+    }
+}
+
+/* What is likely to be asked of this node until the next exchange has been answered, with a margin. */
+static double
+expected(const Terms *terms, const Cell *cell)
+{
+    return NEED_MARGIN * cell->demand * (double)(terms->interval_ns + cell->shard->round_trip_ns) / 1e9;
+}
+
+/* What this node expects to use until the next exchange has been answered. */
+static double
+need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
+{
+    double window_s = (double)terms->window_ns / 1e9;
+    if (terms->merged_only ||
+        (cell->demand * window_s <= DEMAND_FAINT && cell->asked == 0 && cell->waiters == 0)) {
+        return 0.0;
+    }
+    bool calm = cell->fleet_demand * window_s <= (double)terms->quota && cell->last_demand <= terms->quota;
+    double need = expected(terms, cell) + (double)cell->waiting + (calm ? 1.0 : 0.0);
+    if (early) {
+        need = larger(need, 2.0 * (double)cell->asked);
+    }
+    if (terms->kind == BUCKET) {
+        /* The part of the drain that carries this demand goes with the same part of the capacity. */
+        double waiting = (double)cell->waiting * 1e9 / (double)(terms->interval_ns + cell->shard->round_trip_ns);
+        double demand = cell->demand + waiting;
+        double carrying = demand * window_s * (double)cell->capacity / (double)terms->quota;
+        need = larger(need, BUCKET_MARGIN * carrying - (double)used);
+    }
+    return smaller(larger(larger(need, (double)cell->ask), (double)cell->foremost), (double)at_least(cell->capacity, 0));
+}
+
+/* The headroom that is this node's fair part of what was left at the last answer. */
+static double
+kept(const Cell *cell, double need, double needs)
+{
+    double left = larger(0.0, (double)cell->capacity - cell->fleet_used);
+    double share = needs > 0 ? need / needs : 0.0;
+    return left >= needs ? need + SLACK_KEPT * (left - needs) * share : left * share;
+}
+
+/* Give back what is beyond this node's fair part of what was left at the last answer. */
+static void
+lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
+{
+    double needs = larger(cell->fleet_needs, need), share = needs > 0 ? need / needs : 0.0;
+    i64 headroom = cell->line - used;
+    i64 surplus = (i64)floor((double)headroom - kept(cell, need, needs));
+    if (cell->reserved > 0 && 0 < headroom && headroom < cell->ask) {
+        /* Another node's ask is older, and what is held here is too little for this node's own. */
+        surplus = at_least(surplus, at_most(headroom, cell->reserved));
+    }
+    cell->line -= at_least(surplus, 0);
+    if (terms->kind == FIXED && needs > 0 && (double)cell->capacity * share < BASE_SLACK * (double)cell->base) {
+        cell->base = (i64)ceil((double)cell->capacity * share);
+    }
+    if (cell->overdraft > 0) {
+        i64 overdrafts = (i64)floor_div((i128)cell->capacity * terms->overshoot_milli, 1000);
+        cell->overdraft = at_most(cell->overdraft, (i64)floor_div(overdrafts, cell->nodes));
+    }
+}
+
+int
+report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
+{
+    Store *store = store_of(cell);
+    const Terms *terms = &store->terms;
+    if (advance(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    measure(store, cell);
+    bool early = now_ns - cell->measured_ns < terms->interval_ns;
+    measure_demand(terms, cell, now_ns);
+    i64 used = meter_used(terms, cell, now_ns);
+    double need = 0.0;
+    if (cell->waiters) {
+        cell->touched_ns = now_ns; /* whoever waits goes on asking */
+    }
+    if (used <= 0 && now_ns - cell->touched_ns >= 2 * terms->idle_ns) {
+        cell->line = cell->base = cell->overdraft = 0;
+        if (!cell->held && !cell->unconfirmed) {
+            return 0;
+        }
+    } else {
+        need = need_of(terms, cell, used, early);
+        if (in_touch) {
+            lower_lines(terms, cell, used, need);
+        }
+    }
+    cell->need_milli = (i64)ceil(need * 1000);
+    cell->held = cell->held || need > 0 || cell->line > 0 || cell->base > 0;
+    cell->stirred = cell->wanted = false;
+    cell->early_ns = cell->due_ns = NEVER_NS;
+    cell->room = -1; /* so that the next charge is noticed */
+    cell->reported_ns = now_ns;
+    bool bucket = terms->kind == BUCKET;
+    *report = (Report){
+        .epoch = cell->epoch,
+        .current = bucket ? cell->charged : cell->used,
+        .previous = bucket ? (i64)ceil_div(1000 * cell->level, terms->window_ns) : cell->previous,
+        .line = cell->line,
+        .base = cell->base,
+        .overdraft = cell->overdraft,
+        .need_milli = cell->need_milli,
+        .ask = at_least(cell->ask, cell->foremost),
+        .asked = cell->asked,
+        .demand_milli = (i64)(cell->demand * 1000),
+        .window_demand = cell->window_demand,
+        .reset_us = cell->reset_us,
+    };
+    cell->asked = cell->ask = 0;
+    return 1;
+}
+
+/* ------------------------------------------------------------------ what was answered */
+
+/* Work out what the others have used: all that the hub knows of, less this node's own part of it. */
+static void
+hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
+{
+    bool counted = report->reset_us >= answer->reset_us;
+    if (terms->kind == BUCKET) {
+        cell->others_current = at_least(answer->previous - (counted ? report->previous : 0), 0);
+        cell->fleet_used = (double)answer->previous / 1000 + (double)answer->silent;
+        if (terms->merged_only) {
+            i128 drained = (i128)terms->quota * (now_ns - heard_ns);
+            i128 merged = floor_div((i128)answer->current * terms->window_ns, 1000) - drained;
+            cell->level = (merged < 0 ? 0 : merged) + (i128)(cell->charged - report->current) * terms->window_ns;
+        }
+        return;
+    }
+    i64 own_current = counted && report->epoch == answer->epoch ? report->current : 0;
+    if (answer->epoch == cell->epoch) {
+        cell->others_current = at_least(answer->current - own_current, 0);
+        cell->fleet_used = (double)(answer->current + answer->silent);
+        cell->silent = answer->silent;
+        if (terms->kind != FIXED) {
+            i64 own_previous = counted ? report->previous : 0;
+            if (report->epoch != answer->epoch) {
+                own_previous = counted && report->epoch == answer->epoch - 1 ? report->current : 0;
+            }
+            cell->others_previous = at_least(answer->previous - own_previous, 0);
+            i64 left = at_most(at_least(cell->opened_ns + terms->window_ns - heard_ns, 0), terms->window_ns);
+            cell->fleet_used += (double)answer->previous * ((double)left / (double)terms->window_ns);
+        }
+    } else if (answer->epoch == cell->epoch - 1 && terms->kind != FIXED) {
+        cell->others_previous = at_least(answer->current - own_current, 0);
+    }
+}
+
+/* Remember what is asked of all nodes, to judge whether the key is calm. */
+static void
+hear_of_demand(Cell *cell, const Answer *answer)
+{
+    cell->nodes = at_least(answer->nodes, 1);
+    cell->fleet_demand = (double)answer->demand_milli / 1000;
+    if (answer->epoch == cell->epoch) {
+        cell->free = answer->free;
+        cell->reserved = answer->reserved;
+        cell->fleet_needs = (double)answer->needs_milli / 1000;
+        cell->fleet_window = answer->window_demand;
+        cell->last_demand = answer->last_demand;
+    } else if (answer->epoch == cell->epoch - 1) {
+        cell->last_demand = at_least(cell->last_demand, answer->window_demand);
+    }
+}
+
+static double
+surplus_min(const Cell *cell)
+{
+    return larger(2.0, SURPLUS_SHARE * (double)cell->capacity);
+}
+
+/* Say when to look at this cell again if nothing is asked of it until then. */
+static int
+promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
+{
+    i64 interval_ns = terms->interval_ns, leaves_ns = cell->touched_ns + 2 * terms->idle_ns, due_ns;
+    bool tight = (double)cell->free < TIGHT_SHARE * (double)cell->capacity;
+    Agenda *agenda = cell->shard->agenda;
+    if (tight && (double)headroom >= surplus_min(cell)) {
+        return agenda_promise(agenda, cell, at_least(cell->reported_ns + interval_ns / SURPLUS_AFTER, now_ns));
+    }
+    if (!cell->held) {
+        due_ns = at_least(leaves_ns, now_ns);
+    } else if (tight && headroom > 0) {
+        due_ns = cell->reported_ns + interval_ns;
+    } else {
+        due_ns = now_ns + at_least(at_most(now_ns - cell->touched_ns, leaves_ns - now_ns), interval_ns);
+    }
+    /* On a grid, so that cells share their exchanges. */
+    return agenda_promise(agenda, cell, (i64)ceil_div(due_ns, interval_ns) * interval_ns);
+}
+
+int
+hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
+{
+    Store *store = store_of(cell);
+    const Terms *terms = &store->terms;
+    if (advance(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    measure(store, cell);
+    if (enter_window(store, cell, now_ns) < 0) { /* by what is known of the hub's clock by now */
+        return -1;
+    }
+    set_until(store, cell, now_ns);
+    cell->room = -1;
+    if (answer->reset_us > cell->reset_us) {
+        PyObject *done = PyObject_CallMethod(cell->table, "forget", "OLL", cell, (long long)answer->reset_us,
+                                             (long long)now_ns);
+        if (done == NULL) {
+            return -1;
+        }
+        Py_DECREF(done);
+    }
+    if (answer->epoch == cell->epoch || terms->kind != FIXED) {
+        cell->line = answer->line;
+    }
+    cell->base = answer->base;
+    cell->overdraft = answer->overdraft;
+    cell->capacity = at_most(answer->capacity, terms->capacity);
+    cell->heard_ns = heard_ns;
+    if (report->reset_us == cell->reset_us) {
+        cell->confirmed_epoch = report->epoch;
+        cell->confirmed_current = report->current;
+        cell->confirmed_previous = report->previous;
+    }
+    cell->held = answer->line || answer->base || answer->overdraft || report->need_milli;
+    hear_of_others(terms, cell, report, answer, heard_ns, now_ns);
+    hear_of_demand(cell, answer);
+    if (answer->line > report->line) {
+        cell->back_off_ns = 0;
+    } else if (answer->free < 1) {
+        cell->back_off_ns = at_most(at_least(2 * cell->back_off_ns, terms->interval_min_ns), terms->interval_ns);
+    }
+    set_until(store, cell, now_ns);
+    i64 headroom = meter_spare(terms, cell, cell->line, now_ns);
+    cell->water = water_for(at_least(headroom, 0));
+    cell->room = -1;
+    return promise_follow_up(terms, cell, headroom, now_ns);
+}
+
+/* ------------------------------------------------------------------ quiet cells */
+
+/* Whether a cell holds so much that others may lack that giving it back is worth an exchange of its own; or -1. */
+static int
+has_surplus(Cell *cell, i64 now_ns)
+{
+    Store *store = store_of(cell);
+    const Terms *terms = &store->terms;
+    if (advance(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    measure(store, cell);
+    if (cell->waiters || cell->fleet_needs <= 0 || (double)cell->free >= TIGHT_SHARE * (double)cell->capacity) {
+        return 0;
+    }
+    double elapsed_s = (double)(now_ns - cell->measured_ns) / 1e9;
+    double recent = elapsed_s > 0 ? (double)cell->arrived / elapsed_s : cell->demand;
+    double need = cell->demand > 0 ? expected(terms, cell) * smaller(1.0, recent / cell->demand) : 0.0;
+    double keep = kept(cell, need, larger(cell->fleet_needs, need));
+    return (double)(cell->line - meter_used(terms, cell, now_ns)) - keep >= surplus_min(cell);
+}
+
+int
+look_again(Cell *cell, i64 now_ns)
+{
+    i64 interval_ns = terms_of(cell)->interval_ns;
+    if (now_ns >= cell->reported_ns + interval_ns) {
+        return 1;
+    }
+    int surplus = has_surplus(cell, now_ns);
+    if (surplus != 0) {
+        return surplus;
+    }
+    i64 due_ns = at_most(now_ns + interval_ns / SURPLUS_CHECKS, cell->reported_ns + interval_ns);
+    return agenda_promise(cell->shard->agenda, cell, due_ns);
+}

@@ -1,0 +1,14 @@
+/* What the compiled kernel calls in Python: the definitions for cells that it does not know how to treat. */
+#ifndef RECONVERGE_PYTHON_H
+#define RECONVERGE_PYTHON_H
+
+#include "native.h"
+
+typedef struct {
+    PyObject *cell_report; /* the class of reports */
+    PyObject *report_cell, *hear_cell, *look_again;
+} Python;
+
+extern Python python;
+
+#endif

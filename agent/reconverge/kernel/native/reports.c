@@ -1,0 +1,365 @@
+/* What is said and heard of many cells at once: one row of numbers for each, which become a CellReport when somebody
+ * wants to see it. */
+#include "cells.h"
+#include "python.h"
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t count;
+    Cell **cells; /* owned */
+    Report *rows;
+} Reports;
+
+/* ------------------------------------------------------------------ rows and the tuples that they stand for */
+
+/* Numbers out of a tuple of whole numbers, from place `from` on; -1 with an error. */
+static int
+numbers_from(PyObject *tuple, Py_ssize_t from, i64 *numbers, Py_ssize_t count)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != from + count) {
+        PyErr_SetString(PyExc_TypeError, "a report or an answer has fields of its own");
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < count; at++) {
+        numbers[at] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, from + at));
+        if (numbers[at] == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+as_tuple(const Reports *reports, Py_ssize_t at)
+{
+    const i64 *numbers = (const i64 *)&reports->rows[at];
+    PyObject *fields[1 + sizeof(Report) / sizeof(i64)] = {NULL};
+    Py_ssize_t made = 0;
+    for (; made < REPORT_FIELDS; made++) {
+        /* The key stands after the number of the limit. */
+        PyObject *number = PyLong_FromLongLong(numbers[made]);
+        if (number == NULL) {
+            break;
+        }
+        fields[made == 0 ? 0 : made + 1] = number;
+    }
+    fields[1] = reports->cells[at]->key;
+    PyObject *report = made < REPORT_FIELDS ? NULL : PyObject_Vectorcall(python.cell_report, fields, REPORT_FIELDS + 1, NULL);
+    for (Py_ssize_t field = 0; field <= REPORT_FIELDS; field++) {
+        if (field != 1) {
+            Py_XDECREF(fields[field]);
+        }
+    }
+    return report;
+}
+
+/* A CellReport or NULL with an error back into a row. */
+static int
+row_from(PyObject *report, Report *row)
+{
+    i64 *numbers = (i64 *)row;
+    numbers[0] = PyLong_AsLongLong(PyTuple_GET_ITEM(report, 0));
+    return PyErr_Occurred() ? -1 : numbers_from(report, 2, numbers + 1, REPORT_FIELDS - 1);
+}
+
+/* ------------------------------------------------------------------ as a sequence */
+
+static int
+Reports_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Reports *self = (Reports *)object;
+    Py_VISIT(Py_TYPE(object));
+    for (Py_ssize_t at = 0; at < self->count; at++) {
+        Py_VISIT(self->cells[at]);
+    }
+    return 0;
+}
+
+static int
+Reports_clear(PyObject *object)
+{
+    Reports *self = (Reports *)object;
+    while (self->count > 0) {
+        Py_DECREF(self->cells[--self->count]);
+    }
+    return 0;
+}
+
+static void
+Reports_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Reports_clear(object);
+    PyMem_Free(((Reports *)object)->cells);
+    PyMem_Free(((Reports *)object)->rows);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static Py_ssize_t
+Reports_length(PyObject *object)
+{
+    return ((Reports *)object)->count;
+}
+
+static PyObject *
+Reports_item(PyObject *object, Py_ssize_t at)
+{
+    Reports *self = (Reports *)object;
+    if (at < 0 || at >= self->count) {
+        PyErr_SetString(PyExc_IndexError, "there are fewer reports");
+        return NULL;
+    }
+    return as_tuple(self, at);
+}
+
+static PyObject *
+Reports_subscript(PyObject *object, PyObject *index)
+{
+    if (PyIndex_Check(index)) {
+        Py_ssize_t at = PyNumber_AsSsize_t(index, PyExc_IndexError);
+        if (at == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+        return Reports_item(object, at < 0 ? at + ((Reports *)object)->count : at);
+    }
+    PyObject *all = PySequence_Tuple(object), *part = all == NULL ? NULL : PyObject_GetItem(all, index);
+    Py_XDECREF(all);
+    return part;
+}
+
+static PyObject *
+Reports_compare(PyObject *one, PyObject *other, int how)
+{
+    if ((how != Py_EQ && how != Py_NE) || !Py_IS_TYPE(one, types.reports)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    PyObject *ones = PySequence_Tuple(one), *answer = NULL;
+    PyObject *others = Py_IS_TYPE(other, types.reports) ? PySequence_Tuple(other) : Py_NewRef(other);
+    if (ones != NULL && others != NULL) {
+        answer = PyObject_RichCompare(ones, others, how);
+    }
+    Py_XDECREF(ones);
+    Py_XDECREF(others);
+    return answer;
+}
+
+static PyObject *
+Reports_repr(PyObject *object)
+{
+    PyObject *all = PySequence_Tuple(object), *text = all == NULL ? NULL : PyObject_Repr(all);
+    Py_XDECREF(all);
+    return text;
+}
+
+static PyObject *
+Reports_get_cells(PyObject *object, void *Py_UNUSED(closure))
+{
+    Reports *self = (Reports *)object;
+    PyObject *list = PyList_New(self->count);
+    for (Py_ssize_t at = 0; list != NULL && at < self->count; at++) {
+        PyList_SET_ITEM(list, at, Py_NewRef((PyObject *)self->cells[at]));
+    }
+    return list;
+}
+
+static PyGetSetDef Reports_properties[] = {
+    {"cells", Reports_get_cells, NULL, PyDoc_STR("The cells that are reported."), NULL},
+    {NULL},
+};
+
+static PyType_Slot Reports_slots[] = {
+    {Py_tp_doc, (void *)"The reports of one batch, in the order of their cells."},
+    {Py_tp_traverse, Reports_traverse},
+    {Py_tp_clear, Reports_clear},
+    {Py_tp_dealloc, Reports_dealloc},
+    {Py_tp_richcompare, Reports_compare},
+    {Py_tp_hash, PyObject_HashNotImplemented},
+    {Py_tp_repr, Reports_repr},
+    {Py_tp_getset, Reports_properties},
+    {Py_sq_length, Reports_length},
+    {Py_sq_item, Reports_item},
+    {Py_mp_length, Reports_length},
+    {Py_mp_subscript, Reports_subscript},
+    {0, NULL},
+};
+
+PyType_Spec Reports_spec = {
+    .name = "reconverge.kernel._native.Reports",
+    .basicsize = sizeof(Reports),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_SEQUENCE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = Reports_slots,
+};
+
+/* ------------------------------------------------------------------ what there is to say */
+
+/* The number of a cell's limit among those of the batch, which gets one now if it has none. */
+static int
+number_of(PyObject *table, PyObject *indexes, i64 *number)
+{
+    PyObject *name = PyObject_GetAttrString(table, "name"), *next = PyLong_FromSsize_t(PyDict_GET_SIZE(indexes));
+    PyObject *index = name == NULL || next == NULL ? NULL : PyDict_SetDefault(indexes, name, next);
+    if (index != NULL) {
+        *number = PyLong_AsLongLong(index);
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(next);
+    return index == NULL ? -1 : 0;
+}
+
+static Lock *
+lock_of(Cell *cell)
+{
+    PyObject *lock = PyObject_GetAttrString(cell->table, "lock");
+    if (lock != NULL && !Py_IS_TYPE(lock, types.lock)) {
+        Py_CLEAR(lock);
+        PyErr_SetString(PyExc_TypeError, "the lock of a limit is a Lock");
+    }
+    return (Lock *)lock;
+}
+
+static int
+report_in_python(Cell *cell, i64 limit, i64 now_ns, bool in_touch, Report *row)
+{
+    PyObject *report =
+        PyObject_CallFunction(python.report_cell, "OLLO", cell, (long long)limit, (long long)now_ns, in_touch ? Py_True : Py_False);
+    if (report == NULL) {
+        return -1;
+    }
+    int said = report == Py_None ? 0 : row_from(report, row) < 0 ? -1 : 1;
+    Py_DECREF(report);
+    return said;
+}
+
+/* report_cells(cells, indexes, now_ns, in_touch, drop): the reports of those cells, and of nothing about which there is
+ * nothing to say: that is dropped. `indexes` numbers the limits by name. */
+PyObject *
+report_cells(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *list, *indexes, *drop;
+    long long now_ns;
+    int in_touch;
+    if (!PyArg_ParseTuple(args, "O!O!LpO:report_cells", &PyList_Type, &list, &PyDict_Type, &indexes, &now_ns, &in_touch,
+                          &drop)) {
+        return NULL;
+    }
+    Py_ssize_t most = PyList_GET_SIZE(list);
+    Reports *reports = PyObject_GC_New(Reports, types.reports);
+    if (reports == NULL) {
+        return NULL;
+    }
+    reports->count = 0;
+    reports->cells = PyMem_Malloc((size_t)(most + 1) * sizeof(Cell *));
+    reports->rows = PyMem_Malloc((size_t)(most + 1) * sizeof(Report));
+    PyObject_GC_Track((PyObject *)reports);
+    if (reports->cells == NULL || reports->rows == NULL) {
+        Py_DECREF(reports);
+        return PyErr_NoMemory();
+    }
+    PyObject *table = NULL; /* of the last cell */
+    i64 limit = 0;
+    for (Py_ssize_t at = 0; at < most && at < PyList_GET_SIZE(list); at++) {
+        Cell *cell = (Cell *)PyList_GET_ITEM(list, at);
+        if (!Py_IS_TYPE(cell, types.cell) || cell->table == NULL) {
+            PyErr_SetString(PyExc_TypeError, "only cells are reported");
+            goto failed;
+        }
+        if (cell->table != table) {
+            table = cell->table;
+            if (number_of(table, indexes, &limit) < 0) {
+                goto failed;
+            }
+        }
+        Report *row = &reports->rows[reports->count];
+        Lock *lock = lock_of(cell);
+        if (lock == NULL) {
+            goto failed;
+        }
+        lock_enter(lock);
+        int said = known_here(cell) ? report_cell(cell, now_ns, in_touch, row)
+                                    : report_in_python(cell, limit, now_ns, in_touch, row);
+        if (said == 0) {
+            PyObject *dropped = PyObject_CallOneArg(drop, (PyObject *)cell);
+            said = dropped == NULL ? -1 : 0;
+            Py_XDECREF(dropped);
+        }
+        lock_leave(lock);
+        Py_DECREF(lock);
+        if (said < 0) {
+            goto failed;
+        }
+        if (said) {
+            row->limit = limit;
+            reports->cells[reports->count++] = (Cell *)Py_NewRef((PyObject *)cell);
+        }
+    }
+    return (PyObject *)reports;
+failed:
+    Py_DECREF(reports);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ what was answered */
+
+static int
+hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answer, i64 heard_ns, i64 now_ns)
+{
+    PyObject *report = as_tuple(reports, at);
+    PyObject *done = report == NULL ? NULL
+                                    : PyObject_CallFunction(python.hear_cell, "OOOLL", reports->cells[at], report, answer,
+                                                            (long long)heard_ns, (long long)now_ns);
+    Py_XDECREF(report);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* hear_cells(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells of which
+ * somebody who waits has to be told. */
+PyObject *
+hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Reports *reports;
+    PyObject *answers;
+    long long heard_ns, now_ns;
+    if (!PyArg_ParseTuple(args, "O!O!LL:hear_cells", types.reports, &reports, &PyTuple_Type, &answers, &heard_ns, &now_ns)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(answers) != reports->count) {
+        PyErr_SetString(PyExc_ValueError, "there is one answer for each report");
+        return NULL;
+    }
+    PyObject *news = PyList_New(0);
+    for (Py_ssize_t at = 0; news != NULL && at < reports->count; at++) {
+        Cell *cell = reports->cells[at];
+        Answer answer;
+        Lock *lock = lock_of(cell);
+        if (lock == NULL) {
+            Py_CLEAR(news);
+            break;
+        }
+        lock_enter(lock);
+        i64 line = cell->line, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
+        int failed;
+        if (known_here(cell)) {
+            failed = numbers_from(PyTuple_GET_ITEM(answers, at), 0, (i64 *)&answer, ANSWER_FIELDS) < 0 ||
+                     hear_cell(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0;
+        } else {
+            failed = hear_in_python(reports, at, PyTuple_GET_ITEM(answers, at), heard_ns, now_ns) < 0;
+        }
+        lock_leave(lock);
+        Py_DECREF(lock);
+        bool told = !failed && cell->waiters > 0 &&
+                    (line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
+                     (heard > -NEVER_NS) != is_heard(cell));
+        if (failed || (told && PyList_Append(news, (PyObject *)cell) < 0)) {
+            Py_CLEAR(news);
+            break;
+        }
+        if (cell->unconfirmed) {
+            cell->unconfirmed = false;
+            cell->shard->unconfirmed--;
+        }
+    }
+    return news;
+}
