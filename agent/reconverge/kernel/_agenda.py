@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
@@ -32,12 +31,11 @@ class Agenda:
             heapq.heappop(self._promises)
         return self._promises[0][0] if self._promises else NEVER_NS
 
-    def take(self, now_ns: int) -> Iterator[Cell]:
-        """The cells that are due, each once."""
-        while self.due_ns() <= now_ns:
-            cell = heapq.heappop(self._promises)[2]
-            cell.due_ns = NEVER_NS
-            yield cell
+    def pop(self) -> Cell:
+        """The cell that has to be looked at next; there is one, of which `due_ns` has told."""
+        cell = heapq.heappop(self._promises)[2]
+        cell.due_ns = NEVER_NS
+        return cell
 
 
 class ShardFields:
@@ -68,31 +66,64 @@ class TallyFields:
     refunded: int
 
 
-def due_cells(shard: ShardFields, now_ns: int, early: bool, companions_max: int) -> list[Cell]:
-    """The cells to report now, each once, in the order in which they asked.
+def due_cells(
+    shard: ShardFields, now_ns: int, early: bool, companions_max: int, cells_max: int
+) -> tuple[list[Cell], bool]:
+    """The cells to report now, each once, in the order in which they asked; and whether there are more of them.
 
     For an early exchange those that asked for it; and the others, if there are no more than `companions_max`.
     """
     cells: dict[Cell, None] = {}
+    more = _take_wanted(shard, now_ns, early, cells, cells_max)
+    if not more and (not early or (cells and len(shard.stirred) <= companions_max)):
+        more = _take_stirred(shard, cells, cells_max)
+    if not more:
+        more = _take_promised(shard, now_ns, cells, cells_max)
+    return list(cells), more
+
+
+def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell, None], cells_max: int) -> bool:
+    """Those that are in a hurry; returns whether one had no room."""
     shard.early_ns = NEVER_NS
     for _ in range(len(shard.wanted)):
         cell = shard.wanted.popleft()
-        if not cell.wanted:
+        if not cell.wanted or cell in cells:
             continue  # reported meanwhile
-        if cell.early_ns <= now_ns or not early:
-            cells[cell] = None
-        else:
+        if early and cell.early_ns > now_ns:
             shard.wanted.append(cell)
             shard.early_ns = min(shard.early_ns, cell.early_ns)
-    if not early or (cells and len(shard.stirred) <= companions_max):
-        for _ in range(len(shard.stirred)):
-            cell = shard.stirred.popleft()
-            if cell.stirred:
-                cells[cell] = None
-    for cell in shard.agenda.take(now_ns):
-        if cell.stirred:
+        elif len(cells) < cells_max:
+            cells[cell] = None
+        else:
+            shard.wanted.appendleft(cell)
+            shard.early_ns = now_ns
+            return True
+    return False
+
+
+def _take_stirred(shard: ShardFields, cells: dict[Cell, None], cells_max: int) -> bool:
+    """Those that have something new; returns whether one had no room."""
+    for _ in range(len(shard.stirred)):
+        cell = shard.stirred.popleft()
+        if not cell.stirred or cell in cells:
             continue
+        if len(cells) == cells_max:
+            shard.stirred.appendleft(cell)
+            return True
+        cells[cell] = None
+    return False
+
+
+def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cells_max: int) -> bool:
+    """Those that were promised another look, and turn out to be worth it; returns whether one had no room."""
+    while shard.agenda.due_ns() <= now_ns:
+        cell = shard.agenda.pop()
+        if cell.stirred or cell in cells:
+            continue
+        if len(cells) == cells_max:
+            shard.agenda.promise(cell, now_ns)
+            return True
         with cell.table.lock:
             if look_again(cell, now_ns):
                 cells[cell] = None
-    return list(cells)
+    return False

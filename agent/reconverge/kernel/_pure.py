@@ -173,14 +173,12 @@ class Kernel:
         """
         assert shard_index not in self._flights, "one batch at a time"
         shard = self.shards[shard_index]
-        cells = due_cells(shard, now_ns, early, COMPANIONS_MAX)
-        for cell in cells[cells_max:]:
-            self._put_back(cell)
+        cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
         indexes: dict[str, int] = {}
-        reports = report_cells(cells[:cells_max], indexes, now_ns, in_touch, self._drop)
+        reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
         self._flights[shard_index] = reports
         everything = not shard.stirred or not early
-        return self._limit_reports(shard, indexes, now_ns), reports, len(cells) > cells_max, everything
+        return self._limit_reports(shard, indexes, now_ns), reports, later, everything
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
@@ -267,14 +265,6 @@ class Kernel:
     def _unconfirm_tallies(self, shard_index: int) -> None:
         for table in self.tables.values():
             table.tallies[shard_index].unconfirm()
-
-    def _put_back(self, cell: Cell) -> None:
-        """Leave a cell for the next batch."""
-        with cell.table.lock:
-            if cell.stirred:
-                cell.shard.stirred.append(cell)
-            else:
-                cell.table.stir(cell)
 
     def _drop(self, cell: Cell) -> None:
         """Forget a key about which there is nothing to remember."""

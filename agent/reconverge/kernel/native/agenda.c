@@ -39,6 +39,15 @@ queue_pop(Queue *queue)
     return cell;
 }
 
+/* Put the cell that was popped last back where it was; the reference goes with it. */
+static void
+queue_push_back(Queue *queue, Cell *cell)
+{
+    queue->first = (queue->first - 1) & (queue->size - 1);
+    queue->cells[queue->first] = cell;
+    queue->count++;
+}
+
 static int
 Queue_traverse(PyObject *object, visitproc visit, void *arg)
 {
@@ -251,17 +260,73 @@ PyType_Spec Agenda_spec = {
 
 /* ------------------------------------------------------------------ what is to be reported now */
 
-/* Put a cell on the list unless it is there already; takes the reference over. */
+/* The cells that were found, and how many there may be. `more` once one had no room. */
+typedef struct {
+    PyObject *list;
+    Py_ssize_t most;
+    bool more;
+} Found;
+
+/* Put a cell on the list. Takes the reference over; -1 with an error. */
 static int
-take(PyObject *list, Cell *cell)
+add(Found *found, Cell *cell)
 {
-    int done = 0;
-    if (!cell->taken) {
-        cell->taken = true;
-        done = PyList_Append(list, (PyObject *)cell);
-    }
+    cell->taken = true;
+    int done = PyList_Append(found->list, (PyObject *)cell);
     Py_DECREF(cell);
     return done;
+}
+
+static inline bool
+is_full(const Found *found)
+{
+    return PyList_GET_SIZE(found->list) >= found->most;
+}
+
+/* Those that are in a hurry. */
+static int
+take_wanted(Shard *shard, i64 now_ns, bool early, Found *found)
+{
+    int failed = 0;
+    shard->early_ns = NEVER_NS;
+    for (i64 left = shard->wanted->count; left > 0 && shard->wanted->count > 0 && !failed; left--) {
+        Cell *cell = queue_pop(shard->wanted);
+        if (!cell->wanted || cell->taken) { /* reported meanwhile */
+            Py_DECREF(cell);
+        } else if (early && cell->early_ns > now_ns) {
+            failed = queue_append(shard->wanted, cell);
+            shard->early_ns = at_most(shard->early_ns, cell->early_ns);
+            Py_DECREF(cell);
+        } else if (!is_full(found)) {
+            failed = add(found, cell);
+        } else {
+            queue_push_back(shard->wanted, cell);
+            shard->early_ns = now_ns;
+            found->more = true;
+            break;
+        }
+    }
+    return failed;
+}
+
+/* Those that have something new. */
+static int
+take_stirred(Shard *shard, Found *found)
+{
+    int failed = 0;
+    for (i64 left = shard->stirred->count; left > 0 && shard->stirred->count > 0 && !failed; left--) {
+        Cell *cell = queue_pop(shard->stirred);
+        if (!cell->stirred || cell->taken) {
+            Py_DECREF(cell);
+        } else if (!is_full(found)) {
+            failed = add(found, cell);
+        } else {
+            queue_push_back(shard->stirred, cell);
+            found->more = true;
+            break;
+        }
+    }
+    return failed;
 }
 
 static int
@@ -275,73 +340,77 @@ look_again_under_lock(Cell *cell, i64 now_ns)
         Py_DECREF(lock);
         return now;
     }
-    PyObject *answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
+    PyObject *lock = PyObject_GetAttrString(cell->table, "lock"), *answer = NULL;
+    if (lock != NULL && Py_IS_TYPE(lock, types.lock)) {
+        lock_enter((Lock *)lock);
+        answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
+        lock_leave((Lock *)lock);
+    }
     int now = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(lock);
     Py_XDECREF(answer);
     return now;
 }
 
-/* due_cells(shard, now_ns, early, companions_max): the cells to report now, each once, in the order in which they asked. */
-PyObject *
-due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+/* Those that were promised another look, and turn out to be worth it. */
+static int
+take_promised(Shard *shard, i64 now_ns, Found *found)
 {
-    if (count != 4 || !PyObject_TypeCheck(args[0], types.shard)) {
-        PyErr_SetString(PyExc_TypeError, "due_cells(shard, now_ns, early, companions_max)");
-        return NULL;
-    }
-    Shard *shard = (Shard *)args[0];
-    i64 now_ns = PyLong_AsLongLong(args[1]), companions_max = PyLong_AsLongLong(args[3]);
-    int early = PyObject_IsTrue(args[2]);
-    PyObject *list = PyErr_Occurred() || early < 0 ? NULL : PyList_New(0);
-    if (list == NULL) {
-        return NULL;
-    }
     int failed = 0;
-    shard->early_ns = NEVER_NS;
-    for (i64 left = shard->wanted->count; left > 0 && !failed; left--) {
-        Cell *cell = queue_pop(shard->wanted);
-        if (cell == NULL) {
-            break;
-        }
-        if (!cell->wanted) { /* reported meanwhile */
-            Py_DECREF(cell);
-        } else if (cell->early_ns <= now_ns || !early) {
-            failed = take(list, cell);
-        } else {
-            failed = queue_append(shard->wanted, cell);
-            shard->early_ns = at_most(shard->early_ns, cell->early_ns);
-            Py_DECREF(cell);
-        }
-    }
-    if (!failed && (!early || (PyList_GET_SIZE(list) > 0 && shard->stirred->count <= companions_max))) {
-        for (i64 left = shard->stirred->count; left > 0 && !failed; left--) {
-            Cell *cell = queue_pop(shard->stirred);
-            if (cell == NULL) {
-                break;
-            }
-            if (cell->stirred) {
-                failed = take(list, cell);
-            } else {
-                Py_DECREF(cell);
-            }
-        }
-    }
     while (!failed && agenda_due_ns(shard->agenda) <= now_ns) {
         Cell *cell = agenda_pop(shard->agenda);
         cell->due_ns = NEVER_NS;
-        int now = cell->stirred ? 0 : look_again_under_lock(cell, now_ns);
+        if (cell->stirred || cell->taken) {
+            Py_DECREF(cell);
+            continue;
+        }
+        if (is_full(found)) {
+            failed = agenda_promise(shard->agenda, cell, now_ns);
+            Py_DECREF(cell);
+            found->more = true;
+            break;
+        }
+        int now = look_again_under_lock(cell, now_ns);
         if (now > 0) {
-            failed = take(list, cell);
+            failed = add(found, cell);
         } else {
             failed = now;
             Py_DECREF(cell);
         }
     }
-    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); at++) {
-        ((Cell *)PyList_GET_ITEM(list, at))->taken = false;
+    return failed;
+}
+
+/* due_cells(shard, now_ns, early, companions_max, cells_max): the cells to report now, each once, in the order in which
+ * they asked; and whether there are more of them. */
+PyObject *
+due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 5 || !PyObject_TypeCheck(args[0], types.shard)) {
+        PyErr_SetString(PyExc_TypeError, "due_cells(shard, now_ns, early, companions_max, cells_max)");
+        return NULL;
+    }
+    Shard *shard = (Shard *)args[0];
+    i64 now_ns = PyLong_AsLongLong(args[1]), companions_max = PyLong_AsLongLong(args[3]);
+    Found found = {.most = PyLong_AsSsize_t(args[4])};
+    int early = PyObject_IsTrue(args[2]);
+    if (PyErr_Occurred() || early < 0 || (found.list = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    int failed = take_wanted(shard, now_ns, early, &found);
+    if (!failed && !found.more &&
+        (!early || (PyList_GET_SIZE(found.list) > 0 && shard->stirred->count <= companions_max))) {
+        failed = take_stirred(shard, &found);
+    }
+    if (!failed && !found.more) {
+        failed = take_promised(shard, now_ns, &found);
+    }
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(found.list); at++) {
+        ((Cell *)PyList_GET_ITEM(found.list, at))->taken = false;
     }
     if (failed) {
-        Py_CLEAR(list);
+        Py_DECREF(found.list);
+        return NULL;
     }
-    return list;
+    return Py_BuildValue("(NN)", found.list, PyBool_FromLong(found.more));
 }

@@ -211,6 +211,9 @@ number_of(PyObject *table, PyObject *indexes, i64 *number)
 static Lock *
 lock_of(Cell *cell)
 {
+    if (cell->store != NULL && ((Store *)cell->store)->lock != NULL) {
+        return (Lock *)Py_NewRef(((Store *)cell->store)->lock);
+    }
     PyObject *lock = PyObject_GetAttrString(cell->table, "lock");
     if (lock != NULL && !Py_IS_TYPE(lock, types.lock)) {
         Py_CLEAR(lock);
