@@ -8,6 +8,7 @@ from reconverge.kernel._elastic import Elastic
 from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, Decision
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
+from reconverge.kernel._many import Many, many_of
 from reconverge.kernel._pure import Kernel
 from reconverge.kernel._table import Charged, Table, Verdict
 from reconverge.kernel._wait import WaitTable
@@ -24,11 +25,13 @@ __all__ = [
     "Gate",
     "Joint",
     "Kernel",
+    "Many",
     "Table",
     "Turn",
     "Usage",
     "Verdict",
     "WaitTable",
     "gate_of",
+    "many_of",
     "settle",
 ]

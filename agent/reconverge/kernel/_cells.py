@@ -41,6 +41,9 @@ class Cells:
     Decides nothing; `Table` does. Whoever touches a cell holds `lock`.
     """
 
+    particular = False
+    """Whether it decides in a way of its own, that only Python knows."""
+
     def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         self.kernel = kernel
         self.name = name

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconverge.clock import SystemClock
-from reconverge.kernel._engine import COMPILED
+from reconverge.kernel._engine import COMPILED, native
+from reconverge.kernel._exchange import hear_cell, look_again, report_cell
 from reconverge.kernel._meter import Bucket, FixedWindow, SlidingWindow
 from reconverge.policies.strict import strict
+from reconverge.report import CellReport
 
 if TYPE_CHECKING:
-    from reconverge.kernel._table import Table
+    from reconverge.kernel._cell import Cell
+    from reconverge.kernel._cells import Cells
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
 """The meters that it knows; Python decides about the limits of all others, on the same cells."""
 
 
-def serve(table: Table) -> None:
+def serve(table: Cells) -> None:
     """Have the compiled kernel decide about a limit, if there is one; to be called again when the limit has changed."""
     if not COMPILED:
         return
-    store: Any = table.cells
+    store = cast("Any", table.cells)
     # The compiled clock is the one that Python reads on this system.
     own_clock = sys.platform == "linux" and table.now_ns is SystemClock.monotonic_ns
     clock = None if own_clock else table.now_ns
-    store.serve(table, table.lock, clock, table.unit, table.additive, table.tallies, _terms(table))
+    kernel = table.kernel
+    lone_shard = kernel.shards[0] if kernel.alone else None
+    terms = _terms(table)
+    store.serve(
+        table, table.lock, clock, table.unit, kernel.key_bytes_max, table.additive, table.tallies, lone_shard, terms
+    )
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = store.allow
     if _known(table):
@@ -34,7 +42,26 @@ def serve(table: Table) -> None:
         vars(table).pop("hit", None)
 
 
-def _known(table: Table) -> bool:
+def evict(table: Cells, now_ns: int, count: int, keep: bool) -> int:
+    """Have those of the next few keys leave about which there is nothing to remember; returns how many did.
+
+    Nobody leaves with `keep`, but all are looked at.
+    """
+    if COMPILED and _known(table):
+        gone: int = cast("Any", table.cells).evict(now_ns, count, keep)
+        return gone
+    return sum(table.cells.drop(cell) for cell in table.cells.pass_by(count) if leaves(cell, now_ns, keep))
+
+
+def leaves(cell: Cell, now_ns: int, keep: bool) -> bool:
+    """Whether there is nothing to remember about a cell."""
+    table = cell.table
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    return not keep and not cell.waiters and table.meter.used(cell, now_ns) == 0
+
+
+def _known(table: Cells) -> bool:
     return (
         not table.particular
         and type(table.meter) in KINDS
@@ -44,7 +71,7 @@ def _known(table: Table) -> bool:
     )
 
 
-def _terms(table: Table) -> dict[str, Any] | None:
+def _terms(table: Cells) -> dict[str, Any] | None:
     if not _known(table):
         return None
     policy, kernel = table.policy, table.kernel
@@ -66,3 +93,7 @@ def _terms(table: Table) -> dict[str, Any] | None:
         "interval_ns": kernel.interval_ns,
         "interval_min_ns": kernel.interval_min_ns,
     }
+
+
+if COMPILED:
+    cast("Any", native).use(CellReport, report_cell, hear_cell, look_again, leaves)

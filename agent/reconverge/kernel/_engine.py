@@ -10,8 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
-from reconverge.kernel import _agenda, _cell, _decision, _exchange, _reports, _store
-from reconverge.report import CellReport
+from reconverge.kernel import _agenda, _cell, _decision, _reports, _store
 
 if TYPE_CHECKING or os.environ.get("RECONVERGE_NO_EXTENSIONS"):
     native = None
@@ -48,7 +47,6 @@ else:
     due_cells = native.due_cells
     report_cells = native.report_cells
     hear_cells = native.hear_cells
-    native.use(CellReport, _exchange.report_cell, _exchange.hear_cell, _exchange.look_again)
     # So that dataclasses.replace, asdict and fields take it for what it stands for.
     for name in ("__dataclass_fields__", "__dataclass_params__", "__match_args__"):
         setattr(Decision, name, getattr(_decision.Decision, name))

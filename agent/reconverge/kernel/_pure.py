@@ -12,6 +12,7 @@ from reconverge.clock import NEVER_NS, Clock
 from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
+from reconverge.kernel._compiled import evict
 from reconverge.kernel._composites import Composites
 from reconverge.kernel._engine import Reports, due_cells, hear_cells, report_cells
 from reconverge.kernel._exchange import unreport_cell
@@ -121,13 +122,9 @@ class Kernel:
 
     def _evict_some(self, table: Cells, now_ns: int) -> None:
         """Let those of the next two keys leave about which there is nothing to remember."""
-        for cell in table.cells.pass_by(2):
-            table.advance(cell, now_ns)
-            table.measure(cell)
-            # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
-            stays = cell.waiters or (table.withheld > 0 and self.keys < self.keys_max)
-            if table.meter.used(cell, now_ns) == 0 and not stays:
-                self._drop(cell)
+        # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
+        keep = table.withheld > 0 and self.keys < self.keys_max
+        self.keys -= evict(table, now_ns, 2, keep)
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
         """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""

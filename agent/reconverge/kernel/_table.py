@@ -50,9 +50,6 @@ class Charged(NamedTuple):
 class Table(Corrections):
     """What callers ask of one limit."""
 
-    particular = False
-    """Whether it decides in a way of its own, that only Python knows."""
-
     def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         super().__init__(kernel, name, limit, policy, now_ns)
         serve(self)

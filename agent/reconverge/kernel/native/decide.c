@@ -1,23 +1,12 @@
 /* Deciding about one key: `_table.py`. The fast path is one comparison; the slow path is here for the limits that most
  * people have, and in Python for the others. */
-#include <time.h>
-
-#include "cells.h"
+#include "decide.h"
 #include "decision.h"
 
 #define COST_MAX ((i64)1 << 50)
 /* Beyond that Python decides, which knows no largest number. */
-#define COARSE_ERROR_NS SECOND_NS
-/* The coarse clock lags by a few milliseconds, the time between two ticks. */
 
 /* ------------------------------------------------------------------ what was asked */
-
-/* The arguments of a decision, with the cost in the parts in which the limit counts. -1 with an error. */
-typedef struct {
-    PyObject *key;
-    PyObject *cost_object; /* owned; only if the cost is too large for `cost` */
-    i64 cost;
-} Asked;
 
 static int
 read_cost(Store *store, PyObject *cost, PyObject *kind, Asked *asked)
@@ -119,7 +108,7 @@ ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Aske
 
 /* ------------------------------------------------------------------ what time it is */
 
-static int
+int
 read_clock(Store *store, i64 *now_ns)
 {
     if (LIKELY(store->clock == NULL)) {
@@ -135,22 +124,6 @@ read_clock(Store *store, i64 *now_ns)
     *now_ns = PyLong_AsLongLong(moment);
     Py_DECREF(moment);
     return *now_ns == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-/* Whether it is surely before `until_ns` by the machine's own clock. One that is a quarter as dear says so, unless it is
- * almost that late. */
-static inline bool
-is_before(i64 until_ns)
-{
-    struct timespec now;
-#ifdef __linux__
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (LIKELY(now.tv_sec * SECOND_NS + now.tv_nsec < until_ns - COARSE_ERROR_NS)) {
-        return true;
-    }
-#endif
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * SECOND_NS + now.tv_nsec < until_ns;
 }
 
 /* ------------------------------------------------------------------ the slow path; the lock is held */
@@ -277,38 +250,6 @@ decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed)
     return (Cell *)cell;
 }
 
-static Cell *
-decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed)
-{
-    const Terms *terms = &store->terms;
-    i64 cost = asked->cost, spare;
-    Cell *cell = NULL;
-    if (!terms->plain || cost > terms->cost_max || asked->cost_object != NULL || !PyUnicode_CheckExact(asked->key) ||
-        (cell = store_find(store, asked->key)) == NULL || !fits(store, cell)) {
-        return decide_in_python(store, asked, now_ns, allowed);
-    }
-    Py_INCREF(cell);
-    if (advance(store, cell, now_ns) < 0) {
-        goto failed;
-    }
-    spare = meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns);
-    *allowed = cost <= spare;
-    if (!*allowed && !cell->shard->alone) {
-        i64 further;
-        if (spare_beyond(store, cell, cost, now_ns, &further) < 0) {
-            goto failed;
-        }
-        *allowed = cost <= further;
-    }
-    if (book(store, cell, cost, spare, *allowed, now_ns) < 0) {
-        goto failed;
-    }
-    return cell;
-failed:
-    Py_DECREF(cell);
-    return NULL;
-}
-
 /* ------------------------------------------------------------------ explaining; the lock is held */
 
 static i64
@@ -349,26 +290,103 @@ explain(Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
     return (PyObject *)decision;
 }
 
+/* ------------------------------------------------------------------ all of it; the lock is held */
+
+static int
+decide_cell(Store *store, Cell *cell, i64 cost, i64 now_ns, bool *allowed)
+{
+    const Terms *terms = &store->terms;
+    if (advance(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    i64 spare = meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns);
+    *allowed = cost <= spare;
+    if (!*allowed && !cell->shard->alone) {
+        i64 further;
+        if (spare_beyond(store, cell, cost, now_ns, &further) < 0) {
+            return -1;
+        }
+        *allowed = cost <= further;
+    }
+    return book(store, cell, cost, spare, *allowed, now_ns);
+}
+
+/* Decide, and explain the decision if `decision` is not NULL. -1 with an error. */
+static int
+decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
+{
+    const Terms *terms = &store->terms;
+    Place *place = NULL;
+    Cell *cell = NULL;
+    bool here = terms->plain && asked->cost <= terms->cost_max && asked->cost_object == NULL &&
+                PyUnicode_CheckExact(asked->key) && (place = store_place(store, asked->key)) != NULL;
+    if (here && form_of(place) == LONE) {
+        Cell scratch;
+        lone_read(store, place, &scratch);
+        if (!fits(store, &scratch)) {
+            cell = (Cell *)Py_XNewRef((PyObject *)whole(store, place));
+            here = false;
+        } else {
+            /* Nothing that may be run on the way knows of the key: a clock is asked for the time, at most. */
+            if (decide_cell(store, &scratch, asked->cost, now_ns, allowed) < 0) {
+                return -1;
+            }
+            place = store_place(store, asked->key);
+            if (place == NULL) {
+                *allowed = false; /* all was forgotten, in this very moment */
+            } else if (form_of(place) == WHOLE || !lone_write(store, &scratch, place)) {
+                Cell *made = whole(store, place);
+                if (made == NULL) {
+                    return -1;
+                }
+                lone_assign(&scratch, made);
+            }
+            if (decision != NULL && (*decision = explain(store, &scratch, asked->cost, *allowed, now_ns)) == NULL) {
+                return -1;
+            }
+            return 0;
+        }
+    }
+    if (here && fits(store, place->cell)) {
+        cell = (Cell *)Py_NewRef((PyObject *)place->cell);
+        if (decide_cell(store, cell, asked->cost, now_ns, allowed) < 0) {
+            Py_CLEAR(cell);
+        }
+    } else {
+        Py_XDECREF(cell);
+        cell = decide_in_python(store, asked, now_ns, allowed);
+    }
+    if (cell == NULL) {
+        return -1;
+    }
+    int failed = 0;
+    if (decision != NULL) {
+        if (terms->plain && fits(store, cell)) {
+            *decision = explain(store, cell, asked->cost, *allowed, now_ns);
+        } else {
+            *decision = PyObject_CallMethod(store->table, "explain", "OLOL", cell, (long long)asked->cost,
+                                            *allowed ? Py_True : Py_False, (long long)now_ns);
+        }
+        failed = *decision == NULL ? -1 : 0;
+    }
+    Py_DECREF(cell);
+    if (store->lone_shard != NULL && (place = store_place(store, asked->key)) != NULL) {
+        try_lone(store, place);
+    }
+    return failed;
+}
+
 /* ------------------------------------------------------------------ what callers ask */
 
-/* Charge the cost if one comparison says that it may be; nothing runs in between, so what is seen is true, unless
- * somebody is in the middle of something. `now_ns` is NULL for the machine's own clock. */
-static inline bool
-charged_at_once(Store *store, const Asked *asked, const i64 *now_ns)
+int
+decide_under_lock(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
 {
-    if (UNLIKELY(!PyUnicode_CheckExact(asked->key) || store->lock->held || asked->cost_object != NULL)) {
-        return false;
-    }
-    Cell *cell = store_find(store, asked->key);
-    if (UNLIKELY(cell == NULL || cell->used + asked->cost > cell->room)) {
-        return false;
-    }
-    if (UNLIKELY(now_ns != NULL ? *now_ns >= cell->until_ns : !is_before(cell->until_ns))) {
-        return false;
-    }
-    cell->used += asked->cost;
-    store->admitted++;
-    return true;
+    Lock *lock = (Lock *)Py_NewRef((PyObject *)store->lock); /* it may be replaced meanwhile */
+    lock_enter(lock);
+    int failed = decide(store, asked, now_ns, allowed, decision);
+    lock_leave(lock);
+    Py_DECREF(lock);
+    return failed;
 }
 
 PyObject *
@@ -390,18 +408,10 @@ store_allow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject 
     if (store->clock != NULL && charged_at_once(store, &asked, &now_ns)) {
         Py_RETURN_TRUE;
     }
-    Lock *lock = (Lock *)Py_NewRef(store->lock);
-    bool allowed;
-    lock_enter(lock);
-    Cell *cell = decide(store, &asked, now_ns, &allowed);
-    lock_leave(lock);
-    Py_DECREF(lock);
+    bool allowed = false;
+    int failed = decide_under_lock(store, &asked, now_ns, &allowed, NULL);
     Py_XDECREF(asked.cost_object);
-    if (cell == NULL) {
-        return NULL;
-    }
-    Py_DECREF(cell);
-    return PyBool_FromLong(allowed);
+    return failed ? NULL : PyBool_FromLong(allowed);
 }
 
 PyObject *
@@ -417,22 +427,11 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
         Py_XDECREF(asked.cost_object);
         return NULL;
     }
-    Lock *lock = (Lock *)Py_NewRef(store->lock);
     PyObject *decision = NULL;
-    bool allowed;
-    lock_enter(lock);
-    Cell *cell = decide(store, &asked, now_ns, &allowed);
-    if (cell != NULL) {
-        if (LIKELY(store->terms.plain && fits(store, cell))) {
-            decision = explain(store, cell, asked.cost, allowed, now_ns);
-        } else {
-            decision = PyObject_CallMethod(store->table, "explain", "OLOL", cell, (long long)asked.cost,
-                                           allowed ? Py_True : Py_False, (long long)now_ns);
-        }
-        Py_DECREF(cell);
+    bool allowed = false;
+    if (decide_under_lock(store, &asked, now_ns, &allowed, &decision) < 0) {
+        Py_CLEAR(decision);
     }
-    lock_leave(lock);
-    Py_DECREF(lock);
     Py_XDECREF(asked.cost_object);
     return decision;
 }

@@ -6,22 +6,32 @@
 Types types;
 Python python;
 
-/* use(cell_report, report_cell, hear_cell, look_again): what Python is to be asked for. */
+/* use(cell_report, report_cell, hear_cell, look_again, leaves): what Python is to be asked for. */
 static PyObject *
 use(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *cell_report, *report, *hear, *look;
-    if (!PyArg_ParseTuple(args, "OOOO:use", &cell_report, &report, &hear, &look)) {
+    PyObject *cell_report, *report, *hear, *look, *leaves;
+    if (!PyArg_ParseTuple(args, "OOOOO:use", &cell_report, &report, &hear, &look, &leaves)) {
         return NULL;
     }
     Py_XSETREF(python.cell_report, Py_NewRef(cell_report));
     Py_XSETREF(python.report_cell, Py_NewRef(report));
     Py_XSETREF(python.hear_cell, Py_NewRef(hear));
     Py_XSETREF(python.look_again, Py_NewRef(look));
+    Py_XSETREF(python.leaves, Py_NewRef(leaves));
+    Py_RETURN_NONE;
+}
+
+/* use_many(allow_many): likewise. */
+static PyObject *
+use_many(PyObject *Py_UNUSED(module), PyObject *function)
+{
+    Py_XSETREF(python.allow_many, Py_NewRef(function));
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
+    {"use_many", use_many, METH_O, NULL},
     {"use", use, METH_VARARGS, NULL},
     {"due_cells", (PyCFunction)(void (*)(void))due_cells, METH_FASTCALL, NULL},
     {"report_cells", report_cells, METH_VARARGS, NULL},
@@ -55,6 +65,13 @@ PyInit__native(void)
     /* What happens at once here does so because the interpreter has a lock; without one it has to take it. */
     PyUnstable_Module_SetGIL(module, Py_MOD_GIL_USED);
 #endif
+    PyObject *flags = PySys_GetObject("flags"); /* borrowed */
+    PyObject *random = flags == NULL ? NULL : PyObject_GetAttrString(flags, "hash_randomization");
+    const char *seed = getenv("PYTHONHASHSEED");
+    types.secret_hashes =
+        random != NULL && PyObject_IsTrue(random) == 1 && (seed == NULL || *seed == 0 || strcmp(seed, "random") == 0);
+    Py_XDECREF(random);
+    PyErr_Clear();
     if (!add(module, &Lock_spec, &types.lock) || !add(module, &Queue_spec, &types.queue) ||
         !add(module, &Agenda_spec, &types.agenda) || !add(module, &Reports_spec, &types.reports) || !add(module, &Shard_spec, &types.shard) ||
         !add(module, &Tally_spec, &types.tally) || !add(module, &Cell_spec, &types.cell) ||

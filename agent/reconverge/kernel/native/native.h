@@ -143,30 +143,86 @@ typedef struct {
     uint32_t size, count;
 } Segment;
 
+/* How a key is kept. Most keys of a node without a hub are never looked at but to decide; those need no object. */
+enum { WHOLE, LONE };
+
+typedef struct {
+    Py_hash_t hash; /* all of it, by which a key is told from the others */
+    uintptr_t key; /* the string, owned, and the form in its lowest bit; 0 when the place is empty */
+    union {
+        Cell *cell; /* WHOLE; owned */
+        struct {
+            int32_t used, room;
+            i64 until_ns;
+            i64 level;     /* of a bucket; of a window, what was charged in the one before */
+            i64 marked_ns; /* of a bucket; of a window, its number */
+        } lone; /* see lone.c */
+    };
+} Place;
+
+#define PLACES_PASSED 8 /* so many places are looked at in one go, however many of them are empty */
 #define SEGMENTS 256
-#define SLAB 1024
+#define SLAB_BYTES ((size_t)2 << 20)
+#define SLAB ((i64)(SLAB_BYTES / sizeof(Place)))
 
 typedef struct {
     PyObject_HEAD
     Segment segments[SEGMENTS];
-    Cell ***slabs; /* places, 1024 to a slab, so that none ever moves */
+    Place **slabs; /* each a huge page, so that no place ever moves */
     uint32_t *empty;
     i64 slabs_count, places, empty_count, empty_size, count, hand;
     i64 admitted, refused;
-    i64 unit;
+    i64 unit, key_bytes_max;
     bool additive;
+    bool exact; /* whether keys are compared, and not only their hashes */
     Terms terms;
     Lock *lock;
     PyObject *table, *kernel, *clock; /* clock: NULL if it is the machine's own */
     PyObject *tallies, *name, *hash;
+    Tally *lone_tally; /* borrowed from the list */
+    Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
 } Store;
 
+/* ------------------------------------------------------------------ pages.c: memory in whole pages */
+
+void *pages_new(size_t size); /* all zeros */
+void pages_free(void *memory, size_t size);
+void *slab_new(bool huge);
+void slab_free(void *slab);
+
 extern PyType_Spec Store_spec;
-Cell *store_find(Store *store, PyObject *key); /* borrowed; NULL without an error if there is none */
+Place *store_place(Store *store, PyObject *key); /* NULL without an error if there is none */
+void store_fetch(Store *store, PyObject *const *keys, Py_ssize_t count); /* have the processor fetch what is needed */
+Cell *store_find(Store *store, PyObject *key);    /* borrowed; made whole; NULL without an error if there is none */
+i64 number_of_place(const Store *store, const Place *place);
+Place *store_next(Store *store);                 /* the next one round; NULL if it is empty */
+void store_leave(Store *store, Place *place);     /* forget a key */
+
+static inline PyObject *
+key_of(const Place *place)
+{
+    return (PyObject *)(place->key & ~(uintptr_t)1);
+}
+
+static inline int
+form_of(const Place *place)
+{
+    return (int)(place->key & 1);
+}
+
+/* ------------------------------------------------------------------ lone.c: keys that need no object */
+
+void lone_read(Store *store, const Place *place, Cell *scratch); /* all that matters of a key, as a cell that is no object */
+bool lone_write(Store *store, Cell *cell, Place *place);         /* false if it has to be an object */
+void lone_assign(const Cell *scratch, Cell *cell);
+Cell *whole(Store *store, Place *place);                         /* borrowed; NULL with an error */
+void try_lone(Store *store, Place *place);                       /* do without the object, if nobody else has it */
+PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 /* ------------------------------------------------------------------ decide.c: deciding about one key */
 
 PyObject *store_allow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* many.c */ PyObject *store_allow_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *store_hit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ------------------------------------------------------------------ exchange.c: what is said and heard of a cell */
@@ -199,6 +255,7 @@ PyObject *hear_cells(PyObject *module, PyObject *args);
 /* ------------------------------------------------------------------ module.c: what is looked up once */
 
 typedef struct {
+    bool secret_hashes; /* whether nobody outside of the process can know the hash of a key */
     PyTypeObject *lock, *queue, *agenda, *shard, *tally, *cell, *store, *decision, *reports;
 } Types;
 

@@ -2,14 +2,16 @@
  *
  * Keys are found through 256 segments of open addressing, which grow one at a time and by a quarter, so that nobody
  * who decides waits for more than one small segment to be moved. An entry is the number of a place and 32 bits of the
- * key's hash; the key itself is always compared, so that keys whose hashes collide are two keys all the same.
+ * key's hash; the place has all 64 of them.
+ *
+ * A key is told from others by those 64 bits, which Python keys with a secret of the process: to look at the string as
+ * well would be one more access to memory, as dear as all the rest. Two keys that collide share one line, so that
+ * nobody is admitted too much; decision 46 has the odds. Where hashes are no secret, strings are compared.
  */
 #include <stddef.h>
 #include "native.h"
 
 #define SEGMENT_FIRST 8
-#define PLACES_PASSED 8
-/* So many places are looked at in one go, however many of them are empty. */
 
 /* ------------------------------------------------------------------ the index */
 
@@ -19,7 +21,7 @@ home_of(const Segment *segment, uint32_t tag)
     return (uint32_t)(((uint64_t)tag * segment->size) >> 32);
 }
 
-static inline Cell **
+static inline Place *
 place_at(const Store *store, i64 place)
 {
     return &store->slabs[place / SLAB][place % SLAB];
@@ -64,8 +66,11 @@ seek(Store *store, PyObject *key, Py_hash_t hash, Segment **segment_found)
         if (entry == 0) {
             return &segment->entries[at];
         }
-        if ((uint32_t)entry == tag && same_key((*place_at(store, (i64)(entry >> 32) - 1))->key, key)) {
-            return &segment->entries[at];
+        if ((uint32_t)entry == tag) {
+            const Place *place = place_at(store, (i64)(entry >> 32) - 1);
+            if (place->hash == hash && (LIKELY(!store->exact) || same_key(key_of(place), key))) {
+                return &segment->entries[at];
+            }
         }
         if (++at == segment->size) {
             at = 0;
@@ -73,8 +78,8 @@ seek(Store *store, PyObject *key, Py_hash_t hash, Segment **segment_found)
     }
 }
 
-Cell *
-store_find(Store *store, PyObject *key)
+Place *
+store_place(Store *store, PyObject *key)
 {
     Segment *segment;
     Py_hash_t hash = hash_of(store, key);
@@ -83,16 +88,54 @@ store_find(Store *store, PyObject *key)
         return NULL;
     }
     uint64_t *entry = seek(store, key, hash, &segment);
-    return entry == NULL || *entry == 0 ? NULL : *place_at(store, (i64)(*entry >> 32) - 1);
+    return entry == NULL || *entry == 0 ? NULL : place_at(store, (i64)(*entry >> 32) - 1);
+}
+
+void
+store_fetch(Store *store, PyObject *const *keys, Py_ssize_t count)
+{
+    if (UNLIKELY(store->hash != NULL)) {
+        return;
+    }
+    for (Py_ssize_t at = 0; at < count; at++) {
+        Py_hash_t hash = PyObject_Hash(keys[at]);
+        const Segment *segment = &store->segments[(uint64_t)hash >> 56];
+        if (segment->size > 0) {
+            __builtin_prefetch(&segment->entries[home_of(segment, (uint32_t)hash)]);
+        }
+    }
+    for (Py_ssize_t at = 0; at < count; at++) {
+        Py_hash_t hash = PyObject_Hash(keys[at]); /* the string remembers it */
+        const Segment *segment = &store->segments[(uint64_t)hash >> 56];
+        uint32_t tag = (uint32_t)hash, slot = segment->size > 0 ? home_of(segment, tag) : 0;
+        /* Only as far as the line that was fetched may reach; what is found is not certain, and need not be. */
+        for (int look = 0; segment->size > 0 && look < 8; look++) {
+            uint64_t entry = segment->entries[slot];
+            if (entry == 0) {
+                break;
+            }
+            if ((uint32_t)entry == tag) {
+                __builtin_prefetch(place_at(store, (i64)(entry >> 32) - 1), 1);
+                break;
+            }
+            slot = slot + 1 == segment->size ? 0 : slot + 1;
+        }
+    }
+}
+
+Cell *
+store_find(Store *store, PyObject *key)
+{
+    Place *place = store_place(store, key);
+    return place == NULL ? NULL : whole(store, place);
 }
 
 static bool
 grow(Segment *segment)
 {
     uint32_t size = segment->size == 0 ? SEGMENT_FIRST : segment->size + segment->size / 4;
-    uint64_t *entries = PyMem_Calloc(size, sizeof(uint64_t)), *old = segment->entries;
+    uint64_t *entries = pages_new(size * sizeof(uint64_t)), *old = segment->entries;
     if (entries == NULL) {
-        PyErr_NoMemory();
         return false;
     }
     uint32_t old_size = segment->size;
@@ -107,7 +150,7 @@ grow(Segment *segment)
             entries[at] = old[from];
         }
     }
-    PyMem_Free(old);
+    pages_free(old, old_size * sizeof(uint64_t));
     return true;
 }
 
@@ -136,6 +179,24 @@ take_out(Segment *segment, uint64_t *entry)
 
 /* ------------------------------------------------------------------ places */
 
+Place *
+store_next(Store *store)
+{
+    Place *place = place_at(store, store->hand);
+    store->hand = (store->hand + 1) % store->places;
+    return place->key == 0 ? NULL : place;
+}
+
+/* By its entry, as a place does not know its number. */
+i64
+number_of_place(const Store *store, const Place *place)
+{
+    Segment *segment;
+    PyObject *key = key_of(place);
+    uint64_t *entry = seek((Store *)store, key, place->hash, &segment);
+    return (i64)(*entry >> 32) - 1;
+}
+
 static i64
 new_place(Store *store)
 {
@@ -144,16 +205,15 @@ new_place(Store *store)
     }
     if (store->places == store->slabs_count * SLAB) {
         if ((store->slabs_count & (store->slabs_count - 1)) == 0) {
-            Cell ***slabs = PyMem_Realloc(store->slabs, (store->slabs_count ? 2 * store->slabs_count : 1) * sizeof(*slabs));
+            Place **slabs = PyMem_Realloc(store->slabs, (store->slabs_count ? 2 * store->slabs_count : 1) * sizeof(*slabs));
             if (slabs == NULL) {
                 PyErr_NoMemory();
                 return -1;
             }
             store->slabs = slabs;
         }
-        Cell **slab = PyMem_Calloc(SLAB, sizeof(*slab));
+        Place *slab = slab_new(store->slabs_count > 0); /* a limit of few keys should not take a huge page */
         if (slab == NULL) {
-            PyErr_NoMemory();
             return -1;
         }
         store->slabs[store->slabs_count++] = slab;
@@ -161,21 +221,19 @@ new_place(Store *store)
     return store->places++;
 }
 
-static bool
+static void
 leave_place(Store *store, i64 place)
 {
     if (store->empty_count == store->empty_size) {
         i64 size = store->empty_size ? 2 * store->empty_size : 16;
         uint32_t *empty = PyMem_Realloc(store->empty, size * sizeof(*empty));
         if (empty == NULL) {
-            PyErr_NoMemory();
-            return false;
+            return; /* the place stays empty for good */
         }
         store->empty = empty;
         store->empty_size = size;
     }
     store->empty[store->empty_count++] = (uint32_t)place;
-    return true;
 }
 
 /* ------------------------------------------------------------------ as a mapping */
@@ -212,7 +270,8 @@ Store_put(PyObject *object, PyObject *value)
     *entry = (uint64_t)(place + 1) << 32 | (uint32_t)hash;
     segment->count++;
     self->count++;
-    *place_at(self, place) = (Cell *)Py_NewRef(value);
+    *place_at(self, place) = (Place){
+        .hash = hash, .key = (uintptr_t)Py_NewRef(cell->key) | WHOLE, .cell = (Cell *)Py_NewRef(value)};
     cell->place = place;
     Py_XSETREF(cell->store, Py_NewRef(object));
     Py_RETURN_NONE;
@@ -233,23 +292,37 @@ Store_drop(PyObject *object, PyObject *value)
         return NULL;
     }
     uint64_t *entry = seek(self, cell->key, hash, &segment);
-    if (entry == NULL || *entry == 0 || *place_at(self, (i64)(*entry >> 32) - 1) != cell) {
+    Place *place = entry == NULL || *entry == 0 ? NULL : place_at(self, (i64)(*entry >> 32) - 1);
+    if (place == NULL || form_of(place) != WHOLE || place->cell != cell) {
         Py_RETURN_FALSE;
     }
-    if (!leave_place(self, cell->place)) {
-        return NULL;
-    }
-    take_out(segment, entry);
-    *place_at(self, cell->place) = NULL;
-    self->count--;
-    Py_DECREF(cell);
+    store_leave(self, place);
     Py_RETURN_TRUE;
+}
+
+void
+store_leave(Store *self, Place *place)
+{
+    Segment *segment;
+    PyObject *key = key_of(place);
+    uint64_t *entry = seek(self, key, place->hash, &segment);
+    i64 number = (i64)(*entry >> 32) - 1;
+    Cell *cell = form_of(place) == WHOLE ? place->cell : NULL;
+    leave_place(self, number);
+    take_out(segment, entry);
+    *place = (Place){0};
+    self->count--;
+    Py_XDECREF(cell);
+    Py_DECREF(key);
 }
 
 static PyObject *
 Store_get(PyObject *object, PyObject *key)
 {
     Cell *cell = PyUnicode_CheckExact(key) ? store_find((Store *)object, key) : NULL;
+    if (cell == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
     return Py_NewRef(cell == NULL ? Py_None : (PyObject *)cell);
 }
 
@@ -258,7 +331,9 @@ Store_subscript(PyObject *object, PyObject *key)
 {
     Cell *cell = PyUnicode_CheckExact(key) ? store_find((Store *)object, key) : NULL;
     if (cell == NULL) {
-        PyErr_SetObject(PyExc_KeyError, key);
+        if (!PyErr_Occurred()) {
+            PyErr_SetObject(PyExc_KeyError, key);
+        }
         return NULL;
     }
     return Py_NewRef((PyObject *)cell);
@@ -267,7 +342,7 @@ Store_subscript(PyObject *object, PyObject *key)
 static int
 Store_contains(PyObject *object, PyObject *key)
 {
-    return PyUnicode_CheckExact(key) && store_find((Store *)object, key) != NULL;
+    return PyUnicode_CheckExact(key) && store_place((Store *)object, key) != NULL;
 }
 
 static Py_ssize_t
@@ -282,8 +357,12 @@ listed(Store *store, bool keys)
 {
     PyObject *list = PyList_New(0);
     for (i64 place = 0; list != NULL && place < store->places; place++) {
-        Cell *cell = *place_at(store, place);
-        if (cell != NULL && PyList_Append(list, keys ? cell->key : (PyObject *)cell) < 0) {
+        Place *at = place_at(store, place);
+        if (at->key == 0) {
+            continue;
+        }
+        PyObject *item = keys ? key_of(at) : (PyObject *)whole(store, at);
+        if (item == NULL || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -322,9 +401,12 @@ Store_pass_by(PyObject *object, PyObject *most)
     PyObject *passed = PyList_New(0);
     i64 looks = self->places < PLACES_PASSED ? self->places : PLACES_PASSED;
     for (i64 look = 0; passed != NULL && look < looks && PyList_GET_SIZE(passed) < count; look++) {
-        Cell *cell = *place_at(self, self->hand);
-        self->hand = (self->hand + 1) % self->places;
-        if (cell != NULL && PyList_Append(passed, (PyObject *)cell) < 0) {
+        Place *place = store_next(self);
+        if (place == NULL) {
+            continue;
+        }
+        Cell *cell = whole(self, place);
+        if (cell == NULL || PyList_Append(passed, (PyObject *)cell) < 0) {
             Py_CLEAR(passed);
         }
     }
@@ -337,15 +419,23 @@ static void
 empty(Store *self)
 {
     for (i64 place = 0; place < self->places; place++) {
-        Py_CLEAR(*place_at(self, place));
+        Place *at = place_at(self, place);
+        Place old = *at;
+        *at = (Place){0};
+        if (old.key != 0) {
+            if (form_of(&old) == WHOLE) {
+                Py_DECREF(old.cell);
+            }
+            Py_DECREF(key_of(&old));
+        }
     }
     for (i64 slab = 0; slab < self->slabs_count; slab++) {
-        PyMem_Free(self->slabs[slab]);
+        slab_free(self->slabs[slab]);
     }
     PyMem_Free(self->slabs);
     PyMem_Free(self->empty);
     for (int at = 0; at < SEGMENTS; at++) {
-        PyMem_Free(self->segments[at].entries);
+        pages_free(self->segments[at].entries, self->segments[at].size * sizeof(uint64_t));
     }
     memset(self->segments, 0, sizeof(self->segments));
     self->slabs = NULL;
@@ -364,14 +454,16 @@ Store_start_over(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *
 Store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"hash", NULL};
+    static char *names[] = {"hash", "exact", NULL};
     PyObject *hash = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O:Store", names, &hash)) {
+    int exact = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$Op:Store", names, &hash, &exact)) {
         return NULL;
     }
     Store *self = (Store *)type->tp_alloc(type, 0);
-    if (self != NULL && hash != Py_None) {
-        self->hash = Py_NewRef(hash);
+    if (self != NULL) {
+        self->hash = hash == Py_None ? NULL : Py_NewRef(hash);
+        self->exact = exact || !types.secret_hashes;
     }
     return (PyObject *)self;
 }
@@ -389,17 +481,17 @@ term(PyObject *terms, const char *name, i64 *value)
     return *value == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* serve(table, lock, clock, unit, additive, tallies, terms): decide for `table` from now on. `clock` is None for the
+/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, lone_shard, terms): decide for `table` from now on. `clock` is None for the
  * machine's own; `terms` is None for a limit that has to be decided in Python, key by key. */
 static PyObject *
 Store_serve(PyObject *object, PyObject *args)
 {
     Store *self = (Store *)object;
-    PyObject *table, *lock, *clock, *tallies, *terms;
-    long long unit;
+    PyObject *table, *lock, *clock, *tallies, *terms, *lone_shard;
+    long long unit, key_bytes_max;
     int additive;
-    if (!PyArg_ParseTuple(args, "OO!OLpO!O:serve", &table, types.lock, &lock, &clock, &unit, &additive, &PyList_Type,
-                          &tallies, &terms)) {
+    if (!PyArg_ParseTuple(args, "OO!OLLpO!OO:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max, &additive, &PyList_Type,
+                          &tallies, &lone_shard, &terms)) {
         return NULL;
     }
     PyObject *kernel = PyObject_GetAttrString(table, "kernel"), *name = PyObject_GetAttrString(table, "name");
@@ -415,8 +507,10 @@ Store_serve(PyObject *object, PyObject *args)
     Py_XSETREF(self->clock, clock == Py_None ? NULL : Py_NewRef(clock));
     Py_XSETREF(self->tallies, Py_NewRef(tallies));
     self->unit = unit;
+    self->key_bytes_max = key_bytes_max;
     self->additive = additive;
     self->terms.plain = false;
+    Py_CLEAR(self->lone_shard);
     if (terms != Py_None) {
         i64 kind, keeps_lines, merged_only, strict, soft;
         Terms *t = &self->terms;
@@ -443,6 +537,10 @@ Store_serve(PyObject *object, PyObject *args)
         t->level_max = ((i128)1 << 110) / t->capacity;
         t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;
     }
+    if (self->terms.plain && PyObject_TypeCheck(lone_shard, types.shard)) {
+        self->lone_shard = (Shard *)Py_NewRef(lone_shard);
+        self->lone_tally = (Tally *)PyList_GET_ITEM(tallies, 0);
+    }
     Py_RETURN_NONE;
 }
 
@@ -458,8 +556,12 @@ Store_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->tallies);
     Py_VISIT(self->name);
     Py_VISIT(self->hash);
+    Py_VISIT(self->lone_shard);
     for (i64 place = 0; place < self->places; place++) {
-        Py_VISIT(*place_at(self, place));
+        Place *at = place_at(self, place);
+        if (at->key != 0 && form_of(at) == WHOLE) {
+            Py_VISIT(at->cell);
+        }
     }
     return 0;
 }
@@ -476,6 +578,7 @@ Store_clear(PyObject *object)
     Py_CLEAR(self->tallies);
     Py_CLEAR(self->name);
     Py_CLEAR(self->hash);
+    Py_CLEAR(self->lone_shard);
     return 0;
 }
 
@@ -498,6 +601,8 @@ static PyMemberDef Store_members[] = {
 static PyMethodDef Store_methods[] = {
     {"allow", (PyCFunction)(void (*)(void))store_allow, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("allow(key, cost=1, kind=None): whether `key` may use `cost` now; if so it is charged.")},
+    {"allow_many", (PyCFunction)(void (*)(void))store_allow_many, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("allow_many(keys, costs=None): as `allow` for each key, in that order.")},
     {"hit", (PyCFunction)(void (*)(void))store_hit, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("hit(key, cost=1, kind=None): as `allow`, with the grounds.")},
     {"get", Store_get, METH_O, NULL},
@@ -507,6 +612,7 @@ static PyMethodDef Store_methods[] = {
     {"values", Store_in_order, METH_NOARGS, NULL},
     {"keys", Store_keys, METH_NOARGS, NULL},
     {"pass_by", Store_pass_by, METH_O, NULL},
+    {"evict", (PyCFunction)(void (*)(void))store_evict, METH_FASTCALL, NULL},
     {"start_over", Store_start_over, METH_NOARGS, NULL},
     {"serve", Store_serve, METH_VARARGS, NULL},
     {NULL},

@@ -1,0 +1,71 @@
+/* What deciding about one key and about many have in common. */
+#ifndef RECONVERGE_DECIDE_H
+#define RECONVERGE_DECIDE_H
+
+#include <time.h>
+
+#include "cells.h"
+
+#define COARSE_ERROR_NS SECOND_NS
+/* The coarse clock lags by a few milliseconds, the time between two ticks. */
+
+/* What was asked, with the cost in the parts in which the limit counts. */
+typedef struct {
+    PyObject *key;
+    PyObject *cost_object; /* owned; only if the cost is too large for `cost` */
+    i64 cost;
+} Asked;
+
+int read_clock(Store *store, i64 *now_ns); /* -1 with an error */
+/* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
+int decide_under_lock(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
+
+/* Whether it is surely before `until_ns`; by the machine's own clock if nobody says what time it is. One that is a
+ * quarter as dear says so, unless it is almost that late. */
+static inline bool
+is_before(const i64 *now_ns, i64 until_ns)
+{
+    struct timespec now;
+    if (now_ns != NULL) {
+        return *now_ns < until_ns;
+    }
+#ifdef __linux__
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (LIKELY(now.tv_sec * SECOND_NS + now.tv_nsec < until_ns - COARSE_ERROR_NS)) {
+        return true;
+    }
+#endif
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * SECOND_NS + now.tv_nsec < until_ns;
+}
+
+/* Charge the cost if one comparison says that it may be; nothing runs in between, so what is seen is true, unless
+ * somebody is in the middle of something. `now_ns` is NULL for the machine's own clock. */
+static inline bool
+charged_at_once(Store *store, const Asked *asked, const i64 *now_ns)
+{
+    if (UNLIKELY(!PyUnicode_CheckExact(asked->key) || store->lock->held || asked->cost_object != NULL)) {
+        return false;
+    }
+    Place *place = store_place(store, asked->key);
+    if (UNLIKELY(place == NULL)) {
+        return false;
+    }
+    if (form_of(place) == LONE) {
+        if (place->lone.used + asked->cost > place->lone.room || !is_before(now_ns, place->lone.until_ns)) {
+            return false;
+        }
+        place->lone.used += (int32_t)asked->cost;
+        store->lone_tally->charged += asked->cost;
+    } else {
+        Cell *cell = place->cell;
+        if (cell->used + asked->cost > cell->room || !is_before(now_ns, cell->until_ns)) {
+            return false;
+        }
+        cell->used += asked->cost;
+    }
+    store->admitted++;
+    return true;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* Keys of a node without a hub. Nothing of them is ever reported, so that most of what a cell knows is of no use to them:
+ * what is left fits into the place itself, and an object is only made of it when Python wants to see one. */
+#include "cells.h"
+#include "python.h"
+
+void
+lone_read(Store *store, const Place *place, Cell *scratch)
+{
+    const Terms *terms = &store->terms;
+    i64 now_ns = 0;
+    memset(scratch, 0, sizeof(*scratch));
+#define BEGIN(name, first) scratch->name = (first);
+    CELL_FIELDS(BEGIN)
+    scratch->key = key_of(place);
+    scratch->table = store->table;
+    scratch->shard = store->lone_shard;
+    scratch->store = (PyObject *)store;
+    scratch->lows = scratch->history = Py_None;
+    scratch->line = scratch->base = scratch->capacity = terms->capacity;
+    scratch->used = scratch->counted = place->lone.used;
+    scratch->room = place->lone.room;
+    scratch->until_ns = place->lone.until_ns;
+    if (terms->kind == BUCKET) {
+        scratch->level = place->lone.level;
+        scratch->marked_ns = place->lone.marked_ns;
+        /* A bucket counts nothing but demand by windows, in which nobody is interested here. */
+        scratch->epoch = (i64)floor_div(scratch->marked_ns + store->lone_shard->offset_ns, terms->window_ns);
+    } else {
+        scratch->epoch = place->lone.marked_ns;
+        scratch->previous = place->lone.level;
+        scratch->opened_ns = place->lone.until_ns - terms->window_ns;
+    }
+}
+
+/* Give an object what was worked out without one. */
+void
+lone_assign(const Cell *scratch, Cell *cell)
+{
+    i64 place = cell->place;
+#define ASSIGN(name, first) cell->name = scratch->name;
+    CELL_FIELDS(ASSIGN)
+    cell->place = place;
+    cell->level = scratch->level;
+}
+
+bool
+lone_write(Store *store, Cell *cell, Place *place)
+{
+    const Terms *terms = &store->terms;
+    if (store->lone_shard == NULL || cell->shard != store->lone_shard || cell->lows != Py_None ||
+        cell->history != Py_None || cell->waiters != 0 || cell->reset_us != 0 || cell->lag_ns != 0 ||
+        cell->line != terms->capacity || cell->capacity != terms->capacity || cell->used != (int32_t)cell->used ||
+        cell->room != (int32_t)cell->room) {
+        return false;
+    }
+    if (terms->kind == BUCKET ? cell->level != (i64)cell->level
+                              : cell->until_ns != cell->opened_ns + terms->window_ns) {
+        return false;
+    }
+    measure(store, cell);
+    place->lone.used = (int32_t)cell->used;
+    place->lone.room = (int32_t)cell->room;
+    place->lone.until_ns = cell->until_ns;
+    place->lone.level = terms->kind == BUCKET ? (i64)cell->level : cell->previous;
+    place->lone.marked_ns = terms->kind == BUCKET ? cell->marked_ns : cell->epoch;
+    return true;
+}
+
+Cell *
+whole(Store *store, Place *place)
+{
+    if (form_of(place) == WHOLE) {
+        return place->cell;
+    }
+    Cell *cell = (Cell *)PyObject_CallFunction((PyObject *)types.cell, "OOOi", key_of(place), store->table,
+                                               store->lone_shard, 0);
+    if (cell == NULL) {
+        return NULL;
+    }
+    Cell scratch;
+    lone_read(store, place, &scratch);
+    lone_assign(&scratch, cell);
+    cell->place = number_of_place(store, place);
+    cell->store = Py_NewRef((PyObject *)store);
+    place->key &= ~(uintptr_t)1;
+    place->cell = cell;
+    return cell;
+}
+
+void
+try_lone(Store *store, Place *place)
+{
+    if (form_of(place) == LONE || Py_REFCNT(place->cell) != 1) {
+        return;
+    }
+    Cell *cell = place->cell;
+    if (lone_write(store, cell, place)) {
+        place->key |= LONE;
+        Py_DECREF(cell);
+    }
+}
+
+/* evict(now_ns, count, keep): let those of the next few keys leave about which there is nothing to remember; returns how
+ * many did. With `keep` none does, but all are looked at. */
+PyObject *
+store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    Store *store = (Store *)object;
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "evict(now_ns, count, keep)");
+        return NULL;
+    }
+    i64 now_ns = PyLong_AsLongLong(args[0]), most = PyLong_AsLongLong(args[1]);
+    int keep = PyObject_IsTrue(args[2]);
+    if (PyErr_Occurred() || keep < 0) {
+        return NULL;
+    }
+    const Terms *terms = &store->terms;
+    i64 gone = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
+    for (i64 look = 0; look < looks && seen < most; look++) {
+        Place *place = store_next(store);
+        if (place == NULL) {
+            continue;
+        }
+        seen++;
+        bool leaves = false;
+        Cell scratch, *cell = NULL;
+        if (form_of(place) == LONE) {
+            lone_read(store, place, &scratch);
+            if (fits(store, &scratch)) {
+                if (advance(store, &scratch, now_ns) < 0) {
+                    return NULL;
+                }
+                measure(store, &scratch);
+                leaves = meter_used(terms, &scratch, now_ns) == 0 && !keep;
+                if (!leaves && !lone_write(store, &scratch, place)) {
+                    if ((cell = whole(store, place)) == NULL) {
+                        return NULL;
+                    }
+                    lone_assign(&scratch, cell);
+                }
+                cell = NULL;
+            } else if ((cell = whole(store, place)) == NULL) {
+                return NULL;
+            }
+        } else {
+            cell = place->cell;
+        }
+        if (cell != NULL) {
+            PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", cell, (long long)now_ns, keep);
+            int gone_by = answer == NULL ? -1 : PyObject_IsTrue(answer);
+            Py_XDECREF(answer);
+            if (gone_by < 0) {
+                return NULL;
+            }
+            leaves = gone_by;
+            if (!leaves) {
+                try_lone(store, place);
+            }
+        }
+        if (leaves) {
+            store_leave(store, place);
+            gone++;
+        }
+    }
+    return PyLong_FromLongLong(gone);
+}

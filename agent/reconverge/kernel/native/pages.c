@@ -1,0 +1,66 @@
+/* Memory in whole pages, which goes back to the system when it is freed, so that growing leaves no holes behind. */
+#include "native.h"
+
+#include <sys/mman.h>
+
+#define SMALL 4096
+
+void *
+pages_new(size_t size)
+{
+    if (size < SMALL) {
+        void *memory = PyMem_Calloc(1, size);
+        if (memory == NULL) {
+            PyErr_NoMemory();
+        }
+        return memory;
+    }
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    return memory;
+}
+
+void
+pages_free(void *memory, size_t size)
+{
+    if (memory == NULL) {
+        return;
+    }
+    if (size < SMALL) {
+        PyMem_Free(memory);
+    } else {
+        munmap(memory, size);
+    }
+}
+
+/* A slab, which begins where a huge page may begin. Nothing of it is in memory before it is touched. */
+void *
+slab_new(bool huge)
+{
+    char *memory = mmap(NULL, 2 * SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    size_t before = (SLAB_BYTES - (uintptr_t)memory % SLAB_BYTES) % SLAB_BYTES;
+    if (before > 0) {
+        munmap(memory, before);
+    }
+    munmap(memory + before + SLAB_BYTES, SLAB_BYTES - before);
+#ifdef MADV_HUGEPAGE
+    /* Among a million keys, finding the page costs as much as the memory. It is advice: no error is of interest. */
+    if (huge) {
+        madvise(memory + before, SLAB_BYTES, MADV_HUGEPAGE);
+    }
+#endif
+    return memory + before;
+}
+
+void
+slab_free(void *slab)
+{
+    munmap(slab, SLAB_BYTES);
+}
