@@ -93,6 +93,7 @@ class Agent:
         stop_timeout: seconds that the last words may take.
         sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
             has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
+            In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
         clock: where time comes from.
 
     Raises:
