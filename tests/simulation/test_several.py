@@ -112,4 +112,3 @@ def test_the_figures_of_shares_are_the_parents_and_keep_its_bound(faults: tuple[
 
     assert 10 + 3 * (4 + (1 if faults else 0)) == judged.bound_pct
     assert {} == judged.broken
-    assert 100 * len(judged.over_pct) == judged.ideal

@@ -92,8 +92,8 @@ def judge_run(
 ) -> RunFigures:
     """The figures of one run that began at `begin_ns` by the hub's clock.
 
-    For the declared bound a node that was restarted is another one, hence `restarts`, and so is each of the `parts` that
-    a limit is dealt out in. `hub_windows` are those that the hub has told of, by key, if windows begin with the first
+    For the declared bound a node that was restarted is another one, hence `restarts`, and so is each of the `parts` in
+    which a limit is dealt out. `hub_windows` are those that the hub has told of, by key, if they begin with the first
     hit. `others` are the other quotas of the same limit, which a central limiter would keep as well.
     """
     decided = placed(limit, decided, hub_windows)
