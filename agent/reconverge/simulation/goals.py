@@ -217,7 +217,7 @@ def _on_top() -> list[Chapter]:
                 for number, which in enumerate(("the first quota", "the second"))
                 for name, experiment in _few(several, 3.0).items()
             },
-            # The quota that does not bind takes more of its overdraft in a crowd, as its use has just begun again.
+            # A crowd after a window that the second quota has kept empty takes about half of the first one's overdraft.
             (NEVER_OVER, Goal("balanced", "over_mean_pct", 0.5), Goal("strict", "under_mean_pct", 4.0)),
         ),
         Chapter(
