@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
+from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub_clock import DRIFT
 from reconverge.kernel import Kernel
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
 from reconverge.report import Status
+from reconverge.simulation import Experiment, Fleet, Traffic, World
 from reconverge.syncer import Syncer
 from reconverge_sync.memory import MemoryHub
 from tests.node import START_S
@@ -73,3 +77,35 @@ def test_a_limit_declared_meanwhile_does_not_make_the_lease_longer() -> None:
     pair.pass_until_ns(pair.shard.lease_until_ns - 1)
 
     assert Status.MERGED is pair.exchange()
+
+
+@pytest.mark.parametrize(
+    ("settings", "window_s", "lease_s"),
+    [
+        ({}, 1, 30),
+        ({}, 10, 100),
+        ({}, 86_400, 600),
+        ({"sync_interval": 5.0}, 1, 30),
+        ({"sync_interval": 6.0}, 1, 36),
+        ({"sync_interval": 900.0}, 86_400, 5_400),
+        ({"exchange_timeout": 60.0}, 1, 180),
+    ],
+)
+def test_a_lease_that_nobody_sets_is_never_shorter_than_one_that_might_be_set(
+    settings: dict[str, float], window_s: int, lease_s: int
+) -> None:
+    """Ten windows, between half a minute and ten, unless exchanges take longer than that."""
+    agent = Agent(MemoryHub(), **settings)  # type: ignore[arg-type]
+    agent.limit("login", Limit(100, window_s))
+
+    assert lease_s * SECOND_NS == agent._kernel.lease_ns
+
+
+def test_a_fleet_that_exchanges_rarely_does_not_lapse_between_exchanges() -> None:
+    """Every quarter of an hour, about a limit for a day."""
+    day = Limit(200, 86_400, algorithm="fixed-window")
+    tried = Experiment(Fleet(2, day, 900 * SECOND_NS), Traffic("uniform", 2.0), 2, 1)
+    world = World(tried.fleet, STRICT, (), seed=1)
+    world.run(tried.arrivals(1), until_ns=2 * day.window_ns)
+
+    assert [0, 0] == [node.syncer.stats(world.now_ns).lapses for node in world.nodes]

@@ -84,7 +84,7 @@ class Agent:
         sync_interval: seconds between exchanges. Longer is cheaper and less exact; the bound does not depend on it.
         min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
         lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the longest
-            windows, between 30 s and 600 s.
+            windows, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
             see `reconverge.policies`. By default `balanced`.
         max_keys: how many keys are counted each on its own; all further ones share one count.
@@ -93,6 +93,7 @@ class Agent:
         stop_timeout: seconds that the last words may take.
         sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
             has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
+            In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
         clock: where time comes from.
 
     Raises:
@@ -125,9 +126,9 @@ class Agent:
             min_sync_interval = min(sync_interval, max(sync_interval / 10, MIN_SYNC_INTERVAL))
         _check_seconds("min_sync_interval", min_sync_interval, 0.0, sync_interval)
         _check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
+        # A lease that is over before an answer can come would never be worth anything.
+        lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_TIMEOUTS_MIN * exchange_timeout)
         if lease_ttl is not None:
-            # A lease that is over before an answer can come would never be worth anything.
-            lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_TIMEOUTS_MIN * exchange_timeout)
             _check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
         _check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
         _check_count("max_keys", max_keys)
@@ -153,6 +154,7 @@ class Agent:
             shards=1 if self._hub is None else self._hub.shards,
             alone=self._hub is None,
             lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
+            lease_min_ns=round(lease_min * SECOND_NS),
         )
         shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
         if shared_name:

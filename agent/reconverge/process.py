@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import logging
 import multiprocessing
@@ -36,48 +37,75 @@ class Stoppable(Protocol):
 
 _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
-_ending_pid = 0
+_told_pid = 0
 """The process that SIGTERM has told to end already."""
+_speaking_pid = 0
+"""The process whose agents say their last words just now."""
 
 
 def register(agent: Stoppable, *, sigterm: bool) -> None:
     """Have `agent` told of forks, and let it say its last words when this process ends, `kill -9` excepted.
 
-    SIGTERM is only handled where nobody else does: it then ends the main thread as `sys.exit` would.
+    SIGTERM is only handled where nobody else does: it then ends the main thread as `sys.exit` would. In a daemon of
+    `multiprocessing` it ends the process at once, as ever.
     """
     global _hooked_pid  # noqa: PLW0603  # hooks belong to the process, and so does knowing about them
     if not _hooked_pid:
         # Threads that hold locks do not survive a fork, and connections must not.
         os.register_at_fork(after_in_child=_after_fork)
         atexit.register(stop_all)
+        # In a child this comes when it knows whether it is a daemon.
+        multiprocessing.util.register_after_fork(_leave_daemons_alone, lambda leave: leave())
     _agents.add(agent)
     if _hooked_pid != os.getpid():
         _hooked_pid = os.getpid()
         if multiprocessing.parent_process() is not None:
             # Such a process leaves by os._exit, past atexit.
             multiprocessing.util.Finalize(None, stop_all, exitpriority=100)
-    if sigterm and threading.current_thread() is threading.main_thread():
+    if sigterm and not _is_daemon() and threading.current_thread() is threading.main_thread():
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _on_sigterm)
 
 
 def stop_all() -> None:
     """Have every agent of this process say its last words."""
-    for agent in list(_agents):
-        try:
-            agent.stop_for_good(LAST_WORDS_S)
-        except Exception:
-            logger.exception("reconverge: an agent could not be stopped")
+    global _speaking_pid  # noqa: PLW0603  # as above
+    _speaking_pid = os.getpid()
+    try:
+        for agent in list(_agents):
+            try:
+                agent.stop_for_good(LAST_WORDS_S)
+            except Exception:
+                logger.exception("reconverge: an agent could not be stopped")
+    finally:
+        _speaking_pid = 0
+
+
+def _is_daemon() -> bool:
+    """Whether this process is a child that its parent ends by SIGTERM, and then waits for without limit.
+
+    A handler in Python does not run while the main thread is blocked, if the signal came just before it was or together
+    with what woke it in vain: such a parent, like every `Pool` that is terminated, would now and then wait for ever.
+    """
+    return multiprocessing.current_process().daemon
+
+
+def _leave_daemons_alone() -> None:
+    """In a child that was forked with our handler."""
+    if _is_daemon() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
-    global _ending_pid  # noqa: PLW0603  # a process ends once
-    if _ending_pid == os.getpid():
+    global _told_pid  # noqa: PLW0603  # a process ends once
+    if _told_pid == os.getpid():
         return  # whoever says it again would only interrupt the last words, which do not take long
-    _ending_pid = os.getpid()
-    # What this signal interrupted may hold the very locks that the last words need; unwinding lets go of them.
-    threading.Thread(target=_end_at_last, name="reconverge-sigterm", daemon=True).start()
-    raise SystemExit(SIGTERM_STATUS)
+    _told_pid = os.getpid()
+    # Not by `threading`, whose locks the main thread may hold that this interrupts.
+    _thread.start_new_thread(_end_at_last, ())
+    if _speaking_pid != os.getpid():
+        # What this signal interrupted may hold the very locks that the last words need; unwinding lets go of them.
+        raise SystemExit(SIGTERM_STATUS)
 
 
 def _end_at_last() -> None:

@@ -28,6 +28,7 @@ class ThreadLoop:
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self.run, name="reconverge", daemon=True)
+        self._ended = threading.Event()
         self.left = False
         """See `Runner.left`."""
 
@@ -38,7 +39,8 @@ class ThreadLoop:
     @property
     def alive(self) -> bool:
         """See `Runner.alive`."""
-        return self._thread.is_alive()
+        # Before Python 3.13 a thread whose `join` a signal interrupts passes for dead from then on.
+        return self._thread.ident is not None and not self._ended.is_set()
 
     @property
     def listening(self) -> bool:
@@ -56,11 +58,17 @@ class ThreadLoop:
 
     def join(self, timeout_s: float) -> None:
         """See `Runner.join`."""
-        if self.alive and self._thread is not threading.current_thread():
+        if self.alive and self._thread is not threading.current_thread() and self._ended.wait(timeout_s):
             self._thread.join(timeout_s)
 
     def run(self) -> None:
         """What the thread does; for a caller who cannot start one any more, on the caller's own."""
+        try:
+            self._exchange_until_stopped()
+        finally:
+            self._ended.set()
+
+    def _exchange_until_stopped(self) -> None:
         while self._after is not None and self._after.alive:
             self._after.join(TAKE_OVER_POLL_S)
         self._after = None

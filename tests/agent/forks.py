@@ -10,8 +10,10 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import threading
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -202,6 +204,59 @@ def multiplies(hub: str, method: str) -> None:
     for child in children:
         child.join()
         assert 0 == child.exitcode
+
+
+def rests_deaf(hub: str, ready: Event) -> None:
+    """Admits, and then no handler can run: the main thread is blocked, and SIGTERM comes to another."""
+    admit(hub, "child")
+    say("handled" if callable(signal.getsignal(signal.SIGTERM)) else "left alone")
+    # The agent's own thread is there already, and takes signals.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ready.set()
+    threading.Event().wait()
+
+
+def terminates(hub: str, method: str) -> None:
+    """A daemon of `multiprocessing`, which is told to end as those of a pool are, and waited for without limit."""
+    admit(hub, "parent")
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    ready = context.Event()
+    child = context.Process(target=rests_deaf, args=(hub, ready), daemon=True)
+    child.start()
+    ready.wait()
+    child.terminate()
+    child.join()
+    say(child.exitcode)
+
+
+def tells_whether_it_handles_sigterm(hub: str) -> None:
+    """After the first decision."""
+    login_of(hub).allow("child")
+    say("handled" if callable(signal.getsignal(signal.SIGTERM)) else "left alone")
+
+
+def has_a_child_that_is_no_daemon(hub: str, method: str) -> None:
+    """Its parent does not end it."""
+    admit(hub, "parent")
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    child = context.Process(target=tells_whether_it_handles_sigterm, args=(hub,))
+    child.start()
+    child.join()
+
+
+def admit_somewhere(hub: str, number: int) -> int:
+    """How many of ten are admitted, in whichever worker of a pool."""
+    return admitted_of(login_of(hub), 10, f"key {number}")
+
+
+def closes_a_pool(hub: str, method: str) -> None:
+    """The workers are told by their queue that there is nothing more to do, and are waited for."""
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    with context.Pool(CHILDREN) as pool:
+        admitted = pool.starmap(admit_somewhere, [(hub, number) for number in range(3 * CHILDREN)], chunksize=1)
+        pool.close()
+        pool.join()
+    say(sum(admitted))
 
 
 if __name__ == "__main__":

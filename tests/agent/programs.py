@@ -19,6 +19,7 @@ from typing import NoReturn
 import reconverge.process
 from reconverge import Agent, Limiter, ReconvergeError
 from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, introduce
+from tests.waiting import eventually
 
 
 def begin(hub: str, *, sigterm: bool = True) -> Limiter:
@@ -127,6 +128,26 @@ def rests_and_says_when_it_leaves(hub: str) -> None:
     say(sum(admitted_of(login, 1, f"key {number}") for number in range(300)))
     while True:
         signal.pause()
+
+
+class Herald:
+    """Says that the last words have begun, and keeps the others waiting until SIGTERM has been heard."""
+
+    def start_over_after_fork(self) -> None:
+        """See `Stoppable`."""
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """See `Stoppable`."""
+        say("leaving")
+        eventually(lambda: reconverge.process._told_pid, "SIGTERM", timeout_s * 10)
+
+
+def ends_by_itself_and_says_when_it_leaves(hub: str) -> None:
+    """What is told to end is ending already."""
+    begin(hub)
+    herald = Herald()
+    reconverge.process.register(herald, sigterm=True)
+    atexit.register(lambda: herald)  # it is known as long as the process
 
 
 def rests_with_a_handler_of_its_own(hub: str) -> None:

@@ -87,6 +87,18 @@ def test_sigterm_again_does_not_interrupt_the_last_words(own_redis: RedisServer)
     assert ADMITTED + 300 == net_at(own_redis.url)
 
 
+def test_sigterm_does_not_interrupt_the_last_words_of_a_program_that_ends_by_itself(redis_server: RedisServer) -> None:
+    """It comes to the end that it was coming to, with the status of that."""
+    with Process("ends_by_itself_and_says_when_it_leaves", redis_server.url) as process:
+        assert [str(ADMITTED), "leaving"] == [process.says(), process.says()]
+
+        process.send(signal.SIGTERM)
+
+        assert (0, []) == process.ends()
+    assert "" == process.stderr
+    assert ADMITTED == net_at(redis_server.url)
+
+
 @pytest.mark.parametrize("program", ["rests", "serves"])
 def test_ctrl_c_loses_nothing(program: str, redis_server: RedisServer) -> None:
     """The main thread is interrupted, as ever."""

@@ -7,6 +7,7 @@ so that all but the first request of each is told by last words alone.
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from secrets import token_hex
 
@@ -16,6 +17,9 @@ from tests.agent.process import Process
 from tests.agent.world import net_at
 from tests.servers import RedisServer
 from tests.waiting import eventually
+
+TOLD_BEFORE = 1
+"""What the hub knows of each process's ten without its last words."""
 
 
 @pytest.mark.parametrize("program", ["forks_a_child_that_decides", "forks_in_its_loop"])
@@ -82,6 +86,40 @@ def test_children_of_multiprocessing_say_their_last_words(method: str, redis_ser
     assert 5 == len({line.split()[1] for line in said})
     assert "" == process.stderr
     assert 50 == net_at(redis_server.url)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_daemon_of_multiprocessing_ends_at_sigterm_whatever_it_is_blocked_in(
+    method: str, redis_server: RedisServer
+) -> None:
+    """At once, and without last words: its parent would wait for ever for a handler that cannot run.
+
+    The child is forked with the handler of its parent.
+    """
+    with Process("terminates", redis_server.url, method, module="forks") as process:
+        status, said = process.ends()
+
+    assert (0, ["left alone", str(-signal.SIGTERM)]) == (status, said[-2:])
+    assert "" == process.stderr
+    assert 10 + TOLD_BEFORE == net_at(redis_server.url)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_of_multiprocessing_that_is_no_daemon_handles_sigterm(method: str, redis_server: RedisServer) -> None:
+    """Such as a worker of a server; its parent leaves it to itself."""
+    with Process("has_a_child_that_is_no_daemon", redis_server.url, method, module="forks") as process:
+        assert "handled" == process.ends()[1][-1]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_that_is_closed_and_joined_loses_nothing(method: str, redis_server: RedisServer) -> None:
+    """While one that is terminated loses what the hub had not heard; the pace is an hour."""
+    with Process("closes_a_pool", redis_server.url, method, module="forks") as process:
+        status, said = process.ends()
+
+    assert (0, ["120"]) == (status, said)
+    assert "" == process.stderr
+    assert 120 == net_at(redis_server.url)
 
 
 def _connections(server: RedisServer) -> set[str]:

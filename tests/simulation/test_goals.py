@@ -10,6 +10,7 @@ from reconverge import Limit
 from reconverge.clock import SECOND_NS
 from reconverge.simulation import Experiment, Figures, Fleet, Traffic, goals
 from reconverge.simulation.goals import POLICIES, Chapter, Goal, chapters, page, together, unmet
+from reconverge.simulation.origin import commit_of
 
 NONE = Figures(
     over_mean_pct=0.0,
@@ -103,6 +104,16 @@ def test_a_chapter_of_one_situation_needs_no_row_for_all() -> None:
     assert "All met." in text
 
 
+def test_a_page_says_which_commit_it_was_made_at_if_that_is_known() -> None:
+    """Under its title; otherwise it says nothing about that."""
+    found = [(Chapter("Planted", {"calm": SMALL}, (REACHED,)), {"calm": everybody()})]
+
+    assert ["# Figures", "", "Last made at commit 1a2b3c4, 2026-11-21.", ""] == page(
+        found, "1a2b3c4, 2026-11-21"
+    ).splitlines()[:4]
+    assert "Last made" not in page(found)
+
+
 def test_the_command_prints_the_page_and_ends_well_when_all_is_reached(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +125,7 @@ def test_the_command_prints_the_page_and_ends_well_when_all_is_reached(
 
     assert 0 == status
     assert "## Planted" in out
+    assert not commit_of() or f"Last made at commit {commit_of()}." in out
     assert "1 situations, 0 goals not met, 0 bounds broken" in err
 
 

@@ -102,3 +102,13 @@ def test_the_bound_of_a_parent_is_that_of_its_shares_and_the_rest_together() -> 
     policy = replace(BALANCED, cold_allowance=0.0)
 
     assert excess_of_the_parent(policy) <= sum(policy.bound(part.capacity, FAMILY.nodes) for part in parts)
+
+
+@pytest.mark.parametrize("faults", [(), ("cut:half@1.3w+3w", "loss:20%@0w+8w", "crash:1@5w+1w")])
+def test_the_figures_of_shares_are_the_parents_and_keep_its_bound(faults: tuple[str, ...]) -> None:
+    """Declared are a tenth of a hundred, and a request of each node, restarts included, for each of the three parts."""
+    tried = Experiment(FAMILY, Traffic("uniform", 4.0, keys=2), 8, 2, faults)
+    judged = run_once(tried, BALANCED, tried.arrivals(5), seed=5)
+
+    assert 10 + 3 * (4 + (1 if faults else 0)) == judged.bound_pct
+    assert {} == judged.broken

@@ -49,6 +49,7 @@ class Kernel:
         shards: int = 1,
         alone: bool = False,
         lease_ns: int | None = None,
+        lease_min_ns: int = 0,
     ) -> None:
         self.clock = clock
         self.namespace = namespace
@@ -57,7 +58,7 @@ class Kernel:
         self.keys_max = keys_max
         self.key_bytes_max = key_bytes_max
         self.alone = alone
-        self.lease_ns = lease_ns or LEASE_MIN_NS
+        self.lease_ns = lease_ns or max(LEASE_MIN_NS, lease_min_ns)
         """How long lines may be used after the hub was last heard."""
         self._lease_fixed = lease_ns is not None
         self.tables: dict[str, WaitTable] = {}
@@ -84,7 +85,7 @@ class Kernel:
         table = self.tables.get(name)
         if table is None:
             if not self._lease_fixed:
-                self.lease_ns = min(max(self.lease_ns, LEASE_WINDOWS * limit.window_ns), LEASE_MAX_NS)
+                self.lease_ns = max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
             kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
             table = self.tables[name] = kind(self, name, limit, policy, self.clock.monotonic_ns)
         elif table.limit != limit:

@@ -87,6 +87,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival]
         begin_ns=world.begin_ns,
         hub_windows=history.hub_windows if experiment.judged == 0 else None,
         others=others,
+        parts=1 + len(fleet.shares),
     )
 
 

@@ -88,18 +88,19 @@ def judge_run(
     restarts: int = 0,
     hub_windows: Mapping[str, Collection[int]] | None = None,
     others: Sequence[Limit] = (),
+    parts: int = 1,
 ) -> RunFigures:
     """The figures of one run that began at `begin_ns` by the hub's clock.
 
-    A node that was restarted is another one for the declared bound, hence `restarts`. `hub_windows` are those that the
-    hub has told of, by key, if windows begin with the first hit. `others` are the other quotas of the same limit, which
-    a central limiter would keep as well.
+    For the declared bound a node that was restarted is another one, hence `restarts`, and so is each of the `parts` in
+    which a limit is dealt out. `hub_windows` are those that the hub has told of, by key, if they begin with the first
+    hit. `others` are the other quotas of the same limit, which a central limiter would keep as well.
     """
     decided = placed(limit, decided, hub_windows)
     first_epoch = number_of(limit, begin_ns)
     charges = [charge_of(one) for one in decided if one.allowed]
     excess = excess_by_place(limit, charges, settling=False, born_ns=first_asked(decided))
-    bounds = Bounds(limit, policy, nodes + restarts, decided)
+    bounds = Bounds(limit, policy, parts * (nodes + restarts), decided)
     admitted: defaultdict[Place, int] = defaultdict(int)
     for charge in charges:
         admitted[charge.key, charge.epoch] += charge.cost
@@ -109,8 +110,7 @@ def judge_run(
         for place in dict.fromkeys((one.key, one.epoch) for one in decided)
         if first_epoch + warmup <= place[1] < first_epoch + windows
     ]
-    whole = limit.capacity / PERCENT
-    quota = limit.quota / PERCENT
+    whole, quota = limit.capacity / PERCENT, limit.quota / PERCENT
     asked = Counter(one.key for one in decided)
     busiest = max(asked, key=asked.__getitem__, default="")
     return RunFigures(

@@ -13,21 +13,24 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
-from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.limit import CALENDAR, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.simulation.experiment import Experiment, run
 from reconverge.simulation.figures import Figures
 from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.origin import commit_of
 from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.rival import COMPARED
 
 FIRST_SEED: Final = 7_000
 WINDOW_S: Final = 10.0
+DAY_S: Final = 86_400
 STANDARD: Final = ("uniform", "zipf", "single", "rotating", "onoff", "flash")
 POLICIES: Final = ("strict", "balanced", "available", "naive", "predictive")
 PERIODIC_PER_WINDOW: Final = 10.0
 """Exchanges of a node that never asks ahead of time, at a sync interval of a tenth of the window."""
 MESSAGES_FACTOR_MAX: Final = 1.4
+CUT: Final = "cut:half@3.3w+3w"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,16 @@ NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
 
 def chapters() -> list[Chapter]:
     """All that is tried."""
-    return [*_hot(), *_surges(), *_outages(), _enough_for_all(), *_other_algorithms(), _weak_spots()]
+    return [
+        *_hot(),
+        *_surges(),
+        *_outages(),
+        _enough_for_all(),
+        *_other_algorithms(),
+        *_other_beginnings(),
+        *_on_top(),
+        _weak_spots(),
+    ]
 
 
 def _fleet(
@@ -160,6 +172,83 @@ def _other_algorithms() -> list[Chapter]:
     ]
 
 
+def _other_beginnings() -> list[Chapter]:
+    """Windows that begin elsewhere, and a bucket that is filled at their edges."""
+    windows = _fleet()
+    first_hit = replace(windows, limit=replace(windows.limit, align=FIRST_HIT))
+    day = Limit(1000, DAY_S, algorithm=FIXED_WINDOW, align=CALENDAR, timezone="Europe/Berlin")
+    days = replace(windows, limit=day, sync_interval_ns=DAY_S * SECOND_NS // 100)
+    fleets = {
+        "windows that begin with the first request": first_hit,
+        "days in Berlin, one of them of 25 hours, and T/W = 0.01": days,
+        **{
+            f"token bucket of {name}, filled at each window's edge": replace(fleet, limit=_filled_at_edges(fleet.limit))
+            for name, fleet in (
+                ("L", _fleet(algorithm=TOKEN_BUCKET)),
+                ("L/5", _fleet(algorithm=TOKEN_BUCKET, burst=200)),
+            )
+        },
+    }
+    return [
+        Chapter(
+            f"Another beginning: {name}",
+            {**_few(fleet, 3.0), "uniform, 0.8 L": Experiment(fleet, Traffic("uniform", 0.8), 10)},
+            (NEVER_OVER, Goal("balanced", "over_max_pct", 1.0), Goal("strict", "under_mean_pct", 4.0)),
+        )
+        for name, fleet in fleets.items()
+    ]
+
+
+def _filled_at_edges(limit: Limit) -> Limit:
+    return replace(limit, refill=INTERVAL)
+
+
+def _on_top() -> list[Chapter]:
+    """What goes on top of an algorithm."""
+    plain = _fleet()
+    # Two of three windows' worth in three windows, so that each quota binds at times.
+    several = replace(plain, further=(replace(plain.limit, quota=2000, window=3 * WINDOW_S),))
+    goals = (NEVER_OVER, Goal("balanced", "over_max_pct", 1.0), Goal("strict", "under_mean_pct", 4.0))
+    return [
+        Chapter(
+            "Two quotas: L per window, and 2 L per three windows",
+            {
+                f"{name}, {which}": replace(experiment, windows=12, warmup=3, judged=number)
+                for number, which in enumerate(("the first quota", "the second"))
+                for name, experiment in _few(several, 3.0).items()
+            },
+            # A crowd after a window that the second quota has kept empty takes about half of the first one's overdraft.
+            (NEVER_OVER, Goal("balanced", "over_mean_pct", 0.5), Goal("strict", "under_mean_pct", 4.0)),
+        ),
+        Chapter(
+            "Soft by a tenth, in % of the capacity, which is 1.1 L",
+            _few(replace(plain, limit=replace(plain.limit, soft=0.1)), 3.0),
+            goals,
+        ),
+        Chapter(
+            "Guaranteed shares, and all of them together",
+            {
+                **{f"one of L/2: {name}": experiment for name, experiment in _few(_shared(2), 3.0).items()},
+                "two of L/4: uniform, 3 L": Experiment(_shared(4, 4), Traffic("uniform", 3.0, keys=2), 10),
+            },
+            goals,
+        ),
+    ]
+
+
+def _few(fleet: Fleet, demand: float) -> dict[str, Experiment]:
+    """Calm, moving and sudden traffic, and half of the nodes cut off for a while."""
+    calm = {pattern: Experiment(fleet, Traffic(pattern, demand), 10) for pattern in ("uniform", "rotating", "flash")}
+    cut = Experiment(fleet, Traffic("uniform", demand), 10, faults=(CUT,))
+    return {f"{name}, {demand:g} L": tried for name, tried in {**calm, "uniform, half cut off": cut}.items()}
+
+
+def _shared(*parts: int) -> Fleet:
+    """A fleet whose limit is dealt out in such parts of it, and the rest for all."""
+    fleet = _fleet()
+    return replace(fleet, shares=tuple(replace(fleet.limit, quota=fleet.limit.quota // part) for part in parts))
+
+
 def _weak_spots() -> Chapter:
     """Where no policy without a round trip is good; told so that nobody has to find out."""
     return Chapter(
@@ -173,6 +262,7 @@ def _weak_spots() -> Chapter:
             "the hub away for 5 windows while demand moves, 0.8 L": Experiment(
                 _fleet(), Traffic("rotating", 0.8), 14, 4, ("down@5.3w+5w",)
             ),
+            "L/4 is set aside for somebody idle, 3 L": Experiment(_shared(4, 4), Traffic("uniform", 3.0), 10),
         },
         (NEVER_OVER,),
     )
@@ -213,11 +303,12 @@ def unmet(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> list[s
     return [str(goal) for goal in chapter.goals if not goal.met_by(figures)]
 
 
-def page(found: Found) -> str:
-    """All figures in Markdown."""
-    lines = [
-        "# Figures",
-        "",
+def page(found: Found, made_at: str = "") -> str:
+    """All figures in Markdown, and which commit they were `made_at`, if that is known."""
+    lines = ["# Figures", ""]
+    if made_at:
+        lines += [f"Last made at commit {made_at}.", ""]
+    lines += [
         "Over-admission as mean / max and, in brackets, under-admission as mean, in % of the limit by window, after",
         "the warm-up; *messages* by node and window. One key, 8 nodes, a fixed window of 10 s, a limit of 1000, a sync",
         "interval of 1 s and a round trip of 20 ms, unless said otherwise; leases, back-off and all else are a fleet's",
@@ -254,11 +345,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = "; ".join(chapter.name for chapter in chapters())
         parser.error(f"no chapter's name contains {options.only!r}; there are: {names}")
     tasks = [(experiment, chapter.seeds) for chapter in chosen for experiment in chapter.situations.values()]
+    made_at = commit_of()  # whatever becomes of the clone meanwhile
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     figures = iter(list(mapped(_figures_of, tasks, processes=options.processes)))
     found: Found = [(chapter, {name: next(figures) for name in chapter.situations}) for chapter in chosen]
-    print(page(found), end="")
+    print(page(found, made_at), end="")
     missed = sum(len(unmet(chapter, situations)) for chapter, situations in found)
     broken = sum(
         each.bound_violations for _, situations in found for one in situations.values() for each in one.values()

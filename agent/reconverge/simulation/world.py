@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from reconverge.agent import LEASE_INTERVALS_MIN
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Kernel
@@ -203,6 +204,7 @@ class World:
             keys_max=1_000_000,
             key_bytes_max=KEY_BYTES_MAX,
             lease_ns=fleet.lease_ns,
+            lease_min_ns=LEASE_INTERVALS_MIN * fleet.sync_interval_ns,
         )
         node.asked = fleet.declare(node.kernel, self.policy)
         random = Random(self._random.random())
