@@ -15,6 +15,10 @@
 #include <stdint.h>
 #include <structmember.h>
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Numbers travel as little-endian machines keep them; elsewhere Python sees to that."
+#endif
+
 typedef int64_t i64;
 typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 bits */
 

@@ -164,6 +164,59 @@ Reports_get_cells(PyObject *object, void *Py_UNUSED(closure))
     return list;
 }
 
+/* ------------------------------------------------------------------ as they travel; `report.py` says how */
+
+static inline char *
+put(char *to, const void *number, size_t size)
+{
+    memcpy(to, number, size);
+    return to + size;
+}
+
+/* The amounts of a row, which are all but the epoch, the moment of the reset and the limit. */
+#define AMOUNTS(X)                                                                                                   \
+    X(current) X(previous) X(line) X(base) X(overdraft) X(need_milli) X(ask) X(asked) X(demand_milli) X(window_demand)
+
+static inline bool
+is_narrow(const Report *row)
+{
+#define IS_NARROW(name) &&row->name >= 0 && row->name <= UINT32_MAX
+    return row->current >= INT32_MIN && row->current <= INT32_MAX IS_NARROW(previous) IS_NARROW(line) IS_NARROW(base)
+        IS_NARROW(overdraft) IS_NARROW(need_milli) IS_NARROW(ask) IS_NARROW(asked) IS_NARROW(demand_milli)
+            IS_NARROW(window_demand);
+}
+
+static PyObject *
+Reports_rows(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    const Reports *self = (Reports *)object;
+    bool narrow = true;
+    for (Py_ssize_t at = 0; at < self->count && narrow; at++) {
+        narrow = is_narrow(&self->rows[at]);
+    }
+    Py_ssize_t size = narrow ? 60 : 104;
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, self->count * size);
+    if (bytes == NULL) {
+        return NULL;
+    }
+    char *to = PyBytes_AS_STRING(bytes);
+    for (Py_ssize_t at = 0; at < self->count; at++) {
+        const Report *row = &self->rows[at];
+        to = put(to, &row->epoch, 8);
+        to = put(to, &row->reset_us, 8);
+        /* Little-endian, so that the lower half of a number is where it begins. */
+        to = put(to, &row->limit, narrow ? 4 : 8);
+#define PUT(name) to = put(to, &row->name, narrow ? 4 : 8);
+        AMOUNTS(PUT)
+    }
+    return bytes;
+}
+
+static PyMethodDef Reports_methods[] = {
+    {"rows", Reports_rows, METH_NOARGS, PyDoc_STR("The reports without their keys, as they travel.")},
+    {NULL},
+};
+
 static PyGetSetDef Reports_properties[] = {
     {"cells", Reports_get_cells, NULL, PyDoc_STR("The cells that are reported."), NULL},
     {NULL},
@@ -178,6 +231,7 @@ static PyType_Slot Reports_slots[] = {
     {Py_tp_hash, PyObject_HashNotImplemented},
     {Py_tp_repr, Reports_repr},
     {Py_tp_getset, Reports_properties},
+    {Py_tp_methods, Reports_methods},
     {Py_sq_length, Reports_length},
     {Py_sq_item, Reports_item},
     {Py_mp_length, Reports_length},
@@ -305,6 +359,64 @@ failed:
 
 /* ------------------------------------------------------------------ what was answered */
 
+/* Where answers come from: a tuple of them, or the rows in which they travelled. */
+typedef struct {
+    PyObject *tuple; /* borrowed; NULL if they are rows */
+    Py_buffer rows;
+    Py_ssize_t count;
+    bool wide;
+} Answers;
+
+static int
+open_answers(PyObject *given, Answers *answers)
+{
+    *answers = (Answers){0};
+    if (PyTuple_Check(given)) {
+        answers->tuple = given;
+        answers->count = PyTuple_GET_SIZE(given);
+        return 0;
+    }
+    PyObject *raw = PyObject_GetAttrString(given, "raw"), *wide = raw == NULL ? NULL : PyObject_GetAttrString(given, "wide");
+    int failed = wide == NULL || PyObject_GetBuffer(raw, &answers->rows, PyBUF_SIMPLE) < 0 ? -1 : 0;
+    if (!failed) {
+        answers->wide = PyObject_IsTrue(wide) == 1;
+        answers->count = answers->rows.len / (answers->wide ? 128 : 72);
+    }
+    Py_XDECREF(raw);
+    Py_XDECREF(wide);
+    return failed;
+}
+
+static void
+close_answers(Answers *answers)
+{
+    if (answers->tuple == NULL) {
+        PyBuffer_Release(&answers->rows);
+    }
+}
+
+static int
+answer_at(const Answers *answers, Py_ssize_t at, Answer *answer)
+{
+    i64 *numbers = (i64 *)answer;
+    if (answers->tuple != NULL) {
+        return numbers_from(PyTuple_GET_ITEM(answers->tuple, at), 0, numbers, ANSWER_FIELDS);
+    }
+    const char *from = (const char *)answers->rows.buf + at * (answers->wide ? 128 : 72);
+    if (answers->wide) {
+        memcpy(answer, from, sizeof(*answer));
+        return 0;
+    }
+    memcpy(&numbers[0], from, 8);
+    for (Py_ssize_t field = 1; field < ANSWER_FIELDS - 1; field++) {
+        int32_t amount;
+        memcpy(&amount, from + 4 + 4 * field, 4);
+        numbers[field] = amount;
+    }
+    memcpy(&numbers[ANSWER_FIELDS - 1], from + 64, 8);
+    return 0;
+}
+
 static int
 hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answer, i64 heard_ns, i64 now_ns)
 {
@@ -323,12 +435,15 @@ PyObject *
 hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Reports *reports;
-    PyObject *answers;
+    PyObject *given;
     long long heard_ns, now_ns;
-    if (!PyArg_ParseTuple(args, "O!O!LL:hear_cells", types.reports, &reports, &PyTuple_Type, &answers, &heard_ns, &now_ns)) {
+    Answers answers;
+    if (!PyArg_ParseTuple(args, "O!OLL:hear_cells", types.reports, &reports, &given, &heard_ns, &now_ns) ||
+        open_answers(given, &answers) < 0) {
         return NULL;
     }
-    if (PyTuple_GET_SIZE(answers) != reports->count) {
+    if (answers.count != reports->count) {
+        close_answers(&answers);
         PyErr_SetString(PyExc_ValueError, "there is one answer for each report");
         return NULL;
     }
@@ -345,10 +460,11 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
         i64 line = cell->line, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
         int failed;
         if (known_here(cell)) {
-            failed = numbers_from(PyTuple_GET_ITEM(answers, at), 0, (i64 *)&answer, ANSWER_FIELDS) < 0 ||
-                     hear_cell(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0;
+            failed = answer_at(&answers, at, &answer) < 0 || hear_cell(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0;
         } else {
-            failed = hear_in_python(reports, at, PyTuple_GET_ITEM(answers, at), heard_ns, now_ns) < 0;
+            PyObject *one = PySequence_GetItem(given, at);
+            failed = one == NULL || hear_in_python(reports, at, one, heard_ns, now_ns) < 0;
+            Py_XDECREF(one);
         }
         lock_leave(lock);
         Py_DECREF(lock);
@@ -364,5 +480,6 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
             cell->shard->unconfirmed--;
         }
     }
+    close_answers(&answers);
     return news;
 }
