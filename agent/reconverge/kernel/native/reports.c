@@ -3,6 +3,8 @@
 #include "cells.h"
 #include "python.h"
 
+#define AHEAD 4
+
 typedef struct {
     PyObject_HEAD
     Py_ssize_t count;
@@ -276,6 +278,42 @@ lock_of(Cell *cell)
     return (Lock *)lock;
 }
 
+/* Hold the lock of a cell, in place of the one that is held already if that is another. -1 with an error. */
+static int
+hold(Lock **held, Cell *cell)
+{
+    Lock *lock = lock_of(cell);
+    if (lock == NULL || lock == *held) {
+        Py_XDECREF(lock);
+        return lock == NULL ? -1 : 0;
+    }
+    if (*held != NULL) {
+        lock_leave(*held);
+        Py_DECREF(*held);
+    }
+    lock_enter(lock);
+    *held = lock;
+    return 0;
+}
+
+static void
+let_go(Lock *held)
+{
+    if (held != NULL) {
+        lock_leave(held);
+        Py_DECREF(held);
+    }
+}
+
+/* Have the processor fetch a cell before it is its turn. */
+static inline void
+fetch(const void *cell)
+{
+    for (size_t line = 0; line < sizeof(Cell); line += 64) {
+        __builtin_prefetch((const char *)cell + line, 1);
+    }
+}
+
 static int
 report_in_python(Cell *cell, i64 limit, i64 now_ns, bool in_touch, Report *row)
 {
@@ -315,9 +353,13 @@ report_cells(PyObject *Py_UNUSED(module), PyObject *args)
         return PyErr_NoMemory();
     }
     PyObject *table = NULL; /* of the last cell */
+    Lock *held = NULL;
     i64 limit = 0;
     for (Py_ssize_t at = 0; at < most && at < PyList_GET_SIZE(list); at++) {
         Cell *cell = (Cell *)PyList_GET_ITEM(list, at);
+        if (at + AHEAD < most) {
+            fetch(PyList_GET_ITEM(list, at + AHEAD));
+        }
         if (!Py_IS_TYPE(cell, types.cell) || cell->table == NULL) {
             PyErr_SetString(PyExc_TypeError, "only cells are reported");
             goto failed;
@@ -329,11 +371,9 @@ report_cells(PyObject *Py_UNUSED(module), PyObject *args)
             }
         }
         Report *row = &reports->rows[reports->count];
-        Lock *lock = lock_of(cell);
-        if (lock == NULL) {
+        if (hold(&held, cell) < 0) {
             goto failed;
         }
-        lock_enter(lock);
         int said = known_here(cell) ? report_cell(cell, now_ns, in_touch, row)
                                     : report_in_python(cell, limit, now_ns, in_touch, row);
         if (said == 0) {
@@ -341,8 +381,6 @@ report_cells(PyObject *Py_UNUSED(module), PyObject *args)
             said = dropped == NULL ? -1 : 0;
             Py_XDECREF(dropped);
         }
-        lock_leave(lock);
-        Py_DECREF(lock);
         if (said < 0) {
             goto failed;
         }
@@ -351,8 +389,10 @@ report_cells(PyObject *Py_UNUSED(module), PyObject *args)
             reports->cells[reports->count++] = (Cell *)Py_NewRef((PyObject *)cell);
         }
     }
+    let_go(held);
     return (PyObject *)reports;
 failed:
+    let_go(held);
     Py_DECREF(reports);
     return NULL;
 }
@@ -448,15 +488,17 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     PyObject *news = PyList_New(0);
+    Lock *held = NULL;
     for (Py_ssize_t at = 0; news != NULL && at < reports->count; at++) {
         Cell *cell = reports->cells[at];
         Answer answer;
-        Lock *lock = lock_of(cell);
-        if (lock == NULL) {
+        if (at + AHEAD < reports->count) {
+            fetch(reports->cells[at + AHEAD]);
+        }
+        if (hold(&held, cell) < 0) {
             Py_CLEAR(news);
             break;
         }
-        lock_enter(lock);
         i64 line = cell->line, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
         int failed;
         if (known_here(cell)) {
@@ -466,8 +508,6 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
             failed = one == NULL || hear_in_python(reports, at, one, heard_ns, now_ns) < 0;
             Py_XDECREF(one);
         }
-        lock_leave(lock);
-        Py_DECREF(lock);
         bool told = !failed && cell->waiters > 0 &&
                     (line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
                      (heard > -NEVER_NS) != is_heard(cell));
@@ -480,6 +520,7 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
             cell->shard->unconfirmed--;
         }
     }
+    let_go(held);
     close_answers(&answers);
     return news;
 }
