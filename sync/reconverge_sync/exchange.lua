@@ -14,12 +14,12 @@
 -- What is at hand: a cell, one of its entries, a report, and the rule of the cell's limit, field by field. As variables,
 -- not in tables, because they are looked up some two hundred times for each cell.
 local cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand
-local cell_lines, cell_bases, cell_overdrafts, cell_needs_milli, cell_demand_milli
+local cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli
 local cell_current, cell_previous, cell_window_demand, cell_active
-local cell_filled_us, cell_fill_milli
+local cell_bases, cell_filled_us, cell_fill_milli
 local cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless
-local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
-local entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
+local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft
+local entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base
 local entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
 local report_epoch, report_current, report_previous, report_line, report_base, report_overdraft
 local report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand, report_reset_us
@@ -146,6 +146,7 @@ local function rule_of(limit)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
   made.epoch = floor(hub_us / made.window_us)
+  made.elsewhere = made.first_hit or made.closes_us > 0
   return made
 end
 
@@ -192,12 +193,12 @@ end
 -- What is seldom other than zero comes last, and is left out when it is.
 local function read_cell(packed)
   cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-    cell_lines, cell_bases, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
     cell_current, cell_previous, cell_window_demand, cell_active,
-    cell_filled_us, cell_fill_milli,
+    cell_bases, cell_filled_us, cell_fill_milli,
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless = unpack_(packed)
   if not cell_restless then
-    if not cell_fill_milli then cell_filled_us, cell_fill_milli = 0, 0 end
+    if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved = 0, 0, 0, 0, '', 0
     cell_restless = 0
   end
@@ -210,31 +211,38 @@ local function written_cell()
   then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-      cell_lines, cell_bases, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
-      cell_filled_us, cell_fill_milli,
+      cell_bases, cell_filled_us, cell_fill_milli,
       cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless)
   end
   if bucket then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-      cell_lines, cell_bases, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
-      cell_filled_us, cell_fill_milli)
+      cell_bases, cell_filled_us, cell_fill_milli)
+  end
+  if cell_bases ~= 0 then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases)
   end
   return pack(
     cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-    cell_lines, cell_bases, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
     cell_current, cell_previous, cell_window_demand, cell_active)
 end
 
 local function read_entry(packed)
-  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft,
-    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity,
+  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
     entry_current_until_us, entry_previous_until_us = unpack_(packed)
   if not entry_reset_us then
-    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = 0, 0, 0, 0
+    entry_base, entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = entry_base or 0, 0, 0, 0, 0
   end
   if not entry_previous_until_us then entry_current_until_us, entry_previous_until_us = 0, 0 end
 end
@@ -242,19 +250,24 @@ end
 local function written_entry()
   if dated then
     return pack(
-      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft,
-      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity,
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
       entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
       entry_current_until_us, entry_previous_until_us)
   end
   if entry_debt ~= 0 or entry_ask ~= 0 or entry_reset_us ~= 0 then
     return pack(
-      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft,
-      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity,
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
       entry_debt, entry_ask, entry_ask_since_us, entry_reset_us)
   end
+  if entry_base ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base)
+  end
   return pack(
-    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft,
+    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity)
 end
 
@@ -270,6 +283,7 @@ end
 -- What counts still count for: those of an entry, or of all of them.
 local function used_of(current, previous)
   if sliding then
+    if previous == 0 then return current end
     local passed_us = hub_us - cell_epoch * window_us
     if passed_us < 0 then passed_us = 0 elseif passed_us > window_us then passed_us = window_us end
     return current + previous * (window_us - passed_us) / window_us
@@ -279,10 +293,9 @@ local function used_of(current, previous)
   return current + previous
 end
 
--- The entry follows the cell into its window, and past its last reset. True if it had to.
+-- The entry follows the cell into its window, and past its last reset; called if it is not there yet.
 local function catch_up()
   local steps = cell_epoch - entry_epoch
-  if steps == 0 and entry_reset_us >= cell_reset_us then return false end
   if steps ~= 0 then
     entry_window_demand = 0
     if fixed then
@@ -300,12 +313,10 @@ local function catch_up()
     if not bucket then entry_current = 0 end
     entry_reset_us = cell_reset_us
   end
-  return true
 end
 
 -- What has dates and does not count any more is let go of. True if there may have been any.
 local function expire()
-  if not dated then return false end
   local ended, before_ended = hub_us >= entry_current_until_us, hub_us >= entry_previous_until_us
   if ended then entry_current, entry_debt = 0, 0 end
   if before_ended then entry_previous = 0 end
@@ -572,7 +583,7 @@ local function bury(key, kept)
   if kept then
     read_entry(kept)
     catch_up()
-    expire()
+    if dated then expire() end
     fade()
     if not departed or departed.line == 0 then seen_us = entry_seen_us end
     fold()
@@ -601,8 +612,9 @@ local function scan_others(key, fields)
       kept = fields[position + 1]
     elseif name ~= 'g' and name ~= node then
       read_entry(fields[position + 1])
-      local changed = catch_up()
-      changed = expire() or changed
+      local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
+      if changed then catch_up() end
+      if dated and expire() then changed = true end
       local record = records[name]
       local seen_us, lease_us, interval_us, left = entry_seen_us, batch.lease_us, batch.interval_us, false
       if record then
@@ -641,7 +653,7 @@ end
 local function scan(key)
   cell_scanned_us = hub_us
   clear()
-  expire()
+  if dated then expire() end
   local epoch, seen_us, current, previous, line, base, overdraft =
     entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
   local need_milli, demand_milli, window_demand, capacity =
@@ -657,10 +669,9 @@ local function scan(key)
     debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us
 end
 
-local function due()
-  local passed_us, interval_us = hub_us - cell_scanned_us, batch.interval_us
-  if cell_scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * interval_us then return true end
-  if passed_us < interval_us then return false end
+-- At least an interval after the last time, or if there was none.
+local function due(scanned_ago_us)
+  if cell_scanned_us == 0 or scanned_ago_us < 0 or scanned_ago_us >= CALM_INTERVALS * batch.interval_us then return true end
   return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule.capacity
     or cell_scanned_us <= meta.stirred_us or hub_us > meta.calm_us
 end
@@ -668,9 +679,7 @@ end
 local function epoch_of(known)
   if rule.first_hit then return first_hit_epoch(report_epoch, known or -1, report_ask > 0) end
   if rule.closes_us > 0 then return calendar_epoch(report_epoch, known) end
-  local epoch = rule.epoch
-  if report_epoch == epoch + 1 and not rule.stepwise then return report_epoch end
-  return epoch
+  return report_epoch == rule.epoch + 1 and not rule.stepwise and report_epoch or rule.epoch
 end
 
 local function withhold(key)
@@ -699,7 +708,8 @@ local function merge_cell(key)
       known = false
     end
   end
-  local epoch = epoch_of(known and cell_epoch)
+  local epoch = rule.epoch
+  if report_epoch ~= epoch or rule.elsewhere then epoch = epoch_of(known and cell_epoch) end
   if not known then
     heard = false
     new_cell(key, epoch)
@@ -713,7 +723,7 @@ local function merge_cell(key)
   if report_reset_us > cell_reset_us then forget() end
   if heard then
     read_entry(heard)
-    catch_up()
+    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
     discount()
     lower()
   else
@@ -721,7 +731,8 @@ local function merge_cell(key)
     welcome()
   end
   local used = take_counts()
-  if due() then
+  local scanned_ago_us = hub_us - cell_scanned_us
+  if (scanned_ago_us < 0 or scanned_ago_us >= batch.interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
     scan(key)
     if dated then used = used_of(entry_current, entry_previous) end
   end
@@ -824,7 +835,9 @@ local function answer(status, rows)
       rows[position] = to_bytes(ANSWER_WIDE, unpack(values, 1, 16))
     end
   end
-  return to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, #rows, hub_us) .. table.concat(rows) .. meta.incarnation
+  local header = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, #rows, hub_us)
+  rows[0], rows[#rows + 1] = header, meta.incarnation
+  return table.concat(rows, '', 0)
 end
 
 local rows = ARGV[2]
@@ -903,7 +916,8 @@ keep_account()
 node = batch.node
 local answers = {}
 local limit, used_limit
-for position = 1, #KEYS - 3 do
+local keys = KEYS
+for position = 1, #keys - 3 do
   report_epoch, report_reset_us, limit, report_current, report_previous, report_line, report_base, report_overdraft,
     report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand =
     from_bytes(report_format, rows, (position - 1) * report_bytes + 1)
@@ -911,7 +925,7 @@ for position = 1, #KEYS - 3 do
     use_rule(rules[limit + 1])
     used_limit = limit
   end
-  answers[position] = merge_cell(KEYS[position + 3])
+  answers[position] = merge_cell(keys[position + 3])
 end
 live_at_least(KEYS[1], lives_ms)
 live_at_least(KEYS[3], lives_ms)
