@@ -14,7 +14,8 @@ or answer fit into that, and of 64 bits if not; so a row of a batch has 60 bytes
 
 from __future__ import annotations
 
-from struct import Struct, error as StructError
+import struct
+from struct import Struct
 from typing import Any, Final, cast
 
 import msgpack
@@ -76,11 +77,11 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
     )
     try:
         return shared, _rows(REPORT, batch)
-    except StructError:
+    except struct.error:
         pass  # a number needs more bits, or is none
     try:
         return shared, _rows(REPORT_WIDE, batch)
-    except StructError as error:
+    except struct.error as error:
         raise HubUnavailable("protocol", f"a cell cannot be sent: {_short(error)}", applied=False) from error
 
 
@@ -100,7 +101,7 @@ def decode_answer(payload: object) -> Answer:
             raise ValueError(f"{rows} rows are not there")
         cells = tuple(map(CellAnswer._make, row.iter_unpack(payload[ANSWER_HEADER.size : end])))
         return Answer(hub_us, str(payload[end:], "utf-8"), Status(status), cells)
-    except (ValueError, StructError) as error:
+    except (ValueError, struct.error) as error:
         raise HubUnavailable("protocol", f"the answer cannot be read: {_short(error)}") from error
 
 

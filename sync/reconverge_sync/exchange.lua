@@ -1,17 +1,17 @@
 -- The merge rule inside Redis: merge.py and ledger.py, which are its definition, statement by statement.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
--- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows  3 the time in microseconds (tests only; else the
---       server's own); see codec.py
+-- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
+--       3 the time in microseconds (tests only; else the server's own)
 -- Returns the answer as codec.py reads it.
 --
 -- A cell's hash has a field for each node, "-" for the departed ones together, and "g" for the sums.
 -- Everything is checked before the first write, so that a batch is merged whole or not at all.
 --
--- Most of it runs for each cell of each exchange. So what is at hand is in variables, not in tables; what depends on the
--- limit alone is worked out once; and numbers are read from strings, and written, many at a time.
+-- Most of it runs for each cell of each exchange. So what is at hand is in variables, not in tables; what depends on
+-- the limit alone is worked out once; and numbers are read from strings, and written, many at a time.
 
--- What is at hand: a cell, one of its entries, a report, and the rule of the cell's limit, field by field. As variables,
+-- What is at hand: a cell, one of its entries, a report, and the rule of the limit, field by field. As variables,
 -- not in tables, because they are looked up some two hundred times for each cell.
 local cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand
 local cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli
@@ -103,7 +103,8 @@ local function check_batch(raw, rows)
   for position = 1, #rows, REPORT_WIDE_BYTES do
     local epoch, reset_us, limit, current = from_bytes('<i8I8I8i8', rows, position)
     if limit >= known then check(false, 'limit of a cell') end
-    if max(epoch, -epoch, reset_us, current, -current, from_bytes('<I8I8I8I8I8I8I8I8I8', rows, position + 32)) > MOST then
+    local most = max(epoch, -epoch, reset_us, current, -current, from_bytes('<I8I8I8I8I8I8I8I8I8', rows, position + 32))
+    if most > MOST then
       check(false, 'numbers of a cell')
     end
   end
@@ -196,7 +197,8 @@ local function read_cell(packed)
     cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
     cell_current, cell_previous, cell_window_demand, cell_active,
     cell_bases, cell_filled_us, cell_fill_milli,
-    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless = unpack_(packed)
+    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless =
+    unpack_(packed)
   if not cell_restless then
     if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved = 0, 0, 0, 0, '', 0
@@ -549,7 +551,8 @@ local function grant(used)
   local overshoot_milli = rule.overshoot_milli
   if overshoot_milli > 0 then
     local overdrafts = floor(capacity * overshoot_milli / 1000)
-    local wanted, free = floor(overdrafts / (cell_active + 1)) - entry_overdraft, overdrafts - cell_overdrafts - entry_overdraft
+    local wanted = floor(overdrafts / (cell_active + 1)) - entry_overdraft
+    local free = overdrafts - cell_overdrafts - entry_overdraft
     if wanted > free then wanted = free end
     if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
   end
@@ -568,7 +571,9 @@ end
 -- The counts of those that depart: what Python has as another entry, into which it folds them.
 local departed
 local function fold()
-  if not departed then departed = { current = 0, previous = 0, line = 0, window_demand = 0, current_us = 0, previous_us = 0 } end
+  if not departed then
+    departed = { current = 0, previous = 0, line = 0, window_demand = 0, current_us = 0, previous_us = 0 }
+  end
   if not bucket then departed.current = departed.current + entry_current end
   departed.previous = departed.previous + entry_previous
   departed.line = departed.line + entry_line
@@ -634,7 +639,8 @@ local function scan_others(key, fields)
         end
         if entry_capacity < capacity then capacity = entry_capacity end
         local since_us = entry_ask_since_us
-        if entry_ask > 0 and (first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)) then
+        local earlier = first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)
+        if entry_ask > 0 and earlier then
           first, first_since_us = name, since_us
           shortfall = max(0, ceil(entry_ask - (entry_line - used_of(entry_current, entry_previous))))
         end
@@ -671,7 +677,8 @@ end
 
 -- At least an interval after the last time, or if there was none.
 local function due(scanned_ago_us)
-  if cell_scanned_us == 0 or scanned_ago_us < 0 or scanned_ago_us >= CALM_INTERVALS * batch.interval_us then return true end
+  if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
+  if scanned_ago_us >= CALM_INTERVALS * batch.interval_us then return true end
   return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule.capacity
     or cell_scanned_us <= meta.stirred_us or hub_us > meta.calm_us
 end
@@ -692,7 +699,8 @@ end
 
 local function new_cell(key, epoch)
   cell_epoch, cell_capacity, cell_filled_us = epoch, rule.capacity, hub_us
-  cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us, cell_last_demand = 0, 0, 0, 0, 0, 0
+  cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
+  cell_last_demand = 0
   cell_first, cell_reserved, cell_restless = '', 0, 0
   clear()
   if rule.withheld > 0 then withhold(key) end

@@ -242,6 +242,11 @@ class Cell:
     window_demand: int = 0
     active: int = 0
 
+    def keep(self, lives_us: int, hub_us: int) -> None:
+        """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""
+        if self.expires_us < hub_us + lives_us:
+            self.expires_us = hub_us + lives_us + lives_us // 4
+
     def roll(self, rule: Rule, epoch: int) -> None:
         """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""
         if rule.first_hit:

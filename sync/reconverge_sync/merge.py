@@ -112,7 +112,7 @@ class Shard:
         return Answer(hub_us, self.incarnation, Status.MERGED, answers)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
-        """Find out from when on a node may be silent, or has been given up, so that cells need not be counted for it."""
+        """Find out from when on a node may be silent, and when one was given up: until then cells may be calm."""
         if batch.leaving:
             self.stirred_us = hub_us
         if hub_us <= self.calm_us:
@@ -161,10 +161,7 @@ class Shard:
             cell = self.cells[identity] = Cell(epoch=epoch, capacity=limit.capacity, filled_us=hub_us)
             if rule.withheld > 0:
                 cell.withhold(rule.withheld, hub_us)
-        lives_us = rule.time_to_live_us(batch)
-        if cell.expires_us < hub_us + lives_us:
-            # Beyond that by a quarter, so that this has not to be written down every time.
-            cell.expires_us = hub_us + lives_us + lives_us // 4
+        cell.keep(rule.time_to_live_us(batch), hub_us)
         if epoch > cell.epoch or epoch < cell.epoch - 1:
             cell.roll(rule, epoch)
         if rule.first_hit:

@@ -104,7 +104,7 @@ def _packed(*parts: object) -> bytes:
 SHARED, ROWS = encode_batch(
     Batch(
         "node", "account", 0, 1, "", 1_000_000, 60_000_000, leaving=False, limits=(limit(),),
-        cells=tuple(CellReport(0, "x", 1, *[5] * 10, 0) for _ in range(2)),
+        cells=tuple(CellReport._make([0, "x", 1, *[5] * 10, 0]) for _ in range(2)),
     ),
     "candidate",
     certainly_new=False,
