@@ -29,7 +29,7 @@ from reconverge.hubs import HubSettings
 from reconverge.kernel import Kernel
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
-from reconverge.report import Batch
+from reconverge.report import SCHEMA_VERSION, Batch
 from reconverge.syncer import Syncer
 from reconverge_sync.binary import find_redis_server
 from reconverge_sync.codec import decode_answer, encode_batch
@@ -238,10 +238,9 @@ async def cost_of_client(path: Path) -> dict[str, float]:
     # Nothing but an answer of the same size comes back from the floor.
     size = 16 + 16 + 72 * CLIENT_CELLS
     connection = redis.asyncio.Redis(unix_socket_path=str(path), protocol=2)
-    payload = await connection.execute_command("EVAL", f"return string.rep('\\0', {size})", 0)
-    sha = await connection.script_load(f"return string.rep('\\0', {size})")
-    header = (3).to_bytes(2, "little") + bytes([0, 4]) + CLIENT_CELLS.to_bytes(4, "little")
-    answer = header + payload[len(header) : -16] + b"0" * 16
+    sha: Any = await connection.script_load(f"return string.rep('\\0', {size})")
+    header = SCHEMA_VERSION.to_bytes(2, "little") + bytes([0, 4]) + CLIENT_CELLS.to_bytes(4, "little")
+    answer = header + bytes(size - len(header) - 16) + b"0" * 16
 
     async def floor() -> None:
         for _ in range(CLIENT_BATCHES):

@@ -44,6 +44,7 @@ local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local MOST = 9007199254740992
+local CELLS_MAX = 256 -- with many more, the answer has more values than Lua can unpack
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 local call = redis.call
@@ -53,8 +54,7 @@ local to_bytes, from_bytes = struct.pack, struct.unpack
 -- Rows, with amounts of 32 bits or of 64. What cannot be negative is read without a sign: if it is, it is too large.
 local REPORT, REPORT_BYTES = '<i8I8I4i4I4I4I4I4I4I4I4I4I4', 60
 local REPORT_WIDE, REPORT_WIDE_BYTES = '<i8I8I8i8I8I8I8I8I8I8I8I8I8', 104
-local ANSWER, ANSWER_BYTES = '<i8i4i4i4i4i4i4i4i4i4i4i4i4i4i4i8', 72
-local ANSWER_WIDE = '<i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8'
+local ANSWER, ANSWER_WIDE, ANSWER_FIELDS = 'i8iiiiiiiiiiiiiii8', 'i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8', 16
 local ANSWER_HEADER, NARROW_MAX = '<I2BBI4i8', 2147483647
 
 -- ------------------------------------------------------------------ checking
@@ -90,7 +90,7 @@ local function check_batch(raw, rows)
     check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
   end
   local cells, known = #KEYS - 3, #limits
-  check(type(rows) == 'string' and cells >= 0, 'cells or keys')
+  check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
   if #rows == cells * REPORT_BYTES then
     for position = 1, #rows, REPORT_BYTES do
       local epoch, reset_us, limit = from_bytes('<i8I8I4', rows, position)
@@ -434,7 +434,7 @@ local function forget()
   if not bucket then cell_current = 0 end
 end
 
-local answer_format = ANSWER
+local answer_values, answered, wide = {}, 0, false
 local function cell_answer()
   local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity
   local free, reserved = capacity - cell_lines - cell_debts, cell_first == node and 0 or cell_reserved
@@ -449,9 +449,14 @@ local function cell_answer()
   end
   local all = line + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
     + demand_milli + last_demand + window_demand
-  if all > NARROW_MAX or current < 0 then answer_format = ANSWER_WIDE end
-  return to_bytes(answer_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous, silent,
-    needs_milli, demand_milli, cell_active, last_demand, window_demand, cell_reset_us)
+  if all > NARROW_MAX or current < 0 then wide = true end
+  local values, at = answer_values, answered
+  values[at + 1], values[at + 2], values[at + 3], values[at + 4] = cell_epoch, line, base, overdraft
+  values[at + 5], values[at + 6], values[at + 7], values[at + 8] = capacity, free, reserved, current
+  values[at + 9], values[at + 10], values[at + 11], values[at + 12] = previous, silent, needs_milli, demand_milli
+  values[at + 13], values[at + 14], values[at + 15], values[at + 16] =
+    cell_active, last_demand, window_demand, cell_reset_us
+  answered = at + ANSWER_FIELDS
 end
 
 -- ------------------------------------------------------------------ merge.py
@@ -747,7 +752,7 @@ local function merge_cell(key)
   if cell_first == node then cell_first, cell_reserved = '', 0 end
   if not batch.leaving and hub_us >= cell_learn_until_us and hub_us >= rule.learns_until_us then grant(used) end
   count()
-  local answer = cell_answer()
+  cell_answer()
   if empty() then
     discount()
     call('HSET', key, 'g', written_cell())
@@ -756,7 +761,6 @@ local function merge_cell(key)
     call('HSET', key, 'g', written_cell(), node, written_entry())
   end
   if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
-  return answer
 end
 
 -- Accounts are stored flat: when last seen, then name, charged, refunded for each limit.
@@ -834,18 +838,12 @@ end
 
 -- ------------------------------------------------------------------ one exchange
 
-local function answer(status, rows)
-  local wide = answer_format == ANSWER_WIDE
-  for position = 1, wide and #rows or 0 do
-    local row = rows[position]
-    if #row == ANSWER_BYTES then
-      local values = { from_bytes(ANSWER, row) }
-      rows[position] = to_bytes(ANSWER_WIDE, unpack(values, 1, 16))
-    end
-  end
-  local header = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, #rows, hub_us)
-  rows[0], rows[#rows + 1] = header, meta.incarnation
-  return table.concat(rows, '', 0)
+-- In one piece, because Lua hashes each byte of each string that it makes.
+local function answer(status)
+  local cells = answered / ANSWER_FIELDS
+  local format = ANSWER_HEADER .. string.rep(wide and ANSWER_WIDE or ANSWER, cells) .. 'c' .. #meta.incarnation
+  answer_values[answered + 1] = meta.incarnation
+  return to_bytes(format, VERSION, status, wide and 8 or 4, cells, hub_us, unpack(answer_values, 1, answered + 1))
 end
 
 local rows = ARGV[2]
@@ -888,9 +886,9 @@ if record and (record[5] == 1 or hub_us - record[1] > record[4]) then
   record[5] = 1
   call('HSET', KEYS[2], batch.node, pack(record))
   call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
-  return answer(LAPSED, {})
+  return answer(LAPSED)
 end
-if record and batch.sequence <= record[2] then return answer(STALE, {}) end
+if record and batch.sequence <= record[2] then return answer(STALE) end
 if batch.incarnation ~= '' and batch.incarnation ~= meta.incarnation and not meta.lost then
   meta.lost = true
   if meta.born_us == 0 then meta.born_us = hub_us end
@@ -922,7 +920,6 @@ end
 call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
 node = batch.node
-local answers = {}
 local limit, used_limit
 local keys = KEYS
 for position = 1, #keys - 3 do
@@ -933,11 +930,11 @@ for position = 1, #keys - 3 do
     use_rule(rules[limit + 1])
     used_limit = limit
   end
-  answers[position] = merge_cell(keys[position + 3])
+  merge_cell(keys[position + 3])
 end
 live_at_least(KEYS[1], lives_ms)
 live_at_least(KEYS[3], lives_ms)
-return answer(MERGED, answers)
+return answer(MERGED)
 
 end
 

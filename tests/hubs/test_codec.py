@@ -134,6 +134,16 @@ def test_another_version_is_a_protocol_error_that_says_so(version: int) -> None:
         decode_answer(_encoded(Answer(0, "x", Status.MERGED, ()), version=version))
 
 
+@pytest.mark.parametrize("rows", [3, 255, 2**32 - 1])
+def test_rows_that_are_not_there_are_a_protocol_error(rows: int) -> None:
+    """Though all that is there makes sense; a header that was damaged may promise anything."""
+    payload = bytearray(REAL)
+    payload[4:8] = pack("<I", rows)
+
+    with pytest.raises(HubUnavailable, match=r"^protocol: .*not there"):
+        decode_answer(bytes(payload))
+
+
 @given(st.lists(st.lists(st.integers(-(2**53), 2**53), min_size=16, max_size=16).map(CellAnswer._make), max_size=5))
 def test_large_amounts_are_read_as_they_were_written(cells: list[CellAnswer]) -> None:
     """In rows that have room for them."""
