@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
 from reconverge.hubs import HubSettings
-from reconverge.report import UNBOUNDED, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
+from reconverge.report import SCHEMA_VERSION, UNBOUNDED, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis import RedisHub
 from tests.aligned import ToyCalendar
@@ -36,7 +36,11 @@ LIMITS = (
     LimitReport("warming", "smooth-warming-up", WINDOW_US, 100, 50, 100, 0, 0),
     LimitReport("soft", "sliding-window", WINDOW_US, 60, 78, 100, 0, 0),
     LimitReport("soft#2", "fixed-window", 2 * WINDOW_US, 60, 90, 0, 0, 0),
+    LimitReport("large", "sliding-window", WINDOW_US, 10**11, 10**11, 100, 0, 0),
+    LimitReport("large", "token-bucket", WINDOW_US, 10**11, 10**11, 100, 0, 0),
 )
+LARGE = 10**9
+"""By so much are the amounts of limits of that name larger: too large for 32 bits."""
 TOY = ToyCalendar(WINDOW_US * 1000)
 
 
@@ -143,20 +147,21 @@ class Nodes:
     def _report(self, node: int, wish: Wish, hub_us: int) -> CellReport:
         granted = self.granted.get((node, wish.limit, wish.key))
         line, base, overdraft = (granted.line, granted.base, granted.overdraft) if granted else (0, 0, 0)
+        unit = LARGE if LIMITS[wish.limit].name == "large" else 1
         return CellReport(
             limit=wish.limit,
             key=wish.key,
             epoch=_epoch(LIMITS[wish.limit], wish, granted, hub_us),
-            current=wish.current,
-            previous=wish.previous,
+            current=wish.current * unit,
+            previous=min(wish.previous, 10**6) * unit if unit > 1 else wish.previous,
             line=int(line * wish.kept),
             base=int(base * wish.kept),
             overdraft=int(overdraft * wish.kept),
-            need_milli=wish.need_milli,
-            ask=wish.ask,
-            asked=wish.asked,
-            demand_milli=wish.demand_milli,
-            window_demand=wish.window_demand,
+            need_milli=wish.need_milli * unit,
+            ask=wish.ask * unit,
+            asked=wish.asked * unit,
+            demand_milli=wish.demand_milli * unit,
+            window_demand=wish.window_demand * unit,
             reset_us=wish.reset_us,
         )
 
@@ -192,7 +197,8 @@ def test_lua_and_python_answer_alike(shared_redis: RedisServer, steps: list[Step
     in_lua = RedisHub(shared_redis.url, HubSettings("twins", 5.0), clock=clock, new_name=lambda: "now")
     in_python = MemoryHub(clock=clock, new_name=lambda: "now")
     if certainly_new:
-        shared_redis.command("HSET", "twins:{0}:meta", "incarnation", "now", "born", "0")
+        begun = {"incarnation": "now", "born": "0", "schema": str(SCHEMA_VERSION)}
+        shared_redis.command("HSET", "twins:{0}:meta", *(word for entry in begun.items() for word in entry))
     else:
         in_python.lose_data()
     nodes = Nodes()

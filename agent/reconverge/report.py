@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+WHOLE_MAX = 2**53
+"""The largest number that travels: Lua has only doubles, which are exact up to there."""
 UNBOUNDED = -1
 """Stands for an infinite `max_overshoot` on the wire, where only integers travel."""
 

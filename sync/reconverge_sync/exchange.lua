@@ -1,17 +1,40 @@
 -- The merge rule inside Redis: merge.py and ledger.py, which are its definition, statement by statement.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
--- ARGV  1 the batch (msgpack, see codec.py)  2 the time in microseconds (tests only; else the server's own)
--- Returns the answer as msgpack.
+-- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
+--       3 the time in microseconds (tests only; else the server's own)
+-- Returns the answer as codec.py reads it.
 --
 -- A cell's hash has a field for each node, "-" for the departed ones together, and "g" for the sums.
 -- Everything is checked before the first write, so that a batch is merged whole or not at all.
+--
+-- Most of it runs for each cell of each exchange. So what is at hand is in variables, not in tables; what depends on
+-- the limit alone is worked out once; and numbers are read from strings, and written, many at a time.
 
-local VERSION = 2
+-- What is at hand: a cell, one of its entries, a report, and the rule of the limit, field by field. As variables,
+-- not in tables, because they are looked up some two hundred times for each cell.
+local cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand
+local cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli
+local cell_current, cell_previous, cell_window_demand, cell_active
+local cell_bases, cell_filled_us, cell_fill_milli
+local cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless
+local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft
+local entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base
+local entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
+local report_epoch, report_current, report_previous, report_line, report_base, report_overdraft
+local report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand, report_reset_us
+local rule, fixed, sliding, bucket, dated, window_us
+
+-- All else is in a function of its own: what is local outside of it, the functions inside find at once, and with every
+-- exchange they are made anew.
+local function exchange()
+
+local VERSION = 3
 local MERGED, STALE, LAPSED = 0, 1, 2
 local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
 local SLACK_SHARED = 0.5
 local SILENT_INTERVALS = 3
+local CALM_INTERVALS = 8
 local SPEAK_UP_US = 1000000
 local TOMBSTONE_US = 3600000000
 local ACCOUNT_KEPT_US = 24 * 3600000000
@@ -21,24 +44,18 @@ local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local MOST = 9007199254740992
+local CELLS_MAX = 256 -- with many more, the answer has more values than Lua can unpack
 
--- An entry, by position.
-local E_EPOCH, E_RESET, E_SEEN, E_CURRENT, E_PREVIOUS, E_LINE, E_BASE, E_OVERDRAFT = 1, 2, 3, 4, 5, 6, 7, 8
-local E_DEBT, E_NEED, E_ASK, E_SINCE, E_DEMAND, E_WINDOW, E_CAPACITY = 9, 10, 11, 12, 13, 14, 15
-local E_CURRENT_UNTIL, E_PREVIOUS_UNTIL = 16, 17 -- of DATED alone
--- The sums.
-local G_EPOCH, G_CAPACITY, G_FILLED, G_FILL, G_RESET, G_SCAN, G_LEARN, G_EXPIRES, G_LAST = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local G_FIRST, G_RESERVED, G_SILENT, G_LINES, G_BASES, G_OVERDRAFTS, G_DEBTS = 10, 11, 12, 13, 14, 15, 16
-local G_NEEDS, G_DEMAND, G_CURRENT, G_PREVIOUS, G_WINDOW, G_ACTIVE = 17, 18, 19, 20, 21, 22
--- A limit, as the batch has it.
-local L_NAME, L_KIND, L_WINDOW, L_QUOTA, L_CAPACITY, L_OVERSHOOT, L_CHARGED, L_REFUNDED = 1, 2, 3, 4, 5, 6, 7, 8
-local L_VARIANT, L_WITHHELD, L_NUMBER, L_OPENS, L_CLOSES = 9, 10, 11, 12, 13
--- A cell report.
-local R_LIMIT, R_EPOCH, R_CURRENT, R_PREVIOUS, R_LINE, R_BASE, R_OVERDRAFT = 1, 2, 3, 4, 5, 6, 7
-local R_NEED, R_ASK, R_ASKED, R_DEMAND, R_WINDOW, R_RESET = 8, 9, 10, 11, 12, 13
-
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
+local call = redis.call
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
+local to_bytes, from_bytes = struct.pack, struct.unpack
+
+-- Rows, with amounts of 32 bits or of 64. What cannot be negative is read without a sign: if it is, it is too large.
+local REPORT, REPORT_BYTES = '<i8I8I4i4I4I4I4I4I4I4I4I4I4', 60
+local REPORT_WIDE, REPORT_WIDE_BYTES = '<i8I8I8i8I8I8I8I8I8I8I8I8I8', 104
+local ANSWER, ANSWER_WIDE, ANSWER_FIELDS = 'i8iiiiiiiiiiiiiii8', 'i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8', 16
+local ANSWER_HEADER, NARROW_MAX = '<I2BBI4i8', 2147483647
 
 -- ------------------------------------------------------------------ checking
 
@@ -56,549 +73,732 @@ local function check(ok, what)
   end
 end
 
-local function check_batch(batch)
-  check(type(batch) == 'table' and #batch == 12, 'not a batch')
-  check(batch[1] == VERSION, 'schema ' .. tostring(batch[1]) .. ' is not ' .. VERSION)
-  check(text(batch[2]) and text(batch[3]) and #batch[2] > 1 and #batch[3] > 1, 'names')
-  check(whole(batch[4], 1) and text(batch[5]) and text(batch[6]) and #batch[6] > 0, 'sequence or incarnation')
-  check(whole(batch[7], 0) and whole(batch[8], 1) and whole(batch[9], 1) and whole(batch[10], 0), 'header')
-  local limits, cells = batch[11], batch[12]
-  check(type(limits) == 'table' and type(cells) == 'table' and #KEYS == #cells + 3, 'limits, cells or keys')
+local function check_batch(raw, rows)
+  check(type(raw) == 'table' and #raw == 11, 'not a batch')
+  if raw[1] ~= VERSION then check(false, 'schema ' .. tostring(raw[1]) .. ' is not ' .. VERSION) end
+  check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
+  check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or incarnation')
+  check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0), 'header')
+  local limits = raw[11]
+  check(type(limits) == 'table', 'limits')
   for _, limit in ipairs(limits) do
-    check(type(limit) == 'table' and #limit == 13 and text(limit[L_NAME]), 'limit')
-    check(whole(limit[L_KIND], 0) and limit[L_KIND] <= DATED and whole(limit[L_OVERSHOOT], -1), 'algorithm or overshoot')
-    check(whole(limit[L_WINDOW], 1) and whole(limit[L_QUOTA], 1) and whole(limit[L_CAPACITY], 1), 'window or quota')
-    check(whole(limit[L_CHARGED], 0) and whole(limit[L_REFUNDED], 0), 'lifetime numbers')
-    check(text(limit[L_VARIANT]) and whole(limit[L_WITHHELD], 0), 'variant')
-    check(whole(limit[L_NUMBER], 0) and whole(limit[L_OPENS], -MOST) and whole(limit[L_CLOSES], 0), 'calendar')
+    check(type(limit) == 'table' and #limit == 13 and text(limit[1]), 'limit')
+    check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
+    check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
+    check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
+    check(text(limit[9]) and whole(limit[10], 0), 'variant')
+    check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
   end
-  for _, report in ipairs(cells) do
-    check(type(report) == 'table' and #report == 13, 'cell')
-    check(whole(report[R_LIMIT], 0) and report[R_LIMIT] < #limits, 'limit of a cell')
-    check(whole(report[R_EPOCH], -MOST) and whole(report[R_CURRENT], -MOST), 'counts of a cell')
-    for field = R_PREVIOUS, R_RESET do
-      check(whole(report[field], 0), 'field ' .. field .. ' of a cell')
+  local cells, known = #KEYS - 3, #limits
+  check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
+  if #rows == cells * REPORT_BYTES then
+    for position = 1, #rows, REPORT_BYTES do
+      local epoch, reset_us, limit = from_bytes('<i8I8I4', rows, position)
+      if limit >= known then check(false, 'limit of a cell') end
+      if epoch > MOST or epoch < -MOST or reset_us > MOST then check(false, 'moments of a cell') end
+    end
+    return REPORT, REPORT_BYTES
+  end
+  check(#rows == cells * REPORT_WIDE_BYTES, 'cells or keys')
+  for position = 1, #rows, REPORT_WIDE_BYTES do
+    local epoch, reset_us, limit, current = from_bytes('<i8I8I8i8', rows, position)
+    if limit >= known then check(false, 'limit of a cell') end
+    local most = max(epoch, -epoch, reset_us, current, -current, from_bytes('<I8I8I8I8I8I8I8I8I8', rows, position + 32))
+    if most > MOST then
+      check(false, 'numbers of a cell')
     end
   end
+  return REPORT_WIDE, REPORT_WIDE_BYTES
+end
+
+-- What one exchange is about: set once.
+local hub_us, meta, batch, node
+
+-- ------------------------------------------------------------------ limits, and what follows from them
+
+local function time_to_live(of)
+  local lives_us = of.counts_for_us + 2 * batch.lease_us + 4 * batch.interval_us
+  return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
+end
+
+local function learning_us(of, lost)
+  if lost and of.overshoot_milli == 0 then return batch.lease_us + of.counts_for_us end
+  return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+end
+
+-- Until when there may be lines in any cell of this limit that have yet to be reported.
+local function learns_until(of)
+  if not meta.lost and (meta.born_us == 0 or of.overshoot_milli ~= 0) then return 0 end
+  return meta.born_us + learning_us(of, meta.lost)
+end
+
+local function rule_of(limit)
+  local made = {
+    name = limit[1], kind = limit[2], window_us = limit[3], quota = limit[4], capacity = limit[5],
+    overshoot_milli = limit[6], charged = limit[7], refunded = limit[8], withheld = limit[10],
+    window = limit[11], opens_us = limit[12], closes_us = limit[13],
+    first_hit = limit[2] == FIXED and limit[9] == 'first-hit',
+    stepwise = limit[2] == BUCKET and limit[9] == 'interval',
+  }
+  local runs_out_us = made.window_us
+  if made.kind == BUCKET then runs_out_us = max(runs_out_us, ceil(made.window_us * made.capacity / made.quota)) end
+  made.counts_for_us = 2 * runs_out_us
+  made.lives_us = time_to_live(made)
+  made.kept_us = made.lives_us + floor(made.lives_us / 4)
+  made.learns_until_us = learns_until(made)
+  made.epoch = floor(hub_us / made.window_us)
+  made.elsewhere = made.first_hit or made.closes_us > 0
+  return made
+end
+
+local function use_rule(of)
+  local kind = of.kind
+  rule, window_us = of, of.window_us
+  fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
 end
 
 -- ------------------------------------------------------------------ place.py
 
-local function first_hit(limit)
-  return limit[L_KIND] == FIXED and limit[L_VARIANT] == 'first-hit'
-end
-
-local function stepwise(limit)
-  return limit[L_KIND] == BUCKET and limit[L_VARIANT] == 'interval'
-end
-
-local function uniform_epoch(limit, now, told)
-  local epoch = floor(now / limit[L_WINDOW])
-  return told == epoch + 1 and told or epoch
-end
-
-local function calendar_epoch(limit, now, told, known)
-  local opens, closes = limit[L_OPENS], limit[L_CLOSES]
-  if known and now < opens - (closes - opens) then return known end
+local function calendar_epoch(told, known)
+  local opens_us, closes_us = rule.opens_us, rule.closes_us
+  if known and hub_us < opens_us - (closes_us - opens_us) then return known end
   local epoch
-  if now < opens then
-    epoch = limit[L_NUMBER] - 1
-  elseif now < closes then
-    epoch = limit[L_NUMBER]
+  if hub_us < opens_us then
+    epoch = rule.window - 1
+  elseif hub_us < closes_us then
+    epoch = rule.window
   else
-    epoch = known and max(limit[L_NUMBER] + 1, known) or limit[L_NUMBER] + 1
+    epoch = known and max(rule.window + 1, known) or rule.window + 1
   end
   return told == epoch + 1 and told or epoch
 end
 
-local function first_hit_epoch(limit, now, told, known, asked)
-  local window = limit[L_WINDOW]
-  local open_at_node = told >= 0 and math.abs(now - told) < window
-  if known >= 0 and math.abs(now - known) < window and not (open_at_node and told >= known + window) then
+local function first_hit_epoch(told, known, asked)
+  local open_at_node = told >= 0 and abs(hub_us - told) < window_us
+  if known >= 0 and abs(hub_us - known) < window_us and not (open_at_node and told >= known + window_us) then
     return known
   end
-  local free = known >= 0 and known + window or -known
-  if free > now + window then free = 1 end
-  if open_at_node then return max(min(told, now), free) end
-  return asked and max(now, free) or -free
+  local free_us = known >= 0 and known + window_us or -known
+  if free_us > hub_us + window_us then free_us = 1 end
+  if open_at_node then return max(min(told, hub_us), free_us) end
+  return asked and max(hub_us, free_us) or -free_us
 end
 
-local function same_window(limit, one, other)
+local function same_window(one, other)
   if one < 0 or other < 0 then return one < 0 and other < 0 end
-  return math.abs(one - other) < limit[L_WINDOW]
+  return abs(one - other) < window_us
+end
+
+-- ------------------------------------------------------------------ what is stored
+
+-- What is seldom other than zero comes last, and is left out when it is.
+local function read_cell(packed)
+  cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_current, cell_previous, cell_window_demand, cell_active,
+    cell_bases, cell_filled_us, cell_fill_milli,
+    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless =
+    unpack_(packed)
+  if not cell_restless then
+    if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
+    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved = 0, 0, 0, 0, '', 0
+    cell_restless = 0
+  end
+end
+
+local function written_cell()
+  if
+    cell_debts ~= 0 or cell_silent ~= 0 or cell_reserved ~= 0 or cell_first ~= '' or cell_learn_until_us ~= 0
+    or cell_reset_us ~= 0 or cell_restless ~= 0
+  then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases, cell_filled_us, cell_fill_milli,
+      cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless)
+  end
+  if bucket then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases, cell_filled_us, cell_fill_milli)
+  end
+  if cell_bases ~= 0 then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases)
+  end
+  return pack(
+    cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_current, cell_previous, cell_window_demand, cell_active)
+end
+
+local function read_entry(packed)
+  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+    entry_current_until_us, entry_previous_until_us = unpack_(packed)
+  if not entry_reset_us then
+    entry_base, entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = entry_base or 0, 0, 0, 0, 0
+  end
+  if not entry_previous_until_us then entry_current_until_us, entry_previous_until_us = 0, 0 end
+end
+
+local function written_entry()
+  if dated then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+      entry_current_until_us, entry_previous_until_us)
+  end
+  if entry_debt ~= 0 or entry_ask ~= 0 or entry_reset_us ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us)
+  end
+  if entry_base ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base)
+  end
+  return pack(
+    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity)
+end
+
+local function new_entry()
+  entry_epoch, entry_reset_us = cell_epoch, cell_reset_us
+  entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
+  entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity = 0, 0, 0, 0
+  entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
 end
 
 -- ------------------------------------------------------------------ ledger.py
 
-local function faded(amount, limit, g, now)
-  local window = limit[L_WINDOW]
-  local passed = min(max(now - g[G_EPOCH] * window, 0), window)
-  return amount * (window - passed) / window
-end
-
-local function entry_used(e, limit, g, now)
-  if limit[L_KIND] == FIXED then return e[E_CURRENT] end
-  if limit[L_KIND] == BUCKET then return e[E_PREVIOUS] / 1000 end
-  if limit[L_KIND] == DATED then return e[E_CURRENT] + e[E_PREVIOUS] end
-  return e[E_CURRENT] + faded(e[E_PREVIOUS], limit, g, now)
-end
-
-local function cell_used(limit, g, now)
-  if limit[L_KIND] == FIXED then return g[G_CURRENT] end
-  if limit[L_KIND] == BUCKET then return g[G_PREVIOUS] / 1000 end
-  if limit[L_KIND] == DATED then return g[G_CURRENT] + g[G_PREVIOUS] end
-  return g[G_CURRENT] + faded(g[G_PREVIOUS], limit, g, now)
-end
-
-local function counts_for(limit)
-  local runs_out = limit[L_WINDOW]
-  if limit[L_KIND] == BUCKET then
-    runs_out = max(runs_out, ceil(limit[L_WINDOW] * limit[L_CAPACITY] / limit[L_QUOTA]))
+-- What counts still count for: those of an entry, or of all of them.
+local function used_of(current, previous)
+  if sliding then
+    if previous == 0 then return current end
+    local passed_us = hub_us - cell_epoch * window_us
+    if passed_us < 0 then passed_us = 0 elseif passed_us > window_us then passed_us = window_us end
+    return current + previous * (window_us - passed_us) / window_us
   end
-  return 2 * runs_out
+  if fixed then return current end
+  if bucket then return previous / 1000 end
+  return current + previous
 end
 
-local function time_to_live(limit, batch)
-  local lives = counts_for(limit) + 2 * batch.lease + 4 * batch.interval
-  return limit[L_WITHHELD] > 0 and max(lives, REMEMBERED_US) or lives
-end
-
-local function new_entry(g, limit)
-  local e = { g[G_EPOCH], g[G_RESET], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-  if limit[L_KIND] == DATED then e[E_CURRENT_UNTIL], e[E_PREVIOUS_UNTIL] = 0, 0 end
-  return e
-end
-
-local function catch_up(e, limit, g)
-  local kind, steps = limit[L_KIND], g[G_EPOCH] - e[E_EPOCH]
+-- The entry follows the cell into its window, and past its last reset; called if it is not there yet.
+local function catch_up()
+  local steps = cell_epoch - entry_epoch
   if steps ~= 0 then
-    e[E_WINDOW] = 0
-    if kind == FIXED then
-      local keeps = first_hit(limit) and e[E_EPOCH] < 0 and math.abs(g[G_EPOCH]) - e[E_SEEN] < limit[L_WINDOW]
-      e[E_CURRENT] = keeps and e[E_CURRENT] or 0
-      e[E_LINE], e[E_DEBT], e[E_ASK] = max(e[E_BASE], e[E_CURRENT]), 0, 0
-    elseif kind == SLIDING then
-      e[E_PREVIOUS] = steps == 1 and e[E_CURRENT] or 0
-      e[E_CURRENT] = 0
+    entry_window_demand = 0
+    if fixed then
+      local keeps = rule.first_hit and entry_epoch < 0 and abs(cell_epoch) - entry_seen_us < window_us
+      entry_current = keeps and entry_current or 0
+      entry_line, entry_debt, entry_ask = max(entry_base, entry_current), 0, 0
+    elseif sliding then
+      entry_previous = steps == 1 and entry_current or 0
+      entry_current = 0
     end
-    e[E_EPOCH] = g[G_EPOCH]
+    entry_epoch = cell_epoch
   end
-  if e[E_RESET] < g[G_RESET] then
-    e[E_PREVIOUS], e[E_DEBT] = 0, 0
-    if kind ~= BUCKET then e[E_CURRENT] = 0 end
-    e[E_RESET] = g[G_RESET]
+  if entry_reset_us < cell_reset_us then
+    entry_previous, entry_debt = 0, 0
+    if not bucket then entry_current = 0 end
+    entry_reset_us = cell_reset_us
   end
 end
 
-local function expire(e, limit, now)
-  if limit[L_KIND] ~= DATED then return end
-  if now >= e[E_CURRENT_UNTIL] then e[E_CURRENT], e[E_DEBT] = 0, 0 end
-  if now >= e[E_PREVIOUS_UNTIL] then e[E_PREVIOUS] = 0 end
+-- What has dates and does not count any more is let go of. True if there may have been any.
+local function expire()
+  local ended, before_ended = hub_us >= entry_current_until_us, hub_us >= entry_previous_until_us
+  if ended then entry_current, entry_debt = 0, 0 end
+  if before_ended then entry_previous = 0 end
+  return ended or before_ended
 end
 
-local function refilled(limit, since, till)
-  if not stepwise(limit) then return till - since end
-  return (floor(till / limit[L_WINDOW]) - floor(since / limit[L_WINDOW])) * limit[L_WINDOW]
+local function refilled(since_us, until_us)
+  if not rule.stepwise then return until_us - since_us end
+  return (floor(until_us / window_us) - floor(since_us / window_us)) * window_us
 end
 
-local function drained_milli(limit, passed, line)
-  return floor(max(0, passed) * limit[L_QUOTA] * line / limit[L_CAPACITY] / limit[L_WINDOW] * 1000)
+local function drained_milli(passed_us, line)
+  return floor(max(0, passed_us) * rule.quota * line / rule.capacity / window_us * 1000)
 end
 
-local function depart(e, limit, g, now, idle)
-  local used = ceil(entry_used(e, limit, g, now))
-  local unheard = limit[L_OVERSHOOT] >= 0 and max(0, e[E_LINE] + e[E_OVERDRAFT] - used) or 0
-  if limit[L_KIND] == BUCKET then
-    local drained = drained_milli(limit, refilled(limit, idle, now), e[E_LINE] + e[E_DEBT])
-    e[E_PREVIOUS] = max(0, e[E_PREVIOUS] + 1000 * unheard - drained)
-    e[E_LINE] = ceil(e[E_PREVIOUS] / 1000)
+local function depart(idle_us)
+  local used = ceil(used_of(entry_current, entry_previous))
+  local bounded = rule.overshoot_milli >= 0
+  local unheard = bounded and max(0, entry_line + entry_overdraft - used) or 0
+  if bucket then
+    local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt)
+    entry_previous = max(0, entry_previous + 1000 * unheard - drained)
+    entry_line = ceil(entry_previous / 1000)
   else
-    if limit[L_KIND] == DATED and limit[L_OVERSHOOT] >= 0 and (e[E_LINE] > 0 or e[E_OVERDRAFT] > 0) then
-      e[E_CURRENT_UNTIL] = max(e[E_CURRENT_UNTIL], idle + limit[L_WINDOW])
+    if dated and bounded and (entry_line > 0 or entry_overdraft > 0) then
+      entry_current_until_us = max(entry_current_until_us, idle_us + window_us)
     end
-    e[E_CURRENT] = e[E_CURRENT] + unheard
-    e[E_LINE] = used + unheard
+    entry_current = entry_current + unheard
+    entry_line = used + unheard
   end
-  e[E_BASE], e[E_OVERDRAFT], e[E_DEBT], e[E_NEED], e[E_ASK], e[E_DEMAND] = 0, 0, 0, 0, 0, 0
+  entry_base, entry_overdraft, entry_debt, entry_need_milli, entry_ask, entry_demand_milli = 0, 0, 0, 0, 0, 0
 end
 
-local function fold(e, other, limit)
-  if limit[L_KIND] ~= BUCKET then e[E_CURRENT] = e[E_CURRENT] + other[E_CURRENT] end
-  e[E_PREVIOUS] = e[E_PREVIOUS] + other[E_PREVIOUS]
-  e[E_LINE] = e[E_LINE] + other[E_LINE]
-  e[E_WINDOW] = e[E_WINDOW] + other[E_WINDOW]
-  if limit[L_KIND] == DATED then
-    e[E_CURRENT_UNTIL] = max(e[E_CURRENT_UNTIL], other[E_CURRENT_UNTIL])
-    e[E_PREVIOUS_UNTIL] = max(e[E_PREVIOUS_UNTIL], other[E_PREVIOUS_UNTIL])
-  end
-end
-
-local function fade(e, limit, g, now)
-  if limit[L_KIND] == BUCKET then
-    local drained = drained_milli(limit, refilled(limit, e[E_SEEN], now), e[E_LINE])
-    if drained >= min(e[E_PREVIOUS], FADE_MILLI_MIN) then
-      e[E_PREVIOUS] = max(0, e[E_PREVIOUS] - drained)
-      e[E_SEEN] = now
+local function fade()
+  if bucket then
+    local drained = drained_milli(refilled(entry_seen_us, hub_us), entry_line)
+    if drained >= min(entry_previous, FADE_MILLI_MIN) then
+      entry_previous = max(0, entry_previous - drained)
+      entry_seen_us = hub_us
     end
-    if e[E_PREVIOUS] <= 0 then e[E_LINE] = 0 end
-  elseif limit[L_KIND] == DATED then
-    if e[E_PREVIOUS] == 0 then
-      e[E_PREVIOUS], e[E_PREVIOUS_UNTIL] = e[E_CURRENT], e[E_CURRENT_UNTIL]
-      e[E_CURRENT], e[E_CURRENT_UNTIL] = 0, 0
+    if entry_previous <= 0 then entry_line = 0 end
+  elseif dated then
+    if entry_previous == 0 then
+      entry_previous, entry_previous_until_us = entry_current, entry_current_until_us
+      entry_current, entry_current_until_us = 0, 0
     end
-    e[E_LINE] = e[E_CURRENT] + e[E_PREVIOUS]
-  elseif limit[L_KIND] == SLIDING then
-    e[E_LINE] = ceil(entry_used(e, limit, g, now))
+    entry_line = entry_current + entry_previous
+  elseif sliding then
+    entry_line = ceil(used_of(entry_current, entry_previous))
   end
 end
 
-local function empty(e, limit)
-  for field = E_PREVIOUS, E_ASK do
-    if e[field] ~= 0 then return false end
+local function empty()
+  return entry_line == 0 and entry_need_milli == 0 and entry_previous == 0 and (entry_current == 0 or bucket)
+    and entry_base == 0 and entry_overdraft == 0 and entry_debt == 0 and entry_ask == 0 and entry_window_demand == 0
+end
+
+local function count()
+  cell_lines = cell_lines + entry_line
+  cell_bases = cell_bases + entry_base
+  cell_overdrafts = cell_overdrafts + entry_overdraft
+  cell_debts = cell_debts + entry_debt
+  cell_needs_milli = cell_needs_milli + entry_need_milli
+  cell_demand_milli = cell_demand_milli + entry_demand_milli
+  cell_current = cell_current + entry_current
+  cell_previous = cell_previous + entry_previous
+  cell_window_demand = cell_window_demand + entry_window_demand
+  if entry_need_milli > 0 then cell_active = cell_active + 1 end
+end
+
+local function discount()
+  cell_lines = cell_lines - entry_line
+  cell_bases = cell_bases - entry_base
+  cell_overdrafts = cell_overdrafts - entry_overdraft
+  cell_debts = cell_debts - entry_debt
+  cell_needs_milli = cell_needs_milli - entry_need_milli
+  cell_demand_milli = cell_demand_milli - entry_demand_milli
+  cell_current = cell_current - entry_current
+  cell_previous = cell_previous - entry_previous
+  cell_window_demand = cell_window_demand - entry_window_demand
+  if entry_need_milli > 0 then cell_active = cell_active - 1 end
+end
+
+local function clear()
+  cell_silent, cell_lines, cell_bases, cell_overdrafts, cell_debts, cell_needs_milli = 0, 0, 0, 0, 0, 0
+  cell_demand_milli, cell_current, cell_previous, cell_window_demand, cell_active = 0, 0, 0, 0, 0
+end
+
+local function resting()
+  return cell_epoch < 0 and rule.first_hit
+end
+
+local function roll(epoch)
+  local follows = epoch == cell_epoch + 1
+  if rule.first_hit then
+    local ended_us = cell_epoch < 0 and -cell_epoch or cell_epoch + window_us
+    follows = abs(epoch) - ended_us < window_us
   end
-  return e[E_WINDOW] == 0 and (e[E_CURRENT] == 0 or limit[L_KIND] == BUCKET)
-end
-
-local function count(g, e, sign)
-  g[G_LINES] = g[G_LINES] + sign * e[E_LINE]
-  g[G_BASES] = g[G_BASES] + sign * e[E_BASE]
-  g[G_OVERDRAFTS] = g[G_OVERDRAFTS] + sign * e[E_OVERDRAFT]
-  g[G_DEBTS] = g[G_DEBTS] + sign * e[E_DEBT]
-  g[G_NEEDS] = g[G_NEEDS] + sign * e[E_NEED]
-  g[G_DEMAND] = g[G_DEMAND] + sign * e[E_DEMAND]
-  g[G_CURRENT] = g[G_CURRENT] + sign * e[E_CURRENT]
-  g[G_PREVIOUS] = g[G_PREVIOUS] + sign * e[E_PREVIOUS]
-  g[G_WINDOW] = g[G_WINDOW] + sign * e[E_WINDOW]
-  if e[E_NEED] > 0 then g[G_ACTIVE] = g[G_ACTIVE] + sign end
-end
-
-local function resting(g, limit)
-  return first_hit(limit) and g[G_EPOCH] < 0
-end
-
-local function roll(g, limit, epoch)
-  local follows = epoch == g[G_EPOCH] + 1
-  if first_hit(limit) then
-    local ended = g[G_EPOCH] < 0 and -g[G_EPOCH] or g[G_EPOCH] + limit[L_WINDOW]
-    follows = math.abs(epoch) - ended < limit[L_WINDOW]
+  if not (follows and resting()) then cell_last_demand = follows and cell_window_demand or 0 end
+  cell_window_demand, cell_scanned_us = 0, 0
+  if fixed then
+    cell_lines, cell_debts, cell_current, cell_silent = cell_bases, 0, 0, 0
+    cell_first, cell_reserved = '', 0
+  elseif sliding then
+    cell_previous = follows and cell_current or 0
+    cell_current = 0
   end
-  if not (follows and resting(g, limit)) then g[G_LAST] = follows and g[G_WINDOW] or 0 end
-  g[G_WINDOW], g[G_SCAN] = 0, 0
-  if limit[L_KIND] == FIXED then
-    g[G_LINES], g[G_DEBTS], g[G_CURRENT], g[G_SILENT] = g[G_BASES], 0, 0, 0
-    g[G_FIRST], g[G_RESERVED] = '', 0
-  elseif limit[L_KIND] == SLIDING then
-    g[G_PREVIOUS] = follows and g[G_CURRENT] or 0
-    g[G_CURRENT] = 0
+  cell_epoch = epoch
+end
+
+local function forget()
+  cell_reset_us, cell_previous, cell_debts, cell_fill_milli, cell_scanned_us = report_reset_us, 0, 0, 0, 0
+  if not bucket then cell_current = 0 end
+end
+
+local answer_values, answered, wide = {}, 0, false
+local function cell_answer()
+  local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity
+  local free, reserved = capacity - cell_lines - cell_debts, cell_first == node and 0 or cell_reserved
+  local current, previous, silent = cell_current, cell_previous, cell_silent
+  local needs_milli, demand_milli, last_demand = cell_needs_milli, cell_demand_milli, cell_last_demand
+  local window_demand = cell_window_demand
+  if free < 0 then free = 0 end
+  if bucket then
+    current = min(ceil(cell_fill_milli), MOST)
+  elseif dated then
+    current = current + previous
   end
-  g[G_EPOCH] = epoch
-end
-
-local function forget(g, limit, reset)
-  g[G_RESET], g[G_PREVIOUS], g[G_DEBTS], g[G_FILL], g[G_SCAN] = reset, 0, 0, 0, 0
-  if limit[L_KIND] ~= BUCKET then g[G_CURRENT] = 0 end
-end
-
-local function cell_answer(g, node, e, limit)
-  return {
-    g[G_EPOCH], e[E_LINE], e[E_BASE], e[E_OVERDRAFT], g[G_CAPACITY],
-    max(0, g[G_CAPACITY] - g[G_LINES] - g[G_DEBTS]),
-    g[G_FIRST] == node and 0 or g[G_RESERVED],
-    limit[L_KIND] == BUCKET and ceil(g[G_FILL]) or g[G_CURRENT] + (limit[L_KIND] == DATED and g[G_PREVIOUS] or 0),
-    g[G_PREVIOUS], g[G_SILENT], g[G_NEEDS], g[G_DEMAND], g[G_ACTIVE], g[G_LAST], g[G_WINDOW], g[G_RESET],
-  }
+  local all = line + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
+    + demand_milli + last_demand + window_demand
+  if all > NARROW_MAX or current < 0 then wide = true end
+  local values, at = answer_values, answered
+  values[at + 1], values[at + 2], values[at + 3], values[at + 4] = cell_epoch, line, base, overdraft
+  values[at + 5], values[at + 6], values[at + 7], values[at + 8] = capacity, free, reserved, current
+  values[at + 9], values[at + 10], values[at + 11], values[at + 12] = previous, silent, needs_milli, demand_milli
+  values[at + 13], values[at + 14], values[at + 15], values[at + 16] =
+    cell_active, last_demand, window_demand, cell_reset_us
+  answered = at + ANSWER_FIELDS
 end
 
 -- ------------------------------------------------------------------ merge.py
 
-local function learning_us(limit, batch, lost)
-  if lost and limit[L_OVERSHOOT] == 0 then return batch.lease + counts_for(limit) end
-  return max(2 * batch.interval, batch.interval + SPEAK_UP_US)
-end
-
-local function learning(g, limit, batch, meta, now)
-  if now < g[G_LEARN] then return true end
-  if not meta.lost and (meta.born == 0 or limit[L_OVERSHOOT] ~= 0) then return false end
-  return now < meta.born + learning_us(limit, batch, meta.lost)
-end
-
-local function welcome(g, e, report, limit, batch, now)
-  e[E_LINE], e[E_BASE], e[E_OVERDRAFT] = report[R_LINE], report[R_BASE], report[R_OVERDRAFT]
-  if limit[L_KIND] == FIXED and report[R_EPOCH] == g[G_EPOCH] - 1 then e[E_LINE] = report[R_BASE] end
-  if limit[L_KIND] == BUCKET then e[E_CURRENT] = report[R_CURRENT] - ceil(report[R_PREVIOUS] / 1000) end
-  if report[R_LINE] > 0 or report[R_BASE] > 0 or report[R_OVERDRAFT] > 0 then
-    g[G_LEARN] = max(g[G_LEARN], now + learning_us(limit, batch, true))
+local function welcome()
+  entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
+  if fixed and report_epoch == cell_epoch - 1 then entry_line = report_base end
+  if bucket then entry_current = report_current - ceil(report_previous / 1000) end
+  if report_line > 0 or report_base > 0 or report_overdraft > 0 then
+    cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, true))
   end
 end
 
-local function lower(g, e, report, limit)
-  if limit[L_KIND] ~= FIXED or report[R_EPOCH] == g[G_EPOCH] then e[E_LINE] = min(report[R_LINE], e[E_LINE]) end
-  e[E_BASE] = min(report[R_BASE], e[E_BASE])
-  e[E_OVERDRAFT] = min(report[R_OVERDRAFT], e[E_OVERDRAFT])
+local function lower()
+  if report_line < entry_line and (not fixed or report_epoch == cell_epoch) then entry_line = report_line end
+  if report_base < entry_base then entry_base = report_base end
+  if report_overdraft < entry_overdraft then entry_overdraft = report_overdraft end
 end
 
-local function take_counts(g, e, report, limit, now)
-  local kind = limit[L_KIND]
-  local same_epoch = report[R_EPOCH] == g[G_EPOCH]
-  local counted = report[R_RESET] >= g[G_RESET]
-  if kind == BUCKET then
-    local drained = refilled(limit, g[G_FILLED], now) * limit[L_QUOTA] * 1000 / limit[L_WINDOW]
-    local charged = counted and (report[R_CURRENT] - e[E_CURRENT]) * 1000 or 0
-    g[G_FILL] = max(0, max(0, g[G_FILL] - drained) + charged)
-    g[G_FILLED] = now
-    e[E_CURRENT] = report[R_CURRENT]
-    e[E_PREVIOUS] = counted and report[R_PREVIOUS] or 0
-  elseif kind == DATED then
-    e[E_CURRENT] = counted and report[R_CURRENT] or 0
-    e[E_CURRENT_UNTIL] = now + min(report[R_PREVIOUS], counts_for(limit))
+local function take_counts()
+  local same_epoch = report_epoch == cell_epoch
+  local counted = report_reset_us >= cell_reset_us
+  if bucket then
+    local drained = refilled(cell_filled_us, hub_us) * rule.quota * 1000 / window_us
+    local charged = counted and (report_current - entry_current) * 1000 or 0
+    cell_fill_milli = max(0, max(0, cell_fill_milli - drained) + charged)
+    cell_filled_us = hub_us
+    entry_current = report_current
+    entry_previous = counted and report_previous or 0
+  elseif dated then
+    entry_current = counted and report_current or 0
+    entry_current_until_us = hub_us + min(report_previous, rule.counts_for_us)
   elseif same_epoch then
-    e[E_CURRENT] = counted and report[R_CURRENT] or 0
-    e[E_PREVIOUS] = counted and kind ~= FIXED and report[R_PREVIOUS] or 0
-  elseif report[R_EPOCH] == g[G_EPOCH] - 1 and counted and kind ~= FIXED then
-    e[E_PREVIOUS] = report[R_CURRENT]
+    entry_current = counted and report_current or 0
+    entry_previous = counted and not fixed and report_previous or 0
+  elseif report_epoch == cell_epoch - 1 and counted and not fixed then
+    entry_previous = report_current
   end
-  local used = entry_used(e, limit, g, now)
-  e[E_DEBT] = max(0, ceil(used) - e[E_LINE])
-  e[E_NEED], e[E_DEMAND] = report[R_NEED], report[R_DEMAND]
-  e[E_WINDOW] = same_epoch and report[R_WINDOW] or 0
-  if report[R_ASK] > 0 and e[E_LINE] - used < report[R_ASK] then
-    if e[E_ASK] == 0 then e[E_SINCE] = now end
-    e[E_ASK] = report[R_ASK]
+  local used = used_of(entry_current, entry_previous)
+  local debt = ceil(used) - entry_line
+  entry_debt = debt > 0 and debt or 0
+  entry_need_milli, entry_demand_milli = report_need_milli, report_demand_milli
+  entry_window_demand = same_epoch and report_window_demand or 0
+  if report_ask > 0 and entry_line - used < report_ask then
+    if entry_ask == 0 then entry_ask_since_us = hub_us end
+    entry_ask = report_ask
   else
-    e[E_ASK] = 0
+    entry_ask = 0
   end
-  e[E_SEEN], e[E_CAPACITY] = now, limit[L_CAPACITY]
-  g[G_CAPACITY] = min(g[G_CAPACITY], limit[L_CAPACITY])
+  local capacity = rule.capacity
+  entry_seen_us, entry_capacity = hub_us, capacity
+  if capacity < cell_capacity then cell_capacity = capacity end
+  return used
 end
 
-local function raise(g, node, e, target, pool, used, free)
-  local head = e[E_LINE] - used
+local function raise(target, pool, used, free)
+  local head = entry_line - used
   local wanted = ceil(target - head)
-  if e[E_ASK] <= 0 or e[E_ASK] > pool then return max(0, min(wanted, free)) end
-  if g[G_FIRST] == '' then wanted = max(wanted, ceil(e[E_ASK] - head)) end
+  if entry_ask <= 0 or entry_ask > pool then
+    if wanted > free then wanted = free end
+    return wanted > 0 and wanted or 0
+  end
+  if cell_first == '' then wanted = max(wanted, ceil(entry_ask - head)) end
   local raised = max(0, min(wanted, free))
-  if head + raised >= e[E_ASK] then return raised end
-  if g[G_FIRST] == '' then
-    g[G_FIRST], g[G_RESERVED] = node, ceil(e[E_ASK] - head)
+  if head + raised >= entry_ask then return raised end
+  if cell_first == '' then
+    cell_first, cell_reserved = node, ceil(entry_ask - head)
   end
   return 0
 end
 
-local function grant(g, node, e, report, limit, now)
-  local kind, capacity = limit[L_KIND], g[G_CAPACITY]
-  local used = entry_used(e, limit, g, now)
-  if kind == BUCKET then
-    e[E_LINE] = e[E_LINE] + max(0, min(e[E_DEBT], capacity - g[G_LINES] - e[E_LINE]))
-    e[E_DEBT] = max(0, ceil(used) - e[E_LINE])
+local function grant(used)
+  local capacity = cell_capacity
+  if bucket then
+    entry_line = entry_line + max(0, min(entry_debt, capacity - cell_lines - entry_line))
+    entry_debt = max(0, ceil(used) - entry_line)
   end
-  if e[E_NEED] == 0 then return end
-  local need, needs = e[E_NEED] / 1000, (g[G_NEEDS] + e[E_NEED]) / 1000
+  if entry_need_milli == 0 then return end
+  local need, needs = entry_need_milli / 1000, (cell_needs_milli + entry_need_milli) / 1000
   local share = need / needs
-  local pool = max(0, capacity - (cell_used(limit, g, now) + used) - g[G_SILENT])
-  if kind ~= FIXED or (report[R_EPOCH] == g[G_EPOCH] and not resting(g, limit)) then
+  local pool = capacity - (used_of(cell_current, cell_previous) + used) - cell_silent
+  if pool < 0 then pool = 0 end
+  if not fixed or (report_epoch == cell_epoch and not resting()) then
     local target
     if pool >= needs then target = need + SLACK_SHARED * (pool - needs) * share else target = pool * share end
-    if report[R_ASKED] > 0 or target >= 1 then
-      local free = capacity - g[G_LINES] - g[G_DEBTS] - e[E_LINE] - g[G_RESERVED]
-      e[E_LINE] = e[E_LINE] + raise(g, node, e, target, pool, used, free)
-      e[E_DEBT] = max(0, ceil(used) - e[E_LINE])
+    if report_asked > 0 or target >= 1 then
+      local free = capacity - cell_lines - cell_debts - entry_line - cell_reserved
+      entry_line = entry_line + raise(target, pool, used, free)
+      local debt = ceil(used) - entry_line
+      entry_debt = debt > 0 and debt or 0
     end
   end
-  if kind == FIXED and report[R_EPOCH] == g[G_EPOCH] and (report[R_ASKED] > 0 or capacity * share >= 1) then
-    local wanted = ceil(capacity * share) - e[E_BASE]
-    e[E_BASE] = e[E_BASE] + max(0, min(wanted, capacity - g[G_BASES] - e[E_BASE]))
+  if fixed and report_epoch == cell_epoch and (report_asked > 0 or capacity * share >= 1) then
+    local wanted = ceil(capacity * share) - entry_base
+    entry_base = entry_base + max(0, min(wanted, capacity - cell_bases - entry_base))
   end
-  if limit[L_OVERSHOOT] > 0 then
-    local overdrafts = floor(capacity * limit[L_OVERSHOOT] / 1000)
-    local wanted = floor(overdrafts / (g[G_ACTIVE] + 1)) - e[E_OVERDRAFT]
-    e[E_OVERDRAFT] = e[E_OVERDRAFT] + max(0, min(wanted, overdrafts - g[G_OVERDRAFTS] - e[E_OVERDRAFT]))
+  local overshoot_milli = rule.overshoot_milli
+  if overshoot_milli > 0 then
+    local overdrafts = floor(capacity * overshoot_milli / 1000)
+    local wanted = floor(overdrafts / (cell_active + 1)) - entry_overdraft
+    local free = overdrafts - cell_overdrafts - entry_overdraft
+    if wanted > free then wanted = free end
+    if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
   end
 end
 
-local all_records
-local function record_of(name)
-  if not all_records then
-    all_records = {}
-    local fields = redis.call('HGETALL', KEYS[2])
-    for position = 1, #fields, 2 do all_records[fields[position]] = unpack_(fields[position + 1]) end
+local known_records
+local function all_records()
+  if not known_records then
+    known_records = {}
+    local fields = call('HGETALL', KEYS[2])
+    for position = 1, #fields, 2 do known_records[fields[position]] = unpack_(fields[position + 1]) end
   end
-  return all_records[name]
+  return known_records
 end
 
-local function scan(key, g, node, e, limit, batch, now)
-  g[G_SCAN] = now + batch.interval
-  for field = G_SILENT, G_ACTIVE do g[field] = 0 end
-  local first_since, first_name, first_entry
-  local capacity = limit[L_CAPACITY]
-  local kept, gone = nil, {}
-  local departed = new_entry(g, limit)
-  departed[E_SEEN] = now
-  local fields = redis.call('HGETALL', key)
-  local names, entries = { node }, { [node] = e }
+-- The counts of those that depart: what Python has as another entry, into which it folds them.
+local departed
+local function fold()
+  if not departed then
+    departed = { current = 0, previous = 0, line = 0, window_demand = 0, current_us = 0, previous_us = 0 }
+  end
+  if not bucket then departed.current = departed.current + entry_current end
+  departed.previous = departed.previous + entry_previous
+  departed.line = departed.line + entry_line
+  departed.window_demand = departed.window_demand + entry_window_demand
+  departed.current_us = max(departed.current_us, entry_current_until_us)
+  departed.previous_us = max(departed.previous_us, entry_previous_until_us)
+end
+
+-- What is at hand becomes the entry of the departed. True if there is anything to remember.
+local function bury(key, kept)
+  local seen_us = hub_us
+  if kept then
+    read_entry(kept)
+    catch_up()
+    if dated then expire() end
+    fade()
+    if not departed or departed.line == 0 then seen_us = entry_seen_us end
+    fold()
+  end
+  new_entry()
+  entry_seen_us = seen_us
+  entry_current, entry_previous, entry_line = departed.current, departed.previous, departed.line
+  entry_window_demand = departed.window_demand
+  entry_current_until_us, entry_previous_until_us = departed.current_us, departed.previous_us
+  departed = nil
+  if empty() then return false end
+  call('HSET', key, DEPARTED, written_entry())
+  count()
+  return true
+end
+
+-- Counts everything anew but the entry of the node itself, which has yet to be granted its lines. Others are at hand
+-- meanwhile, one after the other.
+local function scan_others(key, fields)
+  local capacity, first, first_since_us, shortfall = rule.capacity, '', 0, 0
+  if entry_ask > 0 then first, first_since_us = node, entry_ask_since_us end
+  local lives_us, records, kept, gone = rule.lives_us, all_records(), nil, {}
   for position = 1, #fields, 2 do
     local name = fields[position]
-    if name ~= 'g' and name ~= node then
-      names[#names + 1] = name
-      entries[name] = unpack_(fields[position + 1])
-    end
-  end
-  for _, name in ipairs(names) do
-    local x = entries[name]
-    local before = pack(x)
-    catch_up(x, limit, g)
-    expire(x, limit, now)
     if name == DEPARTED then
-      fade(x, limit, g, now)
-      kept = x
-    else
-      local record = record_of(name)
-      if name == node then record = batch.record end
-      local seen = record and max(x[E_SEEN], record[1]) or x[E_SEEN]
-      local lease = record and record[4] or batch.lease
-      local left = record and record[5] == 1 and name ~= node
-      if left or now - seen > lease or now - x[E_SEEN] > time_to_live(limit, batch) then
-        local held = x[E_LINE] > 0 or x[E_OVERDRAFT] > 0
-        depart(x, limit, g, now, held and seen + lease or x[E_SEEN])
-        fold(departed, x, limit)
+      kept = fields[position + 1]
+    elseif name ~= 'g' and name ~= node then
+      read_entry(fields[position + 1])
+      local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
+      if changed then catch_up() end
+      if dated and expire() then changed = true end
+      local record = records[name]
+      local seen_us, lease_us, interval_us, left = entry_seen_us, batch.lease_us, batch.interval_us, false
+      if record then
+        interval_us, lease_us, left = record[3], record[4], record[5] == 1
+        if record[1] > seen_us then seen_us = record[1] end
+      end
+      if left or hub_us - seen_us > lease_us or hub_us - entry_seen_us > lives_us then
+        local held = entry_line > 0 or entry_overdraft > 0
+        depart(held and seen_us + lease_us or entry_seen_us)
+        fold()
         gone[#gone + 1] = name
       else
-        if now - seen > SILENT_INTERVALS * (record and record[3] or batch.interval) then
-          x[E_NEED], x[E_DEMAND], x[E_ASK] = 0, 0, 0
-          g[G_SILENT] = g[G_SILENT] + max(0, x[E_LINE] - floor(entry_used(x, limit, g, now)))
+        if hub_us - seen_us > SILENT_INTERVALS * interval_us then
+          changed = true
+          entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
+          cell_silent = cell_silent + max(0, entry_line - floor(used_of(entry_current, entry_previous)))
         end
-        capacity = min(capacity, x[E_CAPACITY])
-        local since = x[E_SINCE]
-        if x[E_ASK] > 0 and (not first_name or since < first_since or (since == first_since and name < first_name)) then
-          first_since, first_name, first_entry = since, name, x
+        if entry_capacity < capacity then capacity = entry_capacity end
+        local since_us = entry_ask_since_us
+        local earlier = first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)
+        if entry_ask > 0 and earlier then
+          first, first_since_us = name, since_us
+          shortfall = max(0, ceil(entry_ask - (entry_line - used_of(entry_current, entry_previous))))
         end
-        count(g, x, 1)
-        local after = pack(x)
-        if name ~= node and after ~= before then redis.call('HSET', key, name, after) end
+        count()
+        if changed then call('HSET', key, name, written_entry()) end
       end
     end
   end
-  if kept then
-    if departed[E_LINE] == 0 then departed[E_SEEN] = kept[E_SEEN] end
-    fold(departed, kept, limit)
-  end
-  if not empty(departed, limit) then
-    redis.call('HSET', key, DEPARTED, pack(departed))
-    count(g, departed, 1)
-  elseif kept then
-    gone[#gone + 1] = DEPARTED
-  end
-  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
-  g[G_CAPACITY] = capacity
-  g[G_FIRST], g[G_RESERVED] = '', 0
-  if first_name then
-    g[G_FIRST] = first_name
-    g[G_RESERVED] = max(0, ceil(first_entry[E_ASK] - (first_entry[E_LINE] - entry_used(first_entry, limit, g, now))))
-  end
+  local buried = (departed or kept) and bury(key, kept)
+  if kept and not buried then gone[#gone + 1] = DEPARTED end
+  if #gone > 0 then call('HDEL', key, unpack(gone)) end
+  cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
+  cell_restless = (buried or first ~= '' or cell_silent > 0) and 1 or 0
 end
 
-local function epoch_of(limit, report, known, now)
-  if first_hit(limit) then return first_hit_epoch(limit, now, report[R_EPOCH], known or -1, report[R_ASK] > 0) end
-  if limit[L_CLOSES] > 0 then return calendar_epoch(limit, now, report[R_EPOCH], known) end
-  if stepwise(limit) then return floor(now / limit[L_WINDOW]) end
-  return uniform_epoch(limit, now, report[R_EPOCH])
+local function scan(key)
+  cell_scanned_us = hub_us
+  clear()
+  if dated then expire() end
+  local epoch, seen_us, current, previous, line, base, overdraft =
+    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
+  local need_milli, demand_milli, window_demand, capacity =
+    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
+  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us =
+    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
+  scan_others(key, call('HGETALL', key))
+  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft =
+    epoch, seen_us, current, previous, line, base, overdraft
+  entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
+    need_milli, demand_milli, window_demand, capacity
+  entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us =
+    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us
 end
 
-local function withhold(key, g, limit, now)
-  local e = new_entry(g, limit)
-  e[E_SEEN], e[E_PREVIOUS], e[E_LINE] = now, 1000 * limit[L_WITHHELD], limit[L_WITHHELD]
-  redis.call('HSET', key, DEPARTED, pack(e))
-  g[G_FILL] = 1000 * limit[L_WITHHELD]
-  count(g, e, 1)
+-- At least an interval after the last time, or if there was none.
+local function due(scanned_ago_us)
+  if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
+  if scanned_ago_us >= CALM_INTERVALS * batch.interval_us then return true end
+  return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule.capacity
+    or cell_scanned_us <= meta.stirred_us or hub_us > meta.calm_us
 end
 
-local function merge_cell(key, report, batch, meta, now)
-  local limit = batch.limits[report[R_LIMIT] + 1]
-  local node = batch.node
-  local found = redis.call('HMGET', key, 'g', node)
-  local g = found[1] and unpack_(found[1])
-  local e = found[2] and unpack_(found[2])
-  if g and now > g[G_EXPIRES] then
-    redis.call('DEL', key)
-    g = nil
+local function epoch_of(known)
+  if rule.first_hit then return first_hit_epoch(report_epoch, known or -1, report_ask > 0) end
+  if rule.closes_us > 0 then return calendar_epoch(report_epoch, known) end
+  return report_epoch == rule.epoch + 1 and not rule.stepwise and report_epoch or rule.epoch
+end
+
+local function withhold(key)
+  new_entry()
+  entry_seen_us, entry_previous, entry_line = hub_us, 1000 * rule.withheld, rule.withheld
+  call('HSET', key, DEPARTED, written_entry())
+  cell_fill_milli = 1000 * rule.withheld
+  count()
+end
+
+local function new_cell(key, epoch)
+  cell_epoch, cell_capacity, cell_filled_us = epoch, rule.capacity, hub_us
+  cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
+  cell_last_demand = 0
+  cell_first, cell_reserved, cell_restless = '', 0, 0
+  clear()
+  if rule.withheld > 0 then withhold(key) end
+end
+
+local function merge_cell(key)
+  local found = call('HMGET', key, 'g', node)
+  local known, heard = found[1], found[2]
+  if known then
+    read_cell(known)
+    if hub_us > cell_expires_us then
+      call('DEL', key)
+      known = false
+    end
   end
-  local epoch = epoch_of(limit, report, g and g[G_EPOCH], now)
-  if not g then
-    e = nil
-    g = { epoch, limit[L_CAPACITY], now, 0, 0, 0, 0, 0, 0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-    if limit[L_WITHHELD] > 0 then withhold(key, g, limit, now) end
+  local epoch = rule.epoch
+  if report_epoch ~= epoch or rule.elsewhere then epoch = epoch_of(known and cell_epoch) end
+  if not known then
+    heard = false
+    new_cell(key, epoch)
   end
-  local lives = time_to_live(limit, batch)
-  g[G_EXPIRES] = max(g[G_EXPIRES], now + lives)
-  if epoch > g[G_EPOCH] or epoch < g[G_EPOCH] - 1 then roll(g, limit, epoch) end
-  if first_hit(limit) then
-    report[R_EPOCH] = same_window(limit, report[R_EPOCH], g[G_EPOCH]) and g[G_EPOCH] or g[G_EPOCH] - 1
+  local outlived = cell_expires_us < hub_us + rule.lives_us
+  if outlived then cell_expires_us = hub_us + rule.kept_us end
+  if epoch > cell_epoch or epoch < cell_epoch - 1 then roll(epoch) end
+  if rule.first_hit then
+    report_epoch = same_window(report_epoch, cell_epoch) and cell_epoch or cell_epoch - 1
   end
-  if report[R_RESET] > g[G_RESET] then forget(g, limit, report[R_RESET]) end
-  if e then
-    catch_up(e, limit, g)
-    count(g, e, -1)
-    lower(g, e, report, limit)
+  if report_reset_us > cell_reset_us then forget() end
+  if heard then
+    read_entry(heard)
+    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
+    discount()
+    lower()
   else
-    e = new_entry(g, limit)
-    welcome(g, e, report, limit, batch, now)
+    new_entry()
+    welcome()
   end
-  take_counts(g, e, report, limit, now)
-  count(g, e, 1)
-  if now >= g[G_SCAN] or g[G_SCAN] > now + batch.interval then scan(key, g, node, e, limit, batch, now) end
-  if g[G_FIRST] == node then g[G_FIRST], g[G_RESERVED] = '', 0 end
-  if not batch.leaving and not learning(g, limit, batch, meta, now) then
-    count(g, e, -1)
-    grant(g, node, e, report, limit, now)
-    count(g, e, 1)
+  local used = take_counts()
+  local scanned_ago_us = hub_us - cell_scanned_us
+  if (scanned_ago_us < 0 or scanned_ago_us >= batch.interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
+    scan(key)
+    if dated then used = used_of(entry_current, entry_previous) end
   end
-  local answer = cell_answer(g, node, e, limit)
-  if empty(e, limit) then
-    count(g, e, -1)
-    redis.call('HSET', key, 'g', pack(g))
-    redis.call('HDEL', key, node)
+  if cell_first == node then cell_first, cell_reserved = '', 0 end
+  if not batch.leaving and hub_us >= cell_learn_until_us and hub_us >= rule.learns_until_us then grant(used) end
+  count()
+  cell_answer()
+  if empty() then
+    discount()
+    call('HSET', key, 'g', written_cell())
+    if heard then call('HDEL', key, node) end
   else
-    redis.call('HSET', key, 'g', pack(g), node, pack(e))
+    call('HSET', key, 'g', written_cell(), node, written_entry())
   end
-  redis.call('PEXPIRE', key, ceil((g[G_EXPIRES] - now) / 1000))
-  return answer, lives
+  if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
 end
 
 -- Accounts are stored flat: when last seen, then name, charged, refunded for each limit.
-local function keep_account(batch, now)
-  local stored = redis.call('HGET', KEYS[3], batch.account)
-  local account = stored and unpack_(stored) or { now }
-  account[1] = now
-  for _, limit in ipairs(batch.limits) do
+local function keep_account()
+  local stored = call('HGET', KEYS[3], batch.account)
+  local account = stored and unpack_(stored) or { hub_us }
+  account[1] = hub_us
+  for _, rule in ipairs(batch.rules) do
     local place = #account + 1
     for position = 2, #account, 3 do
-      if account[position] == limit[L_NAME] then place = position end
+      if account[position] == rule.name then place = position end
     end
-    account[place] = limit[L_NAME]
-    account[place + 1] = max(account[place + 1] or 0, limit[L_CHARGED])
-    account[place + 2] = max(account[place + 2] or 0, limit[L_REFUNDED])
+    account[place] = rule.name
+    account[place + 1] = max(account[place + 1] or 0, rule.charged)
+    account[place + 2] = max(account[place + 2] or 0, rule.refunded)
   end
-  redis.call('HSET', KEYS[3], batch.account, pack(account))
+  call('HSET', KEYS[3], batch.account, pack(account))
 end
 
-local function sweep(now)
-  local records = redis.call('HGETALL', KEYS[2])
+local function sweep()
+  local records = call('HGETALL', KEYS[2])
   for position = 1, #records, 2 do
     local record = unpack_(records[position + 1])
-    if now - record[1] > record[4] + TOMBSTONE_US then redis.call('HDEL', KEYS[2], records[position]) end
+    if hub_us - record[1] > record[4] + TOMBSTONE_US then call('HDEL', KEYS[2], records[position]) end
   end
-  local accounts = redis.call('HGETALL', KEYS[3])
+  local accounts = call('HGETALL', KEYS[3])
   local sums, closed = nil, {}
   for position = 1, #accounts, 2 do
     local account = unpack_(accounts[position + 1])
     if accounts[position] == DEPARTED then
       sums = account
-    elseif now - account[1] > ACCOUNT_KEPT_US then
+    elseif hub_us - account[1] > ACCOUNT_KEPT_US then
       closed[#closed + 1] = account
-      redis.call('HDEL', KEYS[3], accounts[position])
+      call('HDEL', KEYS[3], accounts[position])
     end
   end
   if #closed == 0 then return end
-  sums = sums or { now }
+  sums = sums or { hub_us }
   for _, account in ipairs(closed) do
     for position = 2, #account, 3 do
       local place = #sums + 1
@@ -610,65 +810,132 @@ local function sweep(now)
       sums[place + 2] = (sums[place + 2] or 0) + account[position + 2]
     end
   end
-  redis.call('HSET', KEYS[3], DEPARTED, pack(sums))
+  call('HSET', KEYS[3], DEPARTED, pack(sums))
+end
+
+local function whole_text(number)
+  return string.format('%.0f', number)
+end
+
+-- Until when all nodes count as heard of, unless one leaves; and when one was given up last.
+local function look_around()
+  local calm_us
+  for _, record in pairs(all_records()) do
+    local seen_us, silent_us = record[1], record[1] + SILENT_INTERVALS * record[3]
+    if record[5] == 0 and hub_us - seen_us > record[4] then
+      meta.stirred_us = max(meta.stirred_us, seen_us + record[4])
+    elseif record[5] == 0 then
+      calm_us = min(calm_us or silent_us, silent_us)
+    end
+  end
+  meta.calm_us = calm_us or 0
+  call('HSET', KEYS[1], 'calm', whole_text(meta.calm_us), 'stirred', whole_text(meta.stirred_us))
 end
 
 local function live_at_least(key, lives_ms)
-  if redis.call('PTTL', key) < lives_ms / 2 then redis.call('PEXPIRE', key, lives_ms) end
+  if call('PTTL', key) < lives_ms / 2 then call('PEXPIRE', key, lives_ms) end
 end
 
 -- ------------------------------------------------------------------ one exchange
 
-local fine, raw = pcall(unpack_, ARGV[1])
-if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
-local well_formed, problem = pcall(check_batch, raw)
-if not well_formed then
-  return redis.error_reply(type(problem) == 'table' and problem.err or 'RCINVALID the batch is malformed')
-end
-local batch = {
-  node = raw[2], account = raw[3], sequence = raw[4], incarnation = raw[5], candidate = raw[6],
-  certainly_new = raw[7] == 1, interval = raw[8], lease = raw[9], leaving = raw[10] == 1,
-  limits = raw[11], cells = raw[12],
-}
-local now = tonumber(ARGV[2])
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
+-- In one piece, because Lua hashes each byte of each string that it makes.
+local function answer(status)
+  local cells = answered / ANSWER_FIELDS
+  local format = ANSWER_HEADER .. string.rep(wide and ANSWER_WIDE or ANSWER, cells) .. 'c' .. #meta.incarnation
+  answer_values[answered + 1] = meta.incarnation
+  return to_bytes(format, VERSION, status, wide and 8 or 4, cells, hub_us, unpack(answer_values, 1, answered + 1))
 end
 
-local fields = redis.call('HMGET', KEYS[1], 'incarnation', 'born', 'lost', 'swept')
-local meta = {
-  incarnation = fields[1], born = tonumber(fields[2] or now), lost = fields[3] == '1', swept = tonumber(fields[4] or 0),
+local rows = ARGV[2]
+local fine, raw = pcall(unpack_, ARGV[1])
+if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
+local well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
+if not well_formed then
+  return redis.error_reply(type(report_format) == 'table' and report_format.err or 'RCINVALID the batch is malformed')
+end
+batch = {
+  node = raw[2], account = raw[3], sequence = raw[4], incarnation = raw[5], candidate = raw[6],
+  certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
 }
-if not meta.incarnation then
-  meta.incarnation, meta.born = batch.candidate, batch.certainly_new and 0 or now
-  redis.call('HSET', KEYS[1], 'incarnation', meta.incarnation, 'born', string.format('%.0f', meta.born))
+hub_us = tonumber(ARGV[3])
+if not hub_us then
+  local time = call('TIME')
+  hub_us = time[1] * 1000000 + time[2]
 end
-local stored = redis.call('HGET', KEYS[2], batch.node)
+
+local fields = call('HMGET', KEYS[1], 'incarnation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred')
+meta = {
+  incarnation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
+  swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
+}
+local schema = tonumber(fields[5] or 0)
+if meta.incarnation and schema > VERSION then
+  return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. VERSION)
+end
+if not meta.incarnation or schema < VERSION then
+  -- What an older schema has stored is lost to this one: its cells have other keys.
+  meta.lost = meta.incarnation and true or false
+  meta.born_us = batch.certainly_new and not meta.lost and 0 or hub_us
+  meta.incarnation = batch.candidate
+  call('HSET', KEYS[1], 'incarnation', meta.incarnation, 'born', whole_text(meta.born_us),
+    'lost', meta.lost and '1' or '0', 'schema', VERSION)
+end
+local stored = call('HGET', KEYS[2], batch.node)
 local record = stored and unpack_(stored)
-if record and (record[5] == 1 or now - record[1] > record[4]) then
+if record and (record[5] == 1 or hub_us - record[1] > record[4]) then
   record[5] = 1
-  redis.call('HSET', KEYS[2], batch.node, pack(record))
-  return pack({ VERSION, now, meta.incarnation, LAPSED, {} })
+  call('HSET', KEYS[2], batch.node, pack(record))
+  call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
+  return answer(LAPSED)
 end
-if record and batch.sequence <= record[2] then return pack({ VERSION, now, meta.incarnation, STALE, {} }) end
+if record and batch.sequence <= record[2] then return answer(STALE) end
 if batch.incarnation ~= '' and batch.incarnation ~= meta.incarnation and not meta.lost then
   meta.lost = true
-  if meta.born == 0 then meta.born = now end
-  redis.call('HSET', KEYS[1], 'lost', '1', 'born', string.format('%.0f', meta.born))
+  if meta.born_us == 0 then meta.born_us = hub_us end
+  call('HSET', KEYS[1], 'lost', '1', 'born', whole_text(meta.born_us))
 end
-if now - meta.swept > SWEEP_US then
-  sweep(now)
-  redis.call('HSET', KEYS[1], 'swept', string.format('%.0f', now))
+if hub_us - meta.swept_us > SWEEP_US then
+  sweep()
+  call('HSET', KEYS[1], 'swept', whole_text(hub_us))
 end
-batch.record = { now, batch.sequence, batch.interval, batch.lease, batch.leaving and 1 or 0 }
-redis.call('HSET', KEYS[2], batch.node, pack(batch.record))
-keep_account(batch, now)
-local answers, lives_ms = {}, KEPT_MS
-for position, report in ipairs(batch.cells) do
-  local answer, lives = merge_cell(KEYS[position + 3], report, batch, meta, now)
-  answers[position] = answer
-  lives_ms = max(lives_ms, ceil(lives / 1000))
+call('HSET', KEYS[2], batch.node,
+  pack({ hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving and 1 or 0 }))
+if batch.leaving then
+  meta.stirred_us = hub_us
+  call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
 end
-for position = 1, 3 do live_at_least(KEYS[position], lives_ms) end
-return pack({ VERSION, now, meta.incarnation, MERGED, answers })
+local silent_us = hub_us + SILENT_INTERVALS * batch.interval_us
+if hub_us > meta.calm_us then
+  look_around()
+elseif silent_us < meta.calm_us then
+  meta.calm_us = silent_us
+  call('HSET', KEYS[1], 'calm', whole_text(silent_us))
+end
+local rules, lives_ms = batch.rules, KEPT_MS
+for position, limit in ipairs(rules) do
+  rules[position] = rule_of(limit)
+  lives_ms = max(lives_ms, ceil(rules[position].kept_us / 1000))
+end
+-- Every time, so that whoever may not do this hears of it before there is a cell that would never expire.
+call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
+keep_account()
+node = batch.node
+local limit, used_limit
+local keys = KEYS
+for position = 1, #keys - 3 do
+  report_epoch, report_reset_us, limit, report_current, report_previous, report_line, report_base, report_overdraft,
+    report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand =
+    from_bytes(report_format, rows, (position - 1) * report_bytes + 1)
+  if limit ~= used_limit then
+    use_rule(rules[limit + 1])
+    used_limit = limit
+  end
+  merge_cell(keys[position + 3])
+end
+live_at_least(KEYS[1], lives_ms)
+live_at_least(KEYS[3], lives_ms)
+return answer(MERGED)
+
+end
+
+return exchange()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
-from reconverge.report import UNBOUNDED, Batch, CellAnswer, LimitReport
+from reconverge.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport
 
 DEPARTED = ""
 """The entry into which the counts of departed nodes are folded; no node can have this name."""
@@ -219,7 +219,8 @@ class Cell:
     fill_milli: float = 0.0
     """The bucket that all charges went into, in thousandths, as of `filled_us`."""
     reset_us: int = 0
-    scan_us: int = 0
+    scanned_us: int = 0
+    """When all entries were counted last; 0 when they have to be counted at the next chance."""
     learn_until_us: int = 0
     expires_us: int = 0
     last_demand: int = 0
@@ -227,6 +228,8 @@ class Cell:
     """The node whose ask was refused first and is still unmet."""
     reserved: int = 0
     """What that node lacks."""
+    restless: bool = False
+    """When the entries were counted last, there was something that time changes, or somebody who waits."""
     silent: int = 0
     lines: int = 0
     bases: int = 0
@@ -239,6 +242,11 @@ class Cell:
     window_demand: int = 0
     active: int = 0
 
+    def keep(self, lives_us: int, hub_us: int) -> None:
+        """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""
+        if self.expires_us < hub_us + lives_us:
+            self.expires_us = hub_us + lives_us + lives_us // 4
+
     def roll(self, rule: Rule, epoch: int) -> None:
         """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""
         if rule.first_hit:
@@ -249,7 +257,7 @@ class Cell:
         if not (follows and self.resting(rule)):
             self.last_demand = self.window_demand if follows else 0
         self.window_demand = 0
-        self.scan_us = 0
+        self.scanned_us = 0
         if rule.fixed:
             self.lines, self.debts, self.current, self.silent = self.bases, 0, 0, 0
             self.first, self.reserved = "", 0
@@ -274,7 +282,7 @@ class Cell:
         self.reset_us = reset_us
         self.previous = self.debts = 0
         self.fill_milli = 0.0
-        self.scan_us = 0
+        self.scanned_us = 0
         if not rule.bucket:
             self.current = 0
 
@@ -316,7 +324,7 @@ class Cell:
             capacity=self.capacity,
             free=max(0, self.capacity - self.lines - self.debts),
             reserved=0 if self.first == node else self.reserved,
-            current=ceil(self.fill_milli) if rule.bucket else self.current + self.previous * rule.dated,
+            current=min(ceil(self.fill_milli), WHOLE_MAX) if rule.bucket else self.current + self.previous * rule.dated,
             previous=self.previous,
             silent=self.silent,
             needs_milli=self.needs_milli,

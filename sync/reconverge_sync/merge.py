@@ -31,6 +31,8 @@ SILENT_INTERVALS = 3
 SPEAK_UP_US = 1_000_000
 """The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
 interval and this."""
+CALM_INTERVALS = 8
+"""After so many intervals all of a cell is counted anew, if there is nothing for which it has to be done each time."""
 TOMBSTONE_US = 3_600_000_000
 """How long a departed node's name is remembered, so that its late messages change nothing."""
 ACCOUNT_KEPT_US = 24 * 3_600_000_000
@@ -74,6 +76,10 @@ class Shard:
     lost: bool = False
     """A node has reported lines from before these data began."""
     swept_us: int = 0
+    calm_us: int = 0
+    """Until then all nodes count as heard of, unless one leaves."""
+    stirred_us: int = 0
+    """When the hub gave up on a node last, as far as it has noticed."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], Cell] = field(default_factory=dict)
@@ -85,6 +91,7 @@ class Shard:
         record = self.nodes.get(batch.node)
         if record is not None and (record.gone or hub_us - record.seen_us > record.lease_us):
             record.gone = True
+            self.stirred_us = hub_us
             return Answer(hub_us, self.incarnation, Status.LAPSED, ())
         if record is not None and batch.sequence <= record.sequence:
             return Answer(hub_us, self.incarnation, Status.STALE, ())
@@ -94,6 +101,7 @@ class Shard:
         if hub_us - self.swept_us > SWEEP_US:
             self._sweep(hub_us)
         self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
+        self._look_around(batch, hub_us)
         account = self.accounts.setdefault(batch.account, Account(hub_us))
         account.seen_us = hub_us
         for limit in batch.limits:
@@ -102,6 +110,21 @@ class Shard:
             account.limits[limit.name] = Totals(max(known.charged, limit.charged), max(known.refunded, limit.refunded))
         answers = tuple(self._merge_cell(batch, report, hub_us) for report in batch.cells)
         return Answer(hub_us, self.incarnation, Status.MERGED, answers)
+
+    def _look_around(self, batch: Batch, hub_us: int) -> None:
+        """Find out from when on a node may be silent, and when one was given up: until then cells may be calm."""
+        if batch.leaving:
+            self.stirred_us = hub_us
+        if hub_us <= self.calm_us:
+            self.calm_us = min(self.calm_us, hub_us + SILENT_INTERVALS * batch.interval_us)
+            return
+        silent_us: list[int] = []
+        for record in self.nodes.values():
+            if not record.gone and hub_us - record.seen_us > record.lease_us:
+                self.stirred_us = max(self.stirred_us, record.seen_us + record.lease_us)
+            elif not record.gone:
+                silent_us.append(record.seen_us + SILENT_INTERVALS * record.interval_us)
+        self.calm_us = min(silent_us, default=0)
 
     def totals(self) -> dict[str, Totals]:
         """What all nodes charged and gave back, by limit."""
@@ -138,7 +161,7 @@ class Shard:
             cell = self.cells[identity] = Cell(epoch=epoch, capacity=limit.capacity, filled_us=hub_us)
             if rule.withheld > 0:
                 cell.withhold(rule.withheld, hub_us)
-        cell.expires_us = max(cell.expires_us, hub_us + rule.time_to_live_us(batch))
+        cell.keep(rule.time_to_live_us(batch), hub_us)
         if epoch > cell.epoch or epoch < cell.epoch - 1:
             cell.roll(rule, epoch)
         if rule.first_hit:
@@ -156,16 +179,14 @@ class Shard:
             cell.count(entry, -1)
             _lower(cell, entry, report, rule)
         _take_counts(cell, entry, report, rule, hub_us)
-        cell.count(entry)
         cell.entries[batch.node] = entry
-        if hub_us >= cell.scan_us or cell.scan_us > hub_us + batch.interval_us:
+        if self._due(cell, entry, batch, rule, hub_us):
             self._scan(cell, batch, rule, hub_us)
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
         if not batch.leaving and not self._learning(cell, batch, rule, hub_us):
-            cell.count(entry, -1)
             _grant(cell, batch.node, entry, report, rule, hub_us)
-            cell.count(entry)
+        cell.count(entry)
         answer = cell.answer(rule, batch.node, entry)
         if entry.empty(rule):
             cell.count(entry, -1)
@@ -191,9 +212,24 @@ class Shard:
             return False
         return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost)
 
+    def _due(self, cell: Cell, entry: Entry, batch: Batch, rule: Rule, hub_us: int) -> bool:
+        """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""
+        passed_us = hub_us - cell.scanned_us
+        if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * batch.interval_us:
+            return True
+        if passed_us < batch.interval_us:
+            return False
+        asked = cell.first != "" or entry.ask > 0
+        if cell.restless or rule.dated or asked or cell.capacity < rule.capacity:
+            return True
+        return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
+
     def _scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> None:
-        """Count everything anew: departed nodes leave, silent ones count as using all they hold."""
-        cell.scan_us = hub_us + batch.interval_us
+        """Count everything anew: departed nodes leave, silent ones count as using all they hold.
+
+        All but the entry of the node itself, which has yet to be granted its lines.
+        """
+        cell.scanned_us = hub_us
         cell.clear()
         first: tuple[int, str] | None = None
         capacity = rule.capacity
@@ -222,7 +258,8 @@ class Shard:
             capacity = min(capacity, entry.capacity)
             if entry.ask > 0 and (first is None or (entry.ask_since_us, name) < first):
                 first = (entry.ask_since_us, name)
-            cell.count(entry)
+            if name != batch.node:
+                cell.count(entry)
         kept = cell.entries.pop(DEPARTED, None)
         if kept is not None:
             departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
@@ -233,6 +270,7 @@ class Shard:
         cell.capacity = capacity
         cell.first = "" if first is None else first[1]
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
+        cell.restless = DEPARTED in cell.entries or first is not None or cell.silent > 0
 
 
 def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:

@@ -22,7 +22,7 @@ from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hubs import HubSettings, redacted
-from reconverge.report import Answer, Batch, Totals
+from reconverge.report import SCHEMA_VERSION, Answer, Batch, Totals
 from reconverge.trial import TRIAL, scratch_namespace
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
@@ -100,8 +100,8 @@ class RedisHub:
 
     async def _exchange(self, namespace: str, batch: Batch) -> Answer:
         keys = _keys(namespace, batch)
-        payload = encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())
-        arguments: list[object] = [len(keys), *keys, payload]
+        shared, rows = encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())
+        arguments: list[object] = [len(keys), *keys, shared, rows]
         if self._clock is not None:
             arguments.append(self._clock.wall_ns() // MICROSECOND_NS)
         return decode_answer(await self._run(*arguments))
@@ -193,7 +193,7 @@ def _keys(namespace: str, batch: Batch) -> list[str]:
     for cell in batch.cells:
         limit = batch.limits[cell.limit]
         kind = CELL_KINDS[limit.algorithm]
-        keys.append(f"{prefix}c:{limit.name}:{kind}:{limit.window_us}{limit.variant}:{cell.key}")
+        keys.append(f"{prefix}c{SCHEMA_VERSION}:{limit.name}:{kind}:{limit.window_us}{limit.variant}:{cell.key}")
     return keys
 
 

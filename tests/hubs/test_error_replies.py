@@ -17,7 +17,7 @@ import redis
 
 from reconverge import Agent, Limiter
 from reconverge.hubs import HubSettings
-from reconverge.report import Totals
+from reconverge.report import SCHEMA_VERSION, Totals
 from reconverge_sync.redis import RedisHub
 from tests.hubs.conftest import PASSWORD, shop_url
 from tests.servers import RedisServer, free_port
@@ -109,7 +109,7 @@ def _stored(kind: str, key: str, *words: str) -> Fault:
     return fault
 
 
-CELL = "shop:{0}:c:login:1:86400000000:ada"
+CELL = f"shop:{{0}}:c{SCHEMA_VERSION}:login:1:86400000000:ada"
 FAULTS: dict[str, tuple[str, Fault]] = {
     "wrong password": ("auth", _acl(f"resetpass >x{PASSWORD}", f"resetpass >{PASSWORD}")),
     "user switched off": ("auth", _acl("off", "on")),

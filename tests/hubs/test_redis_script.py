@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from struct import pack
 from typing import Any
 
+import msgpack
 import pytest
 import redis
 
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
-from reconverge.report import Batch
-from reconverge.testing._scene import START_S, Scene, limit
-from reconverge_sync.redis import RedisHub
+from reconverge.report import SCHEMA_VERSION, Batch, CellReport
+from reconverge.testing._scene import INTERVAL_S, START_S, Scene, limit
+from reconverge_sync.codec import encode_batch
+from reconverge_sync.redis import SCRIPT, RedisHub
 from tests.servers import RedisServer
 
 SETTINGS = HubSettings("shop", 5.0)
@@ -62,11 +65,14 @@ MALFORMED: dict[str, Change] = {
     "an infinite base": _cell(base=float("inf")),
     "half a need": _cell(need_milli=0.5),
     "an ask that is text": _cell(ask="1"),
-    "a true reset": _cell(reset_us=True),
+    "a reset that is too late": _cell(reset_us=2**53 + 2),
+    "an epoch that is too late": _cell(epoch=2**53 + 2),
+    "an epoch that is too early": _cell(epoch=-(2**60)),
     "no epoch": _cell(epoch=None),
     "a list for a count": _cell(current=[1]),
     "a count that is too large": _cell(current=2**53 + 2),
     "a limit that is not there": _cell(limit=-1),
+    "a large amount, and a reset that is too late": _cell(reset_us=2**53 + 2, current=2**40),
 }
 
 
@@ -88,6 +94,150 @@ def test_a_malformed_batch_changes_nothing(redis_server: RedisServer, name: str)
 
     assert raised.value.applied is False
     assert ":0" == redis_server.command("DBSIZE")
+
+
+def _packed(*parts: object) -> bytes:
+    payload: bytes = msgpack.packb(parts)
+    return payload
+
+
+SHARED, ROWS = encode_batch(
+    Batch(
+        "node", "account", 0, 1, "", 1_000_000, 60_000_000, leaving=False, limits=(limit(),),
+        cells=tuple(CellReport._make([0, "x", 1, *[5] * 10, 0]) for _ in range(2)),
+    ),
+    "candidate",
+    certainly_new=False,
+)  # fmt: skip
+PARTS = msgpack.unpackb(SHARED)
+HOSTILE: dict[str, tuple[bytes, bytes]] = {
+    "nothing": (b"", b""),
+    "no msgpack": (b"\xc1", ROWS),
+    "a batch of the schema before": (_packed(SCHEMA_VERSION - 1, *PARTS[1:], [[0, 1, *[5] * 10, 0]]), b""),
+    "a part too few": (_packed(*PARTS[:-1]), ROWS),
+    "limits that are none": (_packed(*PARTS[:-1], "limits"), ROWS),
+    "no rows": (SHARED, b""),
+    "a byte too few": (SHARED, ROWS[:-1]),
+    "a byte too many": (SHARED, ROWS + b"\0"),
+    "a row too few": (SHARED, ROWS[:60]),
+    "a row too many": (SHARED, ROWS + ROWS[:60]),
+    "rows of two sizes": (SHARED, ROWS[:60] + bytes(104)),
+    "wide rows with negative amounts": (SHARED, pack("<13q", 1, 0, 0, *[5] * 10) + pack("<13q", 1, 0, 0, *[-1] * 10)),
+    "wide rows with a count below all": (SHARED, bytes(104) + pack("<13q", 1, 0, 0, -(2**63), *[5] * 9)),
+    "a limit that is not there": (SHARED, ROWS[:76] + pack("<I", 1) + ROWS[80:]),
+    "a limit that is not there, in wide rows": (SHARED, bytes(104) + pack("<13q", 1, 0, 1, *[5] * 10)),
+    "nothing but ones": (SHARED, b"\xff" * 120),
+    "nothing but ones, and wide": (SHARED, b"\xff" * 208),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_bytes_that_no_node_would_send_change_nothing(redis_server: RedisServer, name: str) -> None:
+    """Whoever can reach the server can send them."""
+    shared, rows = HOSTILE[name]
+    keys = ["shop:{0}:meta", "shop:{0}:nodes", "shop:{0}:accounts", "shop:{0}:one", "shop:{0}:two"]
+
+    with (
+        redis.Redis(unix_socket_path=str(redis_server.socket)) as admin,
+        pytest.raises(redis.ResponseError, match=r"^RCINVALID "),
+    ):
+        admin.execute_command("EVAL", SCRIPT, len(keys), *keys, shared, rows)
+
+    assert ":0" == redis_server.command("DBSIZE")
+
+
+def test_more_cells_than_a_batch_can_have_change_nothing(redis_server: RedisServer) -> None:
+    """Whoever says more at a time occupies the server for everybody else."""
+    keys = ["shop:{0}:meta", "shop:{0}:nodes", "shop:{0}:accounts", *(f"shop:{{0}}:{number}" for number in range(257))]
+
+    with (
+        redis.Redis(unix_socket_path=str(redis_server.socket)) as admin,
+        pytest.raises(redis.ResponseError, match=r"^RCINVALID "),
+    ):
+        admin.execute_command("EVAL", SCRIPT, len(keys), *keys, SHARED, ROWS[:60] * 257)
+
+    assert ":0" == redis_server.command("DBSIZE")
+
+
+def test_the_same_bytes_are_merged_when_nothing_is_wrong_with_them(redis_server: RedisServer) -> None:
+    """So it is for what is wrong with the others that they are refused."""
+    keys = ["shop:{0}:meta", "shop:{0}:nodes", "shop:{0}:accounts", "shop:{0}:one", "shop:{0}:two"]
+
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        admin.execute_command("EVAL", SCRIPT, len(keys), *keys, SHARED, ROWS)
+
+    assert ":5" == redis_server.command("DBSIZE")
+
+
+@pytest.mark.parametrize(("schema", "granted"), [(SCHEMA_VERSION, True), (SCHEMA_VERSION - 1, False)])
+def test_data_of_an_older_schema_are_lost_data(redis_server: RedisServer, schema: int, granted: bool) -> None:
+    """They begin anew, and strictly: nobody is granted anything until whoever held lines cannot use them any more."""
+    strict = limit(overshoot_milli=0)
+    begun = {"incarnation": "old", "born": "0", "schema": str(schema)}
+    lines: list[int] = []
+
+    async def live() -> str:
+        clock = ManualClock(START_S)
+        hub = RedisHub(redis_server.url, SETTINGS, clock=clock, new_name=lambda: "new")
+        voice = Scene(hub, clock, join=lambda known: known).voice()
+        for _ in range(6):
+            lines.append((await voice.reports(of=strict, need=5)).line)
+            clock.advance(INTERVAL_S)
+        await hub.close()
+        return voice.incarnation
+
+    redis_server.command("HSET", "shop:{0}:meta", *(word for entry in begun.items() for word in entry))
+    incarnation = asyncio.run(live())
+
+    assert ("old" if granted else "new") == incarnation
+    assert granted is any(lines)
+
+
+def test_data_of_a_newer_schema_are_left_alone(redis_server: RedisServer) -> None:
+    """A node that was not updated yet decides from memory, and spoils nothing."""
+    redis_server.command("HSET", "shop:{0}:meta", "incarnation", "now", "schema", str(SCHEMA_VERSION + 1))
+
+    async def send() -> None:
+        hub = RedisHub(redis_server.url, SETTINGS)
+        voice = Scene(hub, SystemClock(), join=lambda known: known).voice()
+        try:
+            await hub.exchange(voice.batch(voice.cell(need=5)))
+        finally:
+            await hub.close()
+
+    with pytest.raises(HubUnavailable, match=r"^protocol: .*newer"):
+        asyncio.run(send())
+
+    assert ":1" == redis_server.command("DBSIZE")
+    assert ":2" == redis_server.command("HLEN", "shop:{0}:meta")
+
+
+def test_a_cell_is_told_when_it_expires_only_now_and_then(redis_server: RedisServer) -> None:
+    """Each time for a quarter longer than it has to live; and never does it live shorter than that."""
+    hourly = limit(window_us=3_600_000_000)
+    least_s = 2 * 3600 + 2 * 60 + 4 * INTERVAL_S
+
+    async def live(admin: redis.Redis) -> list[int]:
+        clock = ManualClock(START_S)
+        hub = RedisHub(redis_server.url, SETTINGS, clock=clock)
+        voice = Scene(hub, clock, join=lambda known: known).voice(lease_us=60_000_000)
+        calls = []
+        for current in range(100):
+            await voice.reports(of=hourly, current=current, need=10)
+            calls.append(admin.info("commandstats").get("cmdstat_pexpire", {"calls": 0})["calls"])
+            clock.advance(50.0)
+        await hub.close()
+        return calls
+
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        admin.config_resetstat()
+        calls = asyncio.run(live(admin))
+        (cell,) = [key for key in admin.scan_iter() if b":c" in key]
+
+        assert least_s - 1 < admin.ttl(cell) <= 1.25 * least_s
+    # One for the names of the nodes at each exchange; at the first, one more for each key.
+    assert 4 == calls[0]
+    assert 100 + 3 + 2 == calls[-1]
 
 
 def test_every_key_expires(redis_server: RedisServer) -> None:
@@ -124,7 +274,7 @@ def test_keys_say_which_fleet_and_shard_they_belong_to(redis_server: RedisServer
 
     with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         keys = sorted(str(key, "utf-8") for key in admin.scan_iter())
-    assert ["accounts", "c:limit:0:21600000000:{ada}", "meta", "nodes"] == [
+    assert ["accounts", f"c{SCHEMA_VERSION}:limit:0:21600000000:{{ada}}", "meta", "nodes"] == [
         key.removeprefix("shop:{2}:") for key in keys
     ]
 

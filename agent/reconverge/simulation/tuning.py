@@ -37,8 +37,8 @@ REFUSED_ALIKE_PCT: Final = 0.5
 """Less than this is chance."""
 EARLY_CELLS_MAX: Final = 9
 """An exchange ahead of time is for the key that asks, and at most eight companions."""
-HUB_BATCH_US: Final = 90.0
-HUB_CELL_US: Final = 19.0
+HUB_BATCH_US: Final = 60.0
+HUB_CELL_US: Final = 7.5
 """The CPU time of a busy Redis for a batch and for each cell in it, as `python bench/exchange_cost.py` measures it."""
 
 
