@@ -13,7 +13,7 @@ setup(
             sources=sorted(map(str, NATIVE.glob("*.c"))),
             depends=sorted(map(str, NATIVE.glob("*.h"))),
             # Python and C have to agree to the last bit, so no two operations may be made into one.
-            extra_compile_args=["-std=gnu11", "-O2", "-ffp-contract=off", "-fvisibility=hidden"],
+            extra_compile_args=["-std=gnu11", "-O2", "-ffp-contract=off", "-fwrapv", "-fvisibility=hidden"],
             optional=True,
         )
     ]

@@ -6,9 +6,10 @@ hub's clock. All of them are absolute: saying the same twice says nothing new.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple, Protocol, overload, runtime_checkable
 
 SCHEMA_VERSION = 3
 WHOLE_MAX = 2**53
@@ -86,6 +87,19 @@ class CellReport(NamedTuple):
     """Charges before this moment are forgotten; 0 when the key was never reset."""
 
 
+@runtime_checkable
+class Rows(Protocol):
+    """Cell reports that can say at once how they travel: as `REPORT_ROWS` describes it, without their keys."""
+
+    def rows(self) -> bytes:
+        """The rows one after the other: the narrow ones if all amounts fit into them, or else the wide ones."""
+        ...
+
+    def named(self, prefixes: Sequence[bytes]) -> list[bytes]:
+        """The key of each after the prefix of its limit, in UTF-8."""
+        ...
+
+
 class Batch(NamedTuple):
     """Everything one node says in one exchange with one shard of the hub."""
 
@@ -140,6 +154,37 @@ class CellAnswer(NamedTuple):
     reset_us: int
 
 
+class AnswerRows(Sequence[CellAnswer]):
+    """Cell answers in the rows in which they travelled; each becomes a `CellAnswer` when somebody looks at it."""
+
+    __slots__ = ("raw", "wide")
+
+    def __init__(self, raw: bytes, *, wide: bool) -> None:
+        self.raw = raw
+        self.wide = wide
+
+    @overload
+    def __getitem__(self, index: int) -> CellAnswer: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[CellAnswer]: ...
+    def __getitem__(self, index: int | slice) -> CellAnswer | Sequence[CellAnswer]:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[CellAnswer]:
+        return map(CellAnswer._make, ANSWER_ROWS[self.wide].iter_unpack(self.raw))
+
+    def __len__(self) -> int:
+        return len(self.raw) // ANSWER_ROWS[self.wide].size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 class Answer(NamedTuple):
     """The hub's answer to one batch; if that was merged, one cell answer for each cell report, in the same order."""
 
@@ -147,7 +192,14 @@ class Answer(NamedTuple):
     """The hub's clock when it merged the batch."""
     incarnation: str
     status: Status
-    cells: tuple[CellAnswer, ...]
+    cells: Sequence[CellAnswer]
+
+
+REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(CellReport._fields) - 1}q"))
+"""How a cell report travels, narrow and wide: the epoch, the moment of the reset, the limit, and the other fields in
+their order, without the key. All numbers are little-endian."""
+ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
+"""How a cell answer travels, narrow and wide: its fields in their order."""
 
 
 class Totals(NamedTuple):

@@ -30,7 +30,18 @@ from reconverge.limit import (
     SLIDING_WINDOW,
     TOKEN_BUCKET,
 )
-from reconverge.report import SCHEMA_VERSION, Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
+from reconverge.report import (
+    ANSWER_ROWS,
+    REPORT_ROWS,
+    SCHEMA_VERSION,
+    Answer,
+    AnswerRows,
+    Batch,
+    LimitReport,
+    Rows,
+    Status,
+    Totals,
+)
 
 KINDS: Final = {
     FIXED_WINDOW: 0,
@@ -46,11 +57,9 @@ CELL_KINDS: Final = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
 """What has cells of its own: paced limits are counted as buckets, but in other units."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """An answer to 256 cells takes 18 kB, or 33 kB."""
-REPORT: Final = Struct("<qqIi9I")
-REPORT_WIDE: Final = Struct(f"<{len(CellReport._fields) - 1}q")
 ANSWER_HEADER: Final = Struct("<HBBIq")
-ANSWERS: Final = {4: Struct("<q14iq"), 8: Struct(f"<{len(CellAnswer._fields)}q")}
-"""The rows of an answer, by the bytes of an amount."""
+AMOUNTS: Final = {4: False, 8: True}
+"""Whether rows are wide, by the bytes of an amount."""
 PROBLEM_LENGTH_MAX: Final = 200
 
 
@@ -75,12 +84,15 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
             [_limit(limit) for limit in batch.limits],
         ]
     )
+    if isinstance(batch.cells, Rows):
+        return shared, batch.cells.rows()
+    narrow, wide = REPORT_ROWS
     try:
-        return shared, _rows(REPORT, batch)
+        return shared, _rows(narrow, batch)
     except struct.error:
         pass  # a number needs more bits, or is none
     try:
-        return shared, _rows(REPORT_WIDE, batch)
+        return shared, _rows(wide, batch)
     except struct.error as error:
         raise HubUnavailable("protocol", f"a cell cannot be sent: {_short(error)}", applied=False) from error
 
@@ -93,13 +105,13 @@ def decode_answer(payload: object) -> Answer:
         version, status, amount_bytes, rows, hub_us = ANSWER_HEADER.unpack_from(payload)
         if version != SCHEMA_VERSION:
             raise ValueError(f"schema {version!r} is not {SCHEMA_VERSION}")
-        if amount_bytes not in ANSWERS:
+        if amount_bytes not in AMOUNTS:
             raise ValueError(f"amounts of {amount_bytes} bytes")
-        row = ANSWERS[amount_bytes]
-        end = ANSWER_HEADER.size + rows * row.size
+        wide = AMOUNTS[amount_bytes]
+        end = ANSWER_HEADER.size + rows * ANSWER_ROWS[wide].size
         if end > len(payload):
             raise ValueError(f"{rows} rows are not there")
-        cells = tuple(map(CellAnswer._make, row.iter_unpack(payload[ANSWER_HEADER.size : end])))
+        cells = AnswerRows(payload[ANSWER_HEADER.size : end], wide=wide)
         return Answer(hub_us, str(payload[end:], "utf-8"), Status(status), cells)
     except (ValueError, struct.error) as error:
         raise HubUnavailable("protocol", f"the answer cannot be read: {_short(error)}") from error

@@ -22,7 +22,7 @@ from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hubs import HubSettings, redacted
-from reconverge.report import SCHEMA_VERSION, Answer, Batch, Totals
+from reconverge.report import SCHEMA_VERSION, Answer, Batch, LimitReport, Rows, Totals
 from reconverge.trial import TRIAL, scratch_namespace
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
@@ -125,8 +125,8 @@ class RedisHub:
             address=self._connection.address,
             namespace=namespace,
             script=SCRIPT,
-            keys=_keys(namespace, TRIAL),
-            scratch_keys=_keys(scratch, TRIAL),
+            keys=[key.decode() for key in _keys(namespace, TRIAL)],
+            scratch_keys=[key.decode() for key in _keys(scratch, TRIAL)],
             exchange=partial(self._exchange, scratch),
         )
         return await RedisDiagnosis(patient).run()
@@ -187,14 +187,18 @@ def _prefix(namespace: str, shard: int) -> str:
     return f"{namespace}:{{{shard}}}:"
 
 
-def _keys(namespace: str, batch: Batch) -> list[str]:
+def _keys(namespace: str, batch: Batch) -> list[bytes]:
     prefix = _prefix(namespace, batch.shard)
-    keys = [f"{prefix}meta", f"{prefix}nodes", f"{prefix}accounts"]
-    for cell in batch.cells:
-        limit = batch.limits[cell.limit]
-        kind = CELL_KINDS[limit.algorithm]
-        keys.append(f"{prefix}c{SCHEMA_VERSION}:{limit.name}:{kind}:{limit.window_us}{limit.variant}:{cell.key}")
-    return keys
+    keys = [f"{prefix}{name}".encode() for name in ("meta", "nodes", "accounts")]
+    prefixes = [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
+    if isinstance(batch.cells, Rows):
+        return keys + batch.cells.named(prefixes)
+    return keys + [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
+
+
+def _cells_of(limit: LimitReport) -> str:
+    """What is common to the keys of a limit's cells: all that tells them from those of another one."""
+    return f"c{SCHEMA_VERSION}:{limit.name}:{CELL_KINDS[limit.algorithm]}:{limit.window_us}{limit.variant}:"
 
 
 def _anonymous() -> dict[str, Any]:

@@ -214,7 +214,37 @@ Reports_rows(PyObject *object, PyObject *Py_UNUSED(ignored))
     return bytes;
 }
 
+static PyObject *
+Reports_named(PyObject *object, PyObject *prefixes)
+{
+    const Reports *self = (Reports *)object;
+    PyObject *each = PySequence_Fast(prefixes, "prefixes are a sequence of bytes");
+    PyObject *list = each == NULL ? NULL : PyList_New(self->count);
+    for (Py_ssize_t at = 0; list != NULL && at < self->count; at++) {
+        i64 limit = self->rows[at].limit;
+        Py_ssize_t length;
+        const char *key = PyUnicode_AsUTF8AndSize(self->cells[at]->key, &length);
+        PyObject *prefix = limit < PySequence_Fast_GET_SIZE(each) ? PySequence_Fast_GET_ITEM(each, limit) : NULL;
+        PyObject *name = NULL;
+        if (key != NULL && prefix != NULL && PyBytes_Check(prefix)) {
+            name = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(prefix) + length);
+        } else if (key != NULL) {
+            PyErr_SetString(PyExc_ValueError, "there is a prefix of bytes for each limit");
+        }
+        if (name == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        memcpy(PyBytes_AS_STRING(name), PyBytes_AS_STRING(prefix), (size_t)PyBytes_GET_SIZE(prefix));
+        memcpy(PyBytes_AS_STRING(name) + PyBytes_GET_SIZE(prefix), key, (size_t)length);
+        PyList_SET_ITEM(list, at, name);
+    }
+    Py_XDECREF(each);
+    return list;
+}
+
 static PyMethodDef Reports_methods[] = {
+    {"named", Reports_named, METH_O, PyDoc_STR("The key of each after the prefix of its limit.")},
     {"rows", Reports_rows, METH_NOARGS, PyDoc_STR("The reports without their keys, as they travel.")},
     {NULL},
 };
