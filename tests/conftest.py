@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from reconverge.kernel import IMPLEMENTATION
+from reconverge.kernel import COMPILED, IMPLEMENTATION
 from tests.servers import RedisServer
 
 settings.register_profile(
@@ -21,6 +21,14 @@ settings.load_profile("planting" if os.environ.get("PLANT") else "default")
 def pytest_report_header() -> str:
     """Say which of the twin kernels is under test."""
     return f"reconverge kernel: {IMPLEMENTATION}"
+
+
+@pytest.fixture(scope="session")
+def compiled_kernel() -> None:
+    """The compiled kernel is under test; where merges are decided about, its absence is a failure."""
+    if not COMPILED:
+        missing = "the compiled kernel is not there; install the project again where there is a C compiler"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
 
 
 @pytest.fixture(scope="session")

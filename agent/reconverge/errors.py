@@ -69,7 +69,7 @@ class InvalidKey(ReconvergeError, ValueError):
 
 
 class InvalidCost(ReconvergeError, ValueError):
-    """Raised when a cost is not a whole number of zero or more."""
+    """Raised when a cost is not a whole number of zero or more, or is corrected by more than any quota has."""
 
     def __init__(self, cost: object, problem: str) -> None:
         self.cost = cost

@@ -99,7 +99,7 @@ class Limit:
     of the window.
 
     `soft` is the share by which requests may exceed the quota, admitted but flagged; 0.1 means 10 %. `max_debt` is how
-    far past the capacity `Reservation.settle` may push a key, in cost; by default as far as it takes. `costs` says what
+    far past the capacity `Reservation.settle` may push a key, in cost; by default as far as 10**12. `costs` says what
     one request of each kind costs, and under "*" what one of any other kind does.
 
     Raises:

@@ -61,9 +61,9 @@ class Reservation:
         """Charge the true cost in place of the estimate: more, which may leave the key in debt, or less.
 
         Of several quotas all are corrected, in one moment. Only the first call counts, and none for a reservation that
-        was refused. Raises InvalidCost.
+        was refused. Raises InvalidCost, also for more than 10**12.
         """
-        Table.check_cost(actual)
+        self._check(actual)
         if self._settled or not self.allowed:
             return
         self._settled = True
@@ -73,15 +73,21 @@ class Reservation:
         """So much more has been used up: of the estimate as far as that goes, and what is beyond is charged at once.
 
         The end of the block settles what was spent in all. Counts as little as `settle` does after that, or for a
-        reservation that was refused. Raises InvalidCost.
+        reservation that was refused. Raises InvalidCost, also if it would be more than 10**12 in all.
         """
-        Table.check_cost(cost)
+        self._check((self._spent or 0) + Table.check_cost(cost))
         if self._settled or not self.allowed:
             return
         self._spent = (self._spent or 0) + cost
         if self._spent > self._charged:
             self._correct(self._spent - self._charged)
             self._charged = self._spent
+
+    def _check(self, actual: int) -> None:
+        """Raise InvalidCost unless it could be charged, to every quota."""
+        Table.check_cost(actual)
+        for charge in self._charges:
+            Table.check_correction(actual * charge.unit)
 
     def _correct(self, difference: int) -> None:
         """Charge so much more, or less; whoever waits for the key may have room then."""

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from reconverge.kernel._shard import ShardState
 
 
+DEMAND_MAX = 8 * 10**12
+"""More is asked for than any quota has, and how much more does not matter: so demand never outgrows what can be told to
+a hub in thousandths, however much is refused."""
+
+
 class Cell:
     """One key of one limit on this node: its meter, its lines, and what the hub last said.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from reconverge.clock import seconds
 from reconverge.errors import CostExceedsQuota
+from reconverge.kernel._cell import DEMAND_MAX
 from reconverge.kernel._dated import Dated
 from reconverge.kernel._engine import Cell, Lock, Store
 from reconverge.kernel._history import History
@@ -253,7 +254,7 @@ class Cells:
         unheard_ns = self.closes_ns(cell) - cell.heard_ns
         share = min(max(float(unheard_ns) / float(self.window_ns), 0.0), 1.0) if steps == 1 else 1.0
         heard_demand = cell.fleet_window if steps == 1 else 0
-        cell.last_demand = heard_demand + int(cell.fleet_demand * self.window_s * share)
+        cell.last_demand = int(min(heard_demand + cell.fleet_demand * self.window_s * share, float(DEMAND_MAX)))
         cell.fleet_window = cell.window_demand = cell.silent = 0
         cell.fleet_used = 0.0
         cell.back_off_ns = 0
@@ -265,7 +266,7 @@ class Cells:
         if charged:
             cell.counted = cell.used
             cell.charged += charged
-            cell.arrived += charged
+            cell.arrived = min(cell.arrived + charged, DEMAND_MAX)
             self.tallies[cell.shard.index].charged += charged // self.unit
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:

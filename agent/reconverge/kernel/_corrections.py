@@ -5,6 +5,10 @@ from __future__ import annotations
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
 from reconverge.kernel._lows import Lows, Mark
+from reconverge.limit import QUOTA_MAX
+
+DEBT_MAX = QUOTA_MAX
+"""The deepest debt of a key, in parts of a request, of a limit that names none: more could not be told to a hub."""
 
 
 class Corrections(Cells):
@@ -36,11 +40,9 @@ class Corrections(Cells):
         tally = self.tallies[cell.shard.index]
         if difference > 0:
             tally.charged += difference // self.unit
-            counted = difference
-            if self.limit.max_debt is not None:
-                # The rest has happened, too, but nobody has to wait for it.
-                deepest = cell.capacity + self.limit.max_debt * self.unit
-                counted = max(0, min(difference, deepest - self.fleet_used(cell, now_ns)))
+            # What is beyond has happened, too, but nobody has to wait for it.
+            debt = DEBT_MAX if self.limit.max_debt is None else min(self.limit.max_debt * self.unit, DEBT_MAX)
+            counted = max(0, min(difference, cell.capacity + debt - self.fleet_used(cell, now_ns)))
             cell.used += counted
             cell.charged += counted
             if self.dated is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil, exp, floor
 
 from reconverge.clock import NEVER_NS, SECOND_NS, seconds
-from reconverge.kernel._cell import Cell
+from reconverge.kernel._cell import DEMAND_MAX, Cell
 from reconverge.report import CellAnswer, CellReport
 
 NEED_MARGIN = 1.5
@@ -93,7 +93,7 @@ def _previous(cell: Cell, now_ns: int) -> int:
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
     """Take a report back that was not answered: all of it has to be said again."""
-    cell.asked += report.asked
+    cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
     cell.ask = max(cell.ask, report.ask)
     cell.table.stir(cell)
 
@@ -227,8 +227,8 @@ def _measure_demand(cell: Cell, now_ns: int) -> None:
     arrived, cell.arrived = cell.arrived, 0
     cell.measured_ns = now_ns
     if arrived:
-        cell.asked += arrived
-        cell.window_demand += arrived
+        cell.asked = min(cell.asked + arrived, DEMAND_MAX)
+        cell.window_demand = min(cell.window_demand + arrived, DEMAND_MAX)
         cell.touched_ns = now_ns
     interval_s = seconds(table.kernel.interval_ns)
     if cell.demand == 0.0:
@@ -237,6 +237,7 @@ def _measure_demand(cell: Cell, now_ns: int) -> None:
         shortest_s = min(interval_s, 0.1 * table.window_s)
         memory_s = min(max(DEMAND_ARRIVALS * table.unit / cell.demand, shortest_s), table.window_s)
         cell.demand += (1.0 - exp(-elapsed_s / memory_s)) * (arrived / elapsed_s - cell.demand)
+    cell.demand = min(cell.demand, float(DEMAND_MAX))
 
 
 def _need(cell: Cell, used: int, *, early: bool) -> float:

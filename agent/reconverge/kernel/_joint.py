@@ -97,6 +97,8 @@ class Joint:
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
         """As `Table.refund`, to every quota."""
         costs = self.costs_of(cost, kind)
+        for table, each in zip(self.tables, costs, strict=True):
+            table.check_correction(each // table.unit)
         now_ns = self.now_ns()
         with self.lock:
             for table, each in zip(self.tables, costs, strict=True):

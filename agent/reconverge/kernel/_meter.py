@@ -15,6 +15,9 @@ from reconverge.kernel._log import Moments
 from reconverge.kernel._slices import Slices
 from reconverge.limit import BUCKETS, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
 
+IDLE_MAX_NS = NEVER_NS // 8
+"""Eighteen years: a bucket that takes longer to run dry is as good as one that never does, and moments stay numbers."""
+
 
 class Meter(Protocol):
     """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window."""
@@ -199,7 +202,7 @@ class Bucket:
         self._quota = limit.quota
         self._capacity = limit.capacity
         self._merged_only = merged_only
-        self.idle_ns = max(limit.window_ns, -(-limit.window_ns * limit.capacity // limit.quota))
+        self.idle_ns = min(max(limit.window_ns, -(-limit.window_ns * limit.capacity // limit.quota)), IDLE_MAX_NS)
 
     def open_window(self, cell: Cell, steps: int) -> None:
         """A bucket knows no windows; only demand is counted by them."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel._cell import Cell
+from reconverge.kernel._cell import DEMAND_MAX, Cell
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._engine import Decision
 from reconverge.kernel._lows import Mark
@@ -64,10 +64,6 @@ class PacedTable(WaitTable):
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """See `Table.test`."""
         return super().test(key, self.cost_of(cost, kind) * self.unit)
-
-    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """See `Table.refund`."""
-        super().refund(key, self.cost_of(cost, kind) * self.unit)
 
     def usage_at(self, key: str, now_ns: int) -> Usage:
         """See `Table.usage_at`; the line is rounded down to whole requests."""
@@ -133,7 +129,7 @@ class PacedTable(WaitTable):
         """See `WaitTable.go`."""
         self._pacer.go(cell, cost)
         cell.charged += cost
-        cell.arrived += cost
+        cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
         self.tallies[cell.shard.index].charged += cost // self.unit
         self.cells.admitted += 1
         self.set_until(cell, now_ns)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconverge.clock import SECOND_NS, seconds
 from reconverge.errors import InvalidCost
-from reconverge.kernel._cell import Cell
+from reconverge.kernel._cell import DEMAND_MAX, Cell
 from reconverge.kernel._compiled import serve
 from reconverge.kernel._corrections import Corrections
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._engine import Decision
 from reconverge.kernel._lows import Mark
 from reconverge.kinds import cost_of
-from reconverge.limit import Limit
+from reconverge.limit import QUOTA_MAX, Limit
 from reconverge.policies import Policy, View
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from reconverge.kernel._pure import Kernel
 
+COST_MAX = QUOTA_MAX
+"""The largest cost that can be charged afterwards or given back; a request never costs more than its quota."""
 _ONE = 1
 
 
@@ -159,10 +161,10 @@ class Table(Corrections):
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
         """Give back what was charged on this node, whenever that was, as far as it still counts."""
-        cost = self.cost_of(cost, kind)
+        cost = self.check_correction(self.cost_of(cost, kind))
         now_ns = self.now_ns()
         with self.lock:
-            self.refund_at(key, cost, now_ns)
+            self.refund_at(key, cost * self.unit, now_ns)
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
         """As `allow` at a given moment, with what an observer needs to check the answer."""
@@ -204,6 +206,14 @@ class Table(Corrections):
             raise InvalidCost(cost, "is negative")
         return cost
 
+    @classmethod
+    def check_correction(cls, cost: object) -> int:
+        """Raise InvalidCost unless so much can be charged afterwards or given back."""
+        checked = cls.check_cost(cost)
+        if checked > COST_MAX:
+            raise InvalidCost(cost, f"is more than {COST_MAX}, the most that is charged or given back at once")
+        return checked
+
     # ------------------------------------------------------------ deciding; whoever calls these holds the lock
 
     def _decide(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
@@ -234,7 +244,7 @@ class Table(Corrections):
                 meter.settle(cell, now_ns)
                 self.set_until(cell, now_ns)
         else:
-            cell.arrived += cost
+            cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
             cell.ask = max(cell.ask, cost)
             self.cells.refused += 1
             if self.limit.count_refused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel._cell import Cell
+from reconverge.kernel._cell import DEMAND_MAX, Cell
 from reconverge.kernel._keys import plain_key
 from reconverge.kernel._table import Table
 
@@ -74,7 +74,7 @@ class WaitTable(Table):
             cell.foremost = 0 if fits else self.indivisible(cost)
         cell.waiters += 1
         cell.waiting += cost
-        cell.arrived += cost
+        cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
         if not cell.shard.alone:
             cell.touched_ns = now_ns
             self._call(cell, now_ns)
@@ -91,7 +91,7 @@ class WaitTable(Table):
         """Count a refusal; who has `waited` has been counted as demand."""
         self.cells.refused += 1
         if not waited:
-            cell.arrived += cost
+            cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
         if not cell.shard.alone:
             self._call(cell, now_ns)
 

@@ -20,7 +20,7 @@ measure(Store *store, Cell *cell)
     if (charged != 0) {
         cell->counted = cell->used;
         cell->charged += charged;
-        cell->arrived += charged;
+        cell->arrived = at_most(cell->arrived + charged, DEMAND_MAX);
         ((Tally *)PyList_GET_ITEM(store->tallies, cell->shard->index))->charged += charged;
     }
 }
@@ -34,8 +34,8 @@ forget_window(const Terms *terms, Cell *cell, i64 steps)
         share = (double)(closes_ns(terms, cell) - cell->heard_ns) / window;
         share = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
     }
-    i64 heard_demand = steps == 1 ? cell->fleet_window : 0;
-    cell->last_demand = heard_demand + (i64)(cell->fleet_demand * (window / 1e9) * share);
+    double asked = (steps == 1 ? (double)cell->fleet_window : 0.0) + cell->fleet_demand * (window / 1e9) * share;
+    cell->last_demand = asked < (double)DEMAND_MAX ? (i64)asked : DEMAND_MAX;
     cell->fleet_window = cell->window_demand = cell->silent = 0;
     cell->fleet_used = 0.0;
     cell->back_off_ns = 0;

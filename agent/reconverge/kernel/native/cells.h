@@ -6,6 +6,7 @@
 
 #define SOLO_REFRESH_NS SECOND_NS
 #define LOW_WATER 0.6
+#define DEMAND_MAX 8000000000000LL
 
 bool fits(const Store *store, const Cell *cell); /* whether all of its numbers can be reckoned with here */
 void measure(Store *store, Cell *cell);

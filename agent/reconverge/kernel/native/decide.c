@@ -201,7 +201,7 @@ book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
             set_until(store, cell, now_ns);
         }
     } else {
-        cell->arrived += cost;
+        cell->arrived = at_most(cell->arrived + cost, DEMAND_MAX);
         cell->ask = at_least(cell->ask, cost);
         store->refused++;
     }
@@ -252,10 +252,11 @@ decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed)
 
 /* ------------------------------------------------------------------ explaining; the lock is held */
 
-static i64
+static i128
 retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now_ns)
 {
-    i64 line = usable_line(terms, cell, now_ns), wait_ns;
+    i64 line = usable_line(terms, cell, now_ns);
+    i128 wait_ns;
     if (cell->shard->alone) {
         return meter_wait_ns(terms, cell, line, cost, now_ns);
     }
@@ -264,7 +265,11 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
     } else {
         wait_ns = meter_fleet_wait_ns(terms, cell, cost, now_ns);
     }
-    return cost <= line ? at_most(wait_ns, meter_wait_ns(terms, cell, line, cost, now_ns)) : wait_ns;
+    if (cost <= line) {
+        i128 own_ns = meter_wait_ns(terms, cell, line, cost, now_ns);
+        return own_ns < wait_ns ? own_ns : wait_ns;
+    }
+    return wait_ns;
 }
 
 static PyObject *

@@ -152,7 +152,8 @@ meter_others(const Terms *terms, const Cell *cell, i64 now_ns)
     }
 }
 
-static inline i64
+/* Buckets that are all but endless need longer than 64 bits of nanoseconds can tell. */
+static inline i128
 meter_wait_ns(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns)
 {
     switch (terms->kind) {
@@ -165,7 +166,7 @@ meter_wait_ns(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_
             return NEVER_NS;
         }
         i128 wait = ceil_div_wide(excess * terms->capacity, rate);
-        return wait < 1 ? 1 : wait > NEVER_NS ? NEVER_NS : (i64)wait;
+        return wait < 1 ? 1 : wait;
     }
     default:
         return at_least(closes_ns(terms, cell) - now_ns, 1);
@@ -180,7 +181,7 @@ fleet_fill(const Terms *terms, const Cell *cell, i64 now_ns)
     return cell->level + (i128)cell->used * terms->window_ns + (i128)others;
 }
 
-static inline i64
+static inline i128
 meter_fleet_wait_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
 {
     switch (terms->kind) {
@@ -190,14 +191,14 @@ meter_fleet_wait_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
     case BUCKET: {
         i128 excess = fleet_fill(terms, cell, now_ns) + (i128)(cost - cell->capacity) * terms->window_ns;
         i128 wait = ceil_div(excess, terms->quota);
-        return wait < 1 ? 1 : (i64)wait;
+        return wait < 1 ? 1 : wait;
     }
     default:
         return at_least(closes_ns(terms, cell) - now_ns, 1);
     }
 }
 
-static inline i64
+static inline i128
 meter_fleet_reset_ns(const Terms *terms, const Cell *cell, i64 now_ns)
 {
     bool in_use = cell->used + cell->others_current > 0;
@@ -208,7 +209,7 @@ meter_fleet_reset_ns(const Terms *terms, const Cell *cell, i64 now_ns)
         }
         return cell->previous + cell->others_previous > 0 ? left_ns(terms, cell, now_ns) : 0;
     case BUCKET:
-        return (i64)ceil_div(fleet_fill(terms, cell, now_ns), terms->quota);
+        return ceil_div(fleet_fill(terms, cell, now_ns), terms->quota);
     default:
         return in_use ? at_least(closes_ns(terms, cell) - now_ns, 1) : 0;
     }
