@@ -94,6 +94,14 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
     return done;
 }
 
+/* Before it serves a limit, and when the collector has taken it apart, a store knows nothing to decide by. */
+static PyObject *
+serves_nobody(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "this store serves no limit");
+    return NULL;
+}
+
 static inline int
 ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
 {
@@ -400,6 +408,9 @@ store_allow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject 
     Store *store = (Store *)object;
     Asked asked;
     i64 now_ns;
+    if (UNLIKELY(store->lock == NULL)) {
+        return serves_nobody();
+    }
     if (UNLIKELY(ask(store, args, count, names, &asked) < 0)) {
         return NULL;
     }
@@ -425,6 +436,9 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     Store *store = (Store *)object;
     Asked asked;
     i64 now_ns;
+    if (UNLIKELY(store->lock == NULL)) {
+        return serves_nobody();
+    }
     if (ask(store, args, count, names, &asked) < 0) {
         return NULL;
     }

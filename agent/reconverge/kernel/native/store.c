@@ -46,7 +46,7 @@ hash_of(const Store *store, PyObject *key)
         PyObject *hash = PyObject_CallOneArg(store->hash, key);
         Py_hash_t value = hash == NULL ? -1 : PyLong_AsSsize_t(hash);
         Py_XDECREF(hash);
-        return value;
+        return value == -1 && !PyErr_Occurred() ? -2 : value; /* as Python has it */
     }
     return PyObject_Hash(key);
 }
