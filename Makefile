@@ -18,11 +18,11 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test check coverage fuzz figures chaos clean
+.PHONY: help demo test check check-native coverage fuzz figures chaos clean
 .NOTPARALLEL:
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `reconverge demo`
 	@.ci/programs redis-server
@@ -40,6 +40,9 @@ check: $(with_dev) ## run every checker
 	.venv/bin/pyright
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/interrogate tests
+
+check-native: $(with_test) ## build the compiled kernel with sanitizers, and run its tests under them; ARGS='...' for pytest
+	@.ci/check-native $(ARGS)
 
 coverage: $(with_dev) ## run all tests, and say which lines and branches they leave out
 	@.ci/programs redis-server openssl

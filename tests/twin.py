@@ -23,6 +23,7 @@ from reconverge.kernel._cell import Cell
 from tests.twin_world import Data, Step, World
 
 ROOT = Path(__file__).parent.parent
+PATHS = os.pathsep.join(str(ROOT / place) for place in ("agent", "sync", "."))
 ATTRIBUTES = [name for name in Cell.__slots__ if name not in ("table", "shard", "lows", "history")]
 
 
@@ -107,14 +108,13 @@ class OtherTwin:
     """The kernel in Python, in a process of its own."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join([str(ROOT / "agent"), str(ROOT / "sync"), str(ROOT)])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.twin"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "RECONVERGE_NO_EXTENSIONS": "1", "PYTHONPATH": path},
+            env={**os.environ, "RECONVERGE_NO_EXTENSIONS": "1", "PYTHONPATH": PATHS},
         )
         assert json.loads(self._read()) == "pure"
 

@@ -248,6 +248,16 @@ class World:
             self.passes(part)
         return batches
 
+    def rush(self, key: Any, times: int, rounds: int, part: float) -> list[Decision]:
+        """Everybody asks and exchanges, and a part of a window later everybody asks once more."""
+        for _ in range(rounds):
+            for limiters in self.limiters:
+                for _ in range(times):
+                    limiters[0].allow(key)
+            self.goes_on(1, 0.02, 1000)
+        self.passes(part)
+        return [limiters[0].hit(key) for limiters in self.limiters]
+
     def lose_data(self) -> None:
         """The hub comes back empty; who the new data are is known to all."""
         self.hub.lose_data()

@@ -65,7 +65,7 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
     for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++) {
         PyObject *name = PyTuple_GET_ITEM(names, at);
         int place = 0;
-        while (place < 3 && !_PyUnicode_EqualToASCIIString(name, known[place])) {
+        while (place < 3 && PyUnicode_CompareWithASCIIString(name, known[place]) != 0) {
             place++;
         }
         if (place == 3) {
@@ -176,7 +176,7 @@ spare_beyond(Store *store, Cell *cell, i64 cost, i64 now_ns, i64 *spare)
 }
 
 static void
-set_room(const Store *store, Cell *cell, i64 spare)
+set_room(Cell *cell, i64 spare)
 {
     cell->room = cell->stirred || cell->shard->alone ? cell->used + spare : -1;
 }
@@ -214,7 +214,7 @@ book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         store->refused++;
     }
     if (cell->shard->alone) {
-        set_room(store, cell, spare);
+        set_room(cell, spare);
         return 0;
     }
     cell->touched_ns = now_ns; /* a question is interest, too */
@@ -228,9 +228,9 @@ book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         if (want(store, cell, now_ns) < 0) {
             return -1;
         }
-        set_room(store, cell, meter_spare(terms, cell, cold_reach(terms, cell), now_ns));
+        set_room(cell, meter_spare(terms, cell, cold_reach(terms, cell), now_ns));
     } else {
-        set_room(store, cell, cell->wanted || spare < cell->water ? spare : spare - cell->water);
+        set_room(cell, cell->wanted || spare < cell->water ? spare : spare - cell->water);
     }
     return 0;
 }

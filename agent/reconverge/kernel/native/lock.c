@@ -21,7 +21,7 @@ lock_leave(Lock *lock)
 }
 
 static PyObject *
-Lock_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+Lock_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     if (!PyArg_ParseTuple(args, ":Lock")) {
         return NULL;
