@@ -13,6 +13,9 @@ with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
 with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-chaos)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
+native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch])
+kernel_tests := tests/unit tests/test_protocol.py tests/test_bounds.py tests/test_several.py
+
 define chaos_tools
 .ci/toxiproxy || echo "Scenarios that need Toxiproxy are left out." >&2; \
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
@@ -28,10 +31,11 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 	@.ci/programs redis-server
 	.venv/bin/reconverge demo $(ARGS)
 
-test: $(with_test) ## run all tests; ARGS='...' for pytest
+test: $(with_test) ## run all tests, and those of the kernel for its twin in Python, too; ARGS='...' for pytest, once
 	@.ci/programs redis-server openssl
 	@$(chaos_tools)
 	.venv/bin/python -m pytest $(ARGS)
+	$(if $(ARGS),,RECONVERGE_NO_EXTENSIONS=1 .venv/bin/python -m pytest $(kernel_tests))
 
 check: $(with_dev) ## run every checker
 	.venv/bin/ruff check
@@ -67,5 +71,5 @@ clean: ## remove all that was set up or left behind
 	rm -rf .venv .tools build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find agent sync tests examples chaos -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/.with-%: pyproject.toml
+.venv/.with-%: pyproject.toml $(native)
 	@.ci/environment '$*'

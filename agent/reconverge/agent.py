@@ -24,6 +24,7 @@ from reconverge.kernel import IMPLEMENTATION, Kernel
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.loop import TaskLoop
+from reconverge.notice import tell_of_installation
 from reconverge.policies import choose
 from reconverge.process import register
 from reconverge.syncer import Syncer, SyncerStats
@@ -160,6 +161,7 @@ class Agent:
         if shared_name:
             kernel = _shared_kernels.setdefault((shared_name, self._namespace), kernel)
         self._kernel = kernel
+        tell_of_installation()
         self._begin()
         register(self, sigterm=sigterm and not self._kernel.alone)
 

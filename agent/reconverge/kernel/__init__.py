@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconverge.clock import NEVER_NS
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
-from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, Decision
+from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Decision
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._many import Many, many_of
@@ -16,6 +16,7 @@ from reconverge.kernel._wait import WaitTable
 __all__ = [
     "COMPILED",
     "IMPLEMENTATION",
+    "MISSING",
     "NEVER_NS",
     "AllOf",
     "Charged",

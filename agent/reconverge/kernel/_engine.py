@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconverge.kernel import _agenda, _cell, _decision, _reports, _store
 
-if TYPE_CHECKING or os.environ.get("RECONVERGE_NO_EXTENSIONS"):
+_PYTHON_IS_ASKED_FOR: Final = bool(os.environ.get("RECONVERGE_NO_EXTENSIONS"))
+
+if TYPE_CHECKING or _PYTHON_IS_ASKED_FOR:
     native = None
 else:
     try:
@@ -22,6 +24,8 @@ else:
 
 COMPILED: Final = native is not None
 """Whether the compiled parts are in use."""
+MISSING: Final = not (COMPILED or _PYTHON_IS_ASKED_FOR)
+"""Whether the compiled parts are not there though nobody asked for Python."""
 IMPLEMENTATION: Final = "native" if COMPILED else "pure"
 """Which of the twins is in use."""
 

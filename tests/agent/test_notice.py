@@ -1,0 +1,68 @@
+"""Goal: who runs without the compiled kernel, and did not mean to, hears of it once, and is told what to do.
+
+Method: programs in processes of their own, from some of which the compiled kernel is withheld.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.twin import PATHS, ROOT
+
+WITHHOLDS = "import sys; sys.modules['reconverge.kernel._native'] = None"
+MAKES = """
+import logging
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level=logging.DEBUG)
+import reconverge
+print("imported")
+agents = [reconverge.Agent("memory://") for _ in range(3)]
+agents[0].limit("limit", "10/minute").allow("ada")
+print(agents[0].stats().kernel)
+"""
+
+
+def said_by(program: str, **environment: str) -> tuple[list[str], list[str]]:
+    """What a program printed, and what it logged, line by line."""
+    kept = {name: value for name, value in os.environ.items() if name != "RECONVERGE_NO_EXTENSIONS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**kept, "PYTHONPATH": PATHS, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.split(), done.stderr.splitlines()
+
+
+def test_a_missing_kernel_is_told_of_once() -> None:
+    """As a warning, when the first agent is made; it names the consequence and the remedies."""
+    printed, logged = said_by(f"{WITHHOLDS}\n{MAKES}")
+
+    assert ["imported", "pure"] == printed
+    (line,) = logged
+    assert line.startswith("WARNING reconverge ")
+    assert all(word in line for word in ("ten times", "apt-get install", "pip install", "RECONVERGE_NO_EXTENSIONS=1"))
+
+
+def test_importing_alone_says_nothing() -> None:
+    """Whoever makes no agent decides nothing, and need not know."""
+    _, logged = said_by(f"{WITHHOLDS}\nimport logging\nlogging.basicConfig()\nimport reconverge, reconverge.kernel")
+
+    assert [] == logged
+
+
+def test_who_asked_for_python_is_told_nothing() -> None:
+    """It is as it was meant to be."""
+    assert (["imported", "pure"], []) == said_by(MAKES, RECONVERGE_NO_EXTENSIONS="1")
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+def test_who_has_the_compiled_kernel_is_told_nothing() -> None:
+    """There is nothing to tell."""
+    assert (["imported", "native"], []) == said_by(MAKES)
