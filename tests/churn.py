@@ -95,7 +95,7 @@ def decisions() -> Callable[[int], None]:
         one, other = limiter.hit("ada"), limiter.hit(f"key {number % 9}", cost=2)
         assert {one, other, copy.copy(one), pickle.loads(pickle.dumps(other))} == {one, other}  # noqa: S301  # our own
         assert repr(one)
-        made = Decision(True, 1, 2, 0.5, 0.25, 0.0, "name", over_quota=True)
+        made = Decision(True, 1, 2, 0.5, 0.25, 0.0, f"name {number}", over_quota=True)
         assert made.binding + made.binding
         made_of_all: Any = Decision
         expect(
