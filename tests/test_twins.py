@@ -141,6 +141,10 @@ ASKING = [
     step("hit", NODE, KEYS, COSTS),
     step("test", NODE, KEYS, ANY_COSTS, KINDS),
     step("usages", NODE, KEYS),
+    step("many", NODE, st.lists(KEYS, max_size=5), st.none()),
+    step("many", NODE, st.lists(st.sampled_from(["ada", "bob", "é"]), max_size=9), st.none()),
+    step("many", NODE, st.just(["ada", "bob", "cy"]), st.lists(ANY_COSTS, min_size=3, max_size=3)),
+    step("looks"),
 ]
 CORRECTING = [
     step("reserve", NODE, KEYS, ANY_COSTS, st.sampled_from(["keep", "keep", "return"])),

@@ -108,6 +108,16 @@ class World:
             return [limiter.allow(key, cost, kind) for _ in range(times)]
         return [limiter.allow(key, cost) if cost != 1 else limiter.allow(key) for _ in range(times)]
 
+    def many(self, node: int, keys: list[Any], costs: Any) -> list[bool]:
+        """Ask about many keys at once."""
+        if costs is not None:
+            costs = [self._cost(cost) for cost in costs]
+        return self._limiter(node).allow_many(keys, costs)
+
+    def looks(self) -> list[str]:
+        """Look at all cells."""
+        return [cell.key for kernel in self.kernels for table in kernel.tables.values() for cell in table.all_cells()]
+
     def hit(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
         """Ask, for the grounds as well."""
         return self._limiter(node).hit(key, self._cost(cost), kind)

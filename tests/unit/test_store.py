@@ -6,6 +6,9 @@ few, and one for all. Only the compiled store takes a hash of the test's; the on
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +23,7 @@ from reconverge.kernel._cell import Cell as CellType
 from reconverge.kernel._compiled import serve
 from reconverge.kernel._engine import Cell, Store
 from reconverge.kernel._store import PLACES_PASSED
+from tests.twin import PATHS, ROOT
 from tests.unit.lone import Lone
 
 Hash = Callable[[str], int]
@@ -49,17 +53,17 @@ LIKENESSES = [
 """Keys some of which have the same bytes in memory, in another width; and some that only look alike."""
 
 
-def store_with(hashed: Hash | None) -> Store:
-    """An empty store that goes by that hash, if it lets one choose."""
+def store_with(hashed: Hash | None, *, exact: bool = True) -> Store:
+    """An empty store that goes by that hash, if it lets one choose, and by the keys themselves if it is `exact`."""
     choose: Any = Store
-    return choose(hash=hashed) if COMPILED and hashed is not None else Store()
+    return choose(hash=hashed, exact=exact) if COMPILED and hashed is not None else Store()
 
 
-def node_with(hashed: Hash | None) -> Lone:
+def node_with(hashed: Hash | None, *, exact: bool = True) -> Lone:
     """Ten a minute, for keys with that hash."""
     node = Lone("10/minute")
     table = node.limiter.table
-    table.cells = store_with(hashed)
+    table.cells = store_with(hashed, exact=exact)
     serve(table)
     node.limiter = Limiter(table)
     return node
@@ -209,6 +213,50 @@ def test_resetting_a_key_leaves_those_that_collide_with_it_alone(hashed: Hash) -
 
 
 @pytest.mark.usefixtures("compiled_kernel")
+def test_two_keys_of_one_hash_that_is_secret_have_one_quota_together() -> None:
+    """Nobody can make such a pair; should there be one, nobody is admitted too much."""
+    node = node_with(lambda key: 7, exact=False)
+
+    admitted = (node.admitted_of(7, key="ada"), node.admitted_of(7, key="bob"))
+
+    assert (7, 3) == admitted
+    assert [1] == [len(node.limiter.table.cells)]
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize(("seed", "apart"), [("0", True), ("42", True), ("random", False)])
+def test_strings_are_compared_where_hashes_are_no_secret(seed: str, apart: bool) -> None:
+    """Whoever sets PYTHONHASHSEED has keys that somebody could make collide."""
+    program = """
+from tests.unit.test_store import node_with
+node = node_with(lambda key: 7, exact=False)
+node.admits(key="ada"), node.admits(key="bob")
+print(len(node.limiter.table.cells))
+"""
+    environment = {**os.environ, "PYTHONPATH": PATHS, "PYTHONHASHSEED": seed}
+
+    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, cwd=ROOT, text=True, timeout=60)
+
+    assert ("2" if apart else "1") == printed.strip()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("victim", ["alice@ex", "\x01\x00\x00\x00", "a\x00\x00\x00b\x00\x00\x00"], ids=ascii)
+def test_nobody_can_have_the_hash_of_somebody_else(victim: str, encoding: str) -> None:
+    """Python hashes a string's bytes in memory, and the same bytes in wider characters are another string."""
+    try:
+        twin = victim.encode("latin-1").decode(encoding)
+    except UnicodeDecodeError:
+        return  # there is no such string
+    node = Lone("10/minute")
+    node.admits(10, key=victim)
+
+    assert node.admits(10, key=twin)
+    assert not node.admits(1, key=victim)
+    assert 2 == len(node.limiter.table.cells)
+
+
+@pytest.mark.usefixtures("compiled_kernel")
 def test_a_flood_of_colliding_keys_loses_none() -> None:
     """Thousands with one hash are thousands of keys, the first and the last of them in their right."""
     node = node_with(lambda key: 7)
@@ -305,6 +353,8 @@ def test_a_store_that_serves_no_limit_says_so() -> None:
         store.allow("ada")
     with pytest.raises(RuntimeError, match="serves no limit"):
         store.hit("ada", 3)
+    with pytest.raises(RuntimeError, match="serves no limit"):
+        store.allow_many(["ada"])
 
 
 @pytest.mark.usefixtures("compiled_kernel")

@@ -95,7 +95,7 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
 }
 
 /* Before it serves a limit, and when the collector has taken it apart, a store knows nothing to decide by. */
-static PyObject *
+PyObject *
 serves_nobody(void)
 {
     PyErr_SetString(PyExc_RuntimeError, "this store serves no limit");

@@ -18,6 +18,7 @@ typedef struct {
 
 int read_clock(Store *store, i64 *now_ns); /* -1 with an error */
 /* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
+PyObject *serves_nobody(void); /* NULL, with an error */
 int decide_under_lock(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
 
 /* Whether it is surely before `until_ns`; by the machine's own clock if nobody says what time it is. One that is a

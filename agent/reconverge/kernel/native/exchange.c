@@ -54,8 +54,8 @@ measure_demand(const Terms *terms, Cell *cell, i64 now_ns)
     cell->arrived = 0;
     cell->measured_ns = now_ns;
     if (arrived != 0) {
-        cell->asked += arrived;
-        cell->window_demand += arrived;
+        cell->asked = at_most(cell->asked + arrived, DEMAND_MAX);
+        cell->window_demand = at_most(cell->window_demand + arrived, DEMAND_MAX);
         cell->touched_ns = now_ns;
     }
     if (cell->demand == 0.0) {
@@ -65,6 +65,7 @@ measure_demand(const Terms *terms, Cell *cell, i64 now_ns)
         double memory_s = smaller(larger(DEMAND_ARRIVALS / cell->demand, shortest_s), window_s);
         cell->demand += (1.0 - exp(-elapsed_s / memory_s)) * ((double)arrived / elapsed_s - cell->demand);
     }
+    cell->demand = smaller(cell->demand, (double)DEMAND_MAX);
 }
 
 /* What is likely to be asked of this node until the next exchange has been answered, with a margin. */

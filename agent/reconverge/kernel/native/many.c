@@ -78,6 +78,9 @@ store_allow_many(PyObject *object, PyObject *const *args, Py_ssize_t count, PyOb
         PyErr_SetString(PyExc_TypeError, "allow_many(keys, costs=None)");
         return NULL;
     }
+    if (UNLIKELY(store->lock == NULL)) {
+        return serves_nobody();
+    }
     PyObject *costs = count == 2 ? args[1] : Py_None, *list = NULL;
     PyObject *keys = store->terms.plain ? PySequence_Tuple(args[0]) : NULL; /* nobody can change a tuple meanwhile */
     if (keys == NULL) {

@@ -48,7 +48,13 @@ hash_of(const Store *store, PyObject *key)
         Py_XDECREF(hash);
         return value == -1 && !PyErr_Occurred() ? -2 : value; /* as Python has it */
     }
-    return PyObject_Hash(key);
+    Py_hash_t hash = PyObject_Hash(key);
+    if (LIKELY(PyUnicode_IS_ASCII(key))) {
+        return hash;
+    }
+    /* Python hashes a string's bytes as they lie in memory: "ab" and "\u6261" have the same. So the width goes in, too. */
+    hash ^= (Py_hash_t)(0x9E3779B97F4A7C15ULL * (uint64_t)(PyUnicode_KIND(key) - 1));
+    return hash == -1 ? -2 : hash;
 }
 
 /* Where the entry of a key is, or the empty one where it would be. */
