@@ -12,6 +12,7 @@ import pytest
 
 from reconverge import InvalidCost, Limit, Limiter, Reservation
 from reconverge.clock import ManualClock
+from reconverge.kernel._cell import DEMAND_MAX
 from reconverge.limit import ALGORITHMS, BUCKETS, LOG_QUOTA_MAX, METERED, QUOTA_MAX, SLIDING_LOG, SMOOTH_WARMING_UP
 from reconverge.policies import BALANCED
 from reconverge.report import Batch
@@ -156,7 +157,12 @@ def test_whatever_is_asked_can_be_told(algorithm: str) -> None:
             node.limiter.allow("ada", limit.cost_max)
         node.talks(3)
 
-    assert QUOTA_MAX <= 1000 * node.largest_said <= 1000 * EXACT_MAX
+    said = [cell for batch in node.said for cell in batch.cells]
+
+    assert node.largest_said <= EXACT_MAX
+    assert max(cell.asked for cell in said) <= DEMAND_MAX
+    assert max(cell.window_demand for cell in said) <= DEMAND_MAX
+    assert max(cell.demand_milli for cell in said) <= 1000 * DEMAND_MAX
 
 
 @pytest.mark.parametrize("algorithm", METERED)
