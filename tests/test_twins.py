@@ -171,6 +171,7 @@ EXCHANGING = [
     step("goes_on", st.integers(1, 4), PARTS, LAGS),
     step("rush", st.sampled_from(["ada", "ada", "bob"]), TIMES, st.integers(1, 4), PARTS),
     step("rush", st.just("ada"), TIMES, st.just(4), PARTS),
+    step("lease_ends", NODE, NANOSECONDS),
     step("sends", NODE),
     step("reaches", NODE),
     step("hears", NODE),

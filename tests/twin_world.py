@@ -198,6 +198,12 @@ class World:
         window_ns = self.limits[0].window_ns
         self._passes_ns(max(0, window_ns - self.hub_clock.wall_ns() % window_ns - before_ns))
 
+    def lease_ends(self, node: int, before_ns: int) -> None:
+        """Time passes until so long before the end of a node's lease, if it has one."""
+        if self.nodes:
+            until_ns = self.nodes[node % NODES].kernel.shards[0].lease_until_ns
+            self._passes_ns(max(0, until_ns - before_ns - self.clock.monotonic_ns()))
+
     def _passes_ns(self, nanoseconds: int) -> None:
         nanoseconds = min(nanoseconds, LIFETIME_NS - self.clock.monotonic_ns())
         self.clock.advance_ns(nanoseconds)
