@@ -176,6 +176,7 @@ EXCHANGING = [
     step("reaches", NODE),
     step("hears", NODE),
     step("gives_up", NODE),
+    step("fails", NODE, st.sampled_from(["ada", "bob"]), PARTS),
     step("late_ones_arrive"),
     step("attends", NODE, PARTS),
 ]

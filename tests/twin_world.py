@@ -246,6 +246,18 @@ class World:
         if batch is not None:
             self.late = [*self.late[-3:], batch]
 
+    def fails(self, node: int, key: Any, part: float) -> Batch | None:
+        """Somebody asks much, an exchange is answered, the next one fails, and a part of a window later comes another."""
+        self.allow(node, key, 1, 20)
+        self.goes_on(2, 0.02, 1000)
+        self.sends(node)
+        self.gives_up(node)
+        self.passes(part)
+        again: Batch | None = self.sends(node)
+        self.reaches(node)
+        self.hears(node)
+        return again
+
     def late_ones_arrive(self) -> None:
         """What was given up on turns up."""
         for batch in self.late:
