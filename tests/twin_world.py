@@ -247,7 +247,7 @@ class World:
             self.late = [*self.late[-3:], batch]
 
     def fails(self, node: int, key: Any, part: float) -> Batch | None:
-        """Somebody asks much, an exchange is answered, the next one fails, and a part of a window later comes another."""
+        """Much is asked, an exchange is answered, the next one fails, and a part of a window later comes another."""
         self.allow(node, key, 1, 20)
         self.goes_on(2, 0.02, 1000)
         self.sends(node)
