@@ -301,7 +301,7 @@ def test_the_readme_lists_every_extra() -> None:
     """What can be installed beside the agent; `all`, `test` and `dev` go without saying."""
     pyproject = (ROOT / "pyproject.toml").read_text()
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", pyproject, re.MULTILINE | re.DOTALL)
-    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "chaos", "test", "dev"}
+    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "test", "dev"}
 
     assert extras == {name for row in table_after("## Install") for name in code_in(row[0])}
 

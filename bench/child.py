@@ -1,0 +1,52 @@
+"""Measurements in a process of their own, so that memory and caches do not mix."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+CHILD_S_MAX: Final = 1800.0
+PURE: Final = {"RECONVERGE_NO_EXTENSIONS": "1"}
+
+
+class Missing(Exception):  # noqa: N818  # it states a fact
+    """Something that was to be measured is not there."""
+
+
+def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> Any:
+    """What `module` says about `task`. Raises Missing when it lacks something, RuntimeError when it fails."""
+    environment = {name: value for name, value in os.environ.items() if name not in PURE}
+    path = [str(ROOT), str(ROOT / "agent"), str(ROOT / "sync"), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    command = [sys.executable, "-m", module, json.dumps(task)]
+    ran = subprocess.run(
+        command,
+        env=environment | (PURE if pure else {}),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=CHILD_S_MAX,
+        check=False,
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(f"{module} failed with {task}")
+    answer = json.loads(ran.stdout.splitlines()[-1])
+    if "missing" in answer:
+        raise Missing(answer["missing"])
+    return answer["found"]
+
+
+def answer(work: Any) -> int:
+    """In the child: do the task of the command line, and print what was found."""
+    task = json.loads(sys.argv[1])
+    try:
+        found = {"found": work(**task)}
+    except Missing as error:
+        found = {"missing": str(error)}
+    print(json.dumps(found), flush=True)
+    return 0

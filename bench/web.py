@@ -1,0 +1,118 @@
+"""What a limiter costs a web application: requests per second and their p99, driven by wrk, beside none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from bench.child import ROOT, Missing
+from bench.found import Row, Spread
+from bench.peers import peer
+from bench.servers import free_port, redis_on_loopback, wait_for
+
+PART: Final = "web"
+NONE: Final = "no limiter"
+OURS: Final = "reconverge"
+ROUNDS: Final = 5
+SECONDS: Final = 4
+CONNECTIONS: Final = 32
+PER_S, P99 = "requests per second", "p99"
+_UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An application behind a server."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...]
+    limiters: tuple[str, ...]
+
+
+SERVED: Final = (
+    Served(
+        "FastAPI under uvicorn",
+        ("uvicorn", "--factory", "bench.web_app:fastapi", "--log-level", "error", "--no-access-log", "--port"),
+        ("fastapi", "uvicorn"),
+        (NONE, OURS, "slowapi"),
+    ),
+    Served(
+        "Flask under gunicorn",
+        ("gunicorn", "bench.web_app:flask()", "--threads", "4", "--log-level", "error", "--bind"),
+        ("flask", "gunicorn"),
+        (NONE, OURS, "flask-limiter"),
+    ),
+)
+
+
+def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
+    """Each application without a limiter, with ours and with another, by turns."""
+    for served in SERVED:
+        if only not in served.name:
+            continue
+        try:
+            yield from _measure(served, 1 if quick else ROUNDS, 1 if quick else SECONDS)
+        except Missing as error:
+            yield Row(PART, served.name, NONE, missing=str(error))
+
+
+def _measure(served: Served, rounds: int, seconds: int) -> Iterator[Row]:
+    for module in served.needs:
+        peer(module)
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise Missing("wrk is not installed")
+    measured: dict[str, list[tuple[float, float]]] = {limiter: [] for limiter in served.limiters}
+    for _ in range(rounds):
+        for limiter, found in list(measured.items()):
+            try:
+                found.append(_drive(wrk, served, limiter, seconds))
+            except Missing as error:
+                yield Row(PART, f"{served.name}, {PER_S}", limiter, missing=str(error))
+                del measured[limiter]
+    for limiter, found in measured.items():
+        for at, (case, unit) in enumerate(((PER_S, "per second"), (P99, "ms"))):
+            ratios = [one[at] / none[at] for one, none in zip(found, measured[NONE], strict=True)]
+            values = Spread.of([one[at] for one in found])
+            yield Row(PART, f"{served.name}, {case}", limiter, NONE, Spread.of(ratios), values, unit)
+
+
+def _drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float]:
+    if limiter not in (NONE, OURS):
+        peer(limiter.replace("-", "_"))
+    with redis_on_loopback() as port, _application(served, limiter, port) as url:
+        for warming in (True, False):
+            length = "1s" if warming else f"{seconds}s"
+            command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{length}", "--latency", url]
+            said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
+    if "Non-2xx" in said:
+        raise RuntimeError(f"{served.name} with {limiter} has not answered as it should:\n{said}")
+    per_s = re.search(r"Requests/sec: +([\d.]+)", said)
+    p99 = re.search(r"99% +([\d.]+)(us|ms|s)", said)
+    assert per_s is not None
+    assert p99 is not None
+    return float(per_s.group(1)), float(p99.group(1)) * _UNITS[p99.group(2)]
+
+
+@contextmanager
+def _application(served: Served, limiter: str, redis_port: int) -> Iterator[str]:
+    port = free_port()
+    where = f"127.0.0.1:{port}" if served.command[-1] == "--bind" else str(port)
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
+    environment = {"BENCH_LIMITER": limiter, "BENCH_REDIS": str(redis_port), "PYTHONPATH": path}
+    command = [sys.executable, "-m", *served.command, where]
+    process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
+    try:
+        wait_for(port)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.terminate()
+        process.wait()

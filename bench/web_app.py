@@ -1,0 +1,70 @@
+"""The applications that are driven in `bench.web`: each does nothing, without a limiter or behind one.
+
+`BENCH_LIMITER` says which; `BENCH_REDIS` is the port of the Redis. Every request has a key among a thousand.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import cycle
+from typing import Any, Final
+
+from bench.peers import peer
+from reconverge import Agent
+
+QUOTA: Final = "1000000000/hour"
+KEYS: Final = 1000
+LIMITER: Final = os.environ.get("BENCH_LIMITER", "")
+REDIS: Final = f"redis://127.0.0.1:{os.environ.get('BENCH_REDIS', '6379')}/0"
+
+_keys = cycle([f"customer-{number:04}" for number in range(KEYS)])
+
+
+def next_key(_request: object = None) -> str:
+    """Whose request it is; drawn here, because the load generator sends but one kind."""
+    return next(_keys)
+
+
+def fastapi() -> Any:
+    """For uvicorn: `--factory bench.web_app:fastapi`."""
+    app = peer("fastapi").FastAPI()
+    request_type = peer("starlette.requests").Request
+    refusal = peer("fastapi").HTTPException
+    if LIMITER == "slowapi":
+        limiter = peer("slowapi").Limiter(key_func=next_key, storage_uri=REDIS)
+        app.state.limiter = limiter
+
+        async def limited(request: Any) -> str:
+            return "ok"
+
+        limited.__annotations__["request"] = request_type
+        app.get("/")(limiter.limit(QUOTA)(limited))
+        return app
+    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == "reconverge" else None
+
+    async def route() -> str:
+        if allow is not None and not allow(next_key()):
+            raise refusal(429)
+        return "ok"
+
+    app.get("/")(route)
+    return app
+
+
+def flask() -> Any:
+    """For gunicorn: `bench.web_app:flask()`."""
+    module = peer("flask")
+    app = module.Flask("bench")
+    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == "reconverge" else None
+
+    def route() -> str:
+        if allow is not None and not allow(next_key()):
+            module.abort(429)
+        return "ok"
+
+    if LIMITER == "flask-limiter":
+        limiter = peer("flask_limiter").Limiter(next_key, app=app, storage_uri=REDIS)
+        app.get("/")(limiter.limit(QUOTA)(route))
+    else:
+        app.get("/")(route)
+    return app
