@@ -69,7 +69,7 @@ def _call(name: str, setting: Setting) -> Callable[[str], object]:
         counts: dict[str, int] = {}
         return lambda key: counts.__setitem__(key, 1)
     if name in (OURS, PURE):
-        return ours()(setting).admits
+        return ours(setting).admits
     return PEERS[name](setting).admits
 
 

@@ -92,19 +92,31 @@ def floor_of_new(keys: Calls, used: dict[str, int]) -> None:
 # -------------------------------------------------------------------- we ourselves
 
 
-def _limiter(setting: Setting, algorithm: str, hub: str = "memory://") -> tuple[Agent, Limiter]:
+def _limiter(setting: Setting, limit: Limit | None = None, hub: str = "memory://") -> tuple[Agent, Limiter]:
     # Exchanges come when somebody has something new to say, and not while the time is taken.
     agent = Agent(hub, namespace="bench", sync_interval=3600.0, min_sync_interval=0.005, max_keys=2 * setting.keys)
     setting.stack.callback(agent.stop)
-    limit = Limit(setting.quota, DAY_S, algorithm=algorithm, burst=setting.quota if "bucket" in algorithm else None)
-    return agent, agent.limit("bench", limit)
+    return agent, agent.limit("bench", limit or Limit(setting.quota, DAY_S))
 
 
-def ours(algorithm: str = "sliding-window") -> Callable[[Setting], Candidate]:
+def ours(setting: Setting) -> Candidate:
     """`limiter.allow(key)`."""
+    _, limiter = _limiter(setting)
+    return Candidate(each(limiter.allow), limiter.allow)
+
+
+def ours_fixed(setting: Setting) -> Candidate:
+    """The same with a fixed window."""
+    _, limiter = _limiter(setting, Limit(setting.quota, DAY_S, algorithm="fixed-window"))
+    return Candidate(each(limiter.allow), limiter.allow)
+
+
+def ours_bucket(*, dry: bool) -> Callable[[Setting], Candidate]:
+    """The same with a bucket, which has something in it each time; or has run dry since, as with little traffic."""
 
     def make(setting: Setting) -> Candidate:
-        _, limiter = _limiter(setting, algorithm)
+        quota = ROOMY if dry and setting.admitted else 1
+        _, limiter = _limiter(setting, Limit(quota, DAY_S, algorithm="token-bucket", burst=setting.quota))
         return Candidate(each(limiter.allow), limiter.allow)
 
     return make
@@ -112,20 +124,20 @@ def ours(algorithm: str = "sliding-window") -> Callable[[Setting], Candidate]:
 
 def ours_hit(setting: Setting) -> Candidate:
     """`limiter.hit(key)`, which answers with all that a header wants to know."""
-    _, limiter = _limiter(setting, "sliding-window")
+    _, limiter = _limiter(setting)
     return Candidate(each(limiter.hit), lambda key: limiter.hit(key).allowed)
 
 
 def ours_many(setting: Setting) -> Candidate:
     """`limiter.allow_many(keys)`."""
-    _, limiter = _limiter(setting, "sliding-window")
+    _, limiter = _limiter(setting)
     return Candidate(each(limiter.allow_many), lambda key: limiter.allow_many([key])[0], arrange=in_batches)  # type: ignore[arg-type]
 
 
 def ours_with_a_hub(setting: Setting) -> Candidate:
     """`limiter.allow(key)` of keys that a Redis has answered about."""
     port = setting.stack.enter_context(redis_on_loopback())
-    agent, limiter = _limiter(setting, "sliding-window", f"redis://127.0.0.1:{port}/0")
+    agent, limiter = _limiter(setting, hub=f"redis://127.0.0.1:{port}/0")
 
     def settle(keys: Sequence[str]) -> None:
         deadline_s = time.monotonic() + HEARD_S_MAX

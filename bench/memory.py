@@ -75,7 +75,7 @@ def _dictionary(_setting: Setting) -> Candidate:
 
 MAKERS: Final[dict[str, Callable[[Setting], Candidate]]] = {
     DICTIONARY: _dictionary,
-    "ours": ours(),
+    "ours": ours,
     "with a hub": ours_with_a_hub,
     **PEERS,
 }

@@ -1,4 +1,8 @@
-"""What a limiter costs a web application: requests per second and their p99, driven by wrk, beside none."""
+"""What a limiter costs a web application: its CPU time, requests per second and their p99, driven by wrk, beside none.
+
+The load generator, the application and the Redis share the processors, so that only the CPU time is the application's
+own on a machine with few of them, or one that is busy.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from bench.child import ROOT, Missing
@@ -23,7 +28,7 @@ OURS: Final = "reconverge"
 ROUNDS: Final = 5
 SECONDS: Final = 4
 CONNECTIONS: Final = 32
-PER_S, P99 = "requests per second", "p99"
+CASES: Final = (("CPU of the application for a request", "µs"), ("requests per second", "per second"), ("p99", "ms"))
 _UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -70,40 +75,44 @@ def _measure(served: Served, rounds: int, seconds: int) -> Iterator[Row]:
     wrk = shutil.which("wrk")
     if wrk is None:
         raise Missing("wrk is not installed")
-    measured: dict[str, list[tuple[float, float]]] = {limiter: [] for limiter in served.limiters}
+    measured: dict[str, list[tuple[float, float, float]]] = {limiter: [] for limiter in served.limiters}
     for _ in range(rounds):
         for limiter, found in list(measured.items()):
             try:
                 found.append(_drive(wrk, served, limiter, seconds))
             except Missing as error:
-                yield Row(PART, f"{served.name}, {PER_S}", limiter, missing=str(error))
+                yield Row(PART, f"{served.name}, {CASES[0][0]}", limiter, missing=str(error))
                 del measured[limiter]
     for limiter, found in measured.items():
-        for at, (case, unit) in enumerate(((PER_S, "per second"), (P99, "ms"))):
+        for at, (case, unit) in enumerate(CASES):
             ratios = [one[at] / none[at] for one, none in zip(found, measured[NONE], strict=True)]
             values = Spread.of([one[at] for one in found])
             yield Row(PART, f"{served.name}, {case}", limiter, NONE, Spread.of(ratios), values, unit)
 
 
-def _drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float]:
+def _drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float, float]:
     if limiter not in (NONE, OURS):
         peer(limiter.replace("-", "_"))
-    with redis_on_loopback() as port, _application(served, limiter, port) as url:
+    with redis_on_loopback() as port, _application(served, limiter, port) as (url, process):
         for warming in (True, False):
             length = "1s" if warming else f"{seconds}s"
             command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{length}", "--latency", url]
+            begun_s = _cpu_s(process)
             said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
+        spent_s = _cpu_s(process) - begun_s
     if "Non-2xx" in said:
         raise RuntimeError(f"{served.name} with {limiter} has not answered as it should:\n{said}")
     per_s = re.search(r"Requests/sec: +([\d.]+)", said)
     p99 = re.search(r"99% +([\d.]+)(us|ms|s)", said)
+    requests = re.search(r"(\d+) requests in", said)
     assert per_s is not None
     assert p99 is not None
-    return float(per_s.group(1)), float(p99.group(1)) * _UNITS[p99.group(2)]
+    assert requests is not None
+    return spent_s * 1e6 / int(requests.group(1)), float(per_s.group(1)), float(p99.group(1)) * _UNITS[p99.group(2)]
 
 
 @contextmanager
-def _application(served: Served, limiter: str, redis_port: int) -> Iterator[str]:
+def _application(served: Served, limiter: str, redis_port: int) -> Iterator[tuple[str, int]]:
     port = free_port()
     where = f"127.0.0.1:{port}" if served.command[-1] == "--bind" else str(port)
     path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
@@ -112,7 +121,17 @@ def _application(served: Served, limiter: str, redis_port: int) -> Iterator[str]
     process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
     try:
         wait_for(port)
-        yield f"http://127.0.0.1:{port}/"
+        yield f"http://127.0.0.1:{port}/", process.pid
     finally:
         process.terminate()
         process.wait()
+
+
+def _cpu_s(process: int) -> float:
+    """CPU time that a process and its children have taken until now."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ticks = 0
+    for each in (process, *children):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,82 @@
+"""When, where and on what something was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from bench.child import ROOT
+from reconverge_sync.binary import find_redis_server
+
+PACKAGES: Final = (
+    "aiolimiter",
+    "fastapi",
+    "flask-limiter",
+    "hiredis",
+    "limits",
+    "pyrate-limiter",
+    "redis",
+    "rust-py-rate-limit",
+    "slowapi",
+    "throttled-py",
+    "token-bucket",
+)
+BUSY: Final = 0.5
+"""With so many others to each processor, a machine is busy with other work."""
+
+
+def circumstances() -> dict[str, Any]:
+    """To be noted before anything is measured, as that makes the machine busy."""
+    processors = os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _said_by("git", "rev-parse", "--short=12", "HEAD") or "unknown",
+        "changed": bool(_said_by("git", "status", "--porcelain", "--", "agent", "sync", "bench/*.py")),
+        "processors": processors,
+        "model": _model(),
+        "load": round(load, 1),
+        "busy": load > BUSY * processors,
+        "python": platform.python_version(),
+        "redis": _said_by(find_redis_server(), "--version").partition(" v=")[2].partition(" ")[0],
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def in_a_sentence(about: dict[str, Any]) -> str:
+    """For whoever reads the table."""
+    state = f", busy with other work (a load of {about['load']:g} before)" if about["busy"] else ""
+    packages = ", ".join(f"{name} {number}" for name, number in about["packages"].items() if number is not None)
+    return (
+        f"Commit `{about['commit']}`{' with changes' if about['changed'] else ''}, {about['date']}, "
+        f"{about['processors']} processors ({about['model']}){state}, Python {about['python']}, "
+        f"redis-server {about['redis']}; {packages or 'no peers'}."
+    )
+
+
+def _model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _said_by(*command: str) -> str:
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
