@@ -21,7 +21,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test check check-native coverage fuzz figures chaos clean
+.PHONY: help demo test check check-native coverage fuzz figures chaos bench clean
 .NOTPARALLEL:
 
 help: ## say what there is
@@ -67,9 +67,14 @@ chaos: $(with_chaos) ## have everything go wrong that can, for eight minutes; AR
 	@$(chaos_tools)
 	.venv/bin/python -m chaos $(or $(ARGS),all --json chaos/results)
 
+bench: .venv/.with-bench ## measure what things cost, beside other limiters; takes half an hour; ARGS='decisions --quick'
+	@.ci/programs redis-server
+	@.ci/programs wrk || echo "Web applications are left out." >&2
+	.venv/bin/python -m bench $(or $(ARGS),--results bench/results)
+
 clean: ## remove all that was set up or left behind
 	rm -rf .venv .tools build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
-	find agent sync tests examples chaos -name __pycache__ -type d -prune -exec rm -rf {} +
+	find agent sync tests examples chaos bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.with-%: pyproject.toml $(native)
 	@.ci/environment '$*'

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import blocks, chart, decisions, memory, sync, threads, web
-from bench.found import Row
+from bench.found import Part, Row
 from bench.machine import circumstances
 from bench.page import cell, page
 
@@ -30,32 +30,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all of them by default")
     parser.add_argument("--quick", action="store_true", help="a short run of ours, which shows that it works")
     parser.add_argument("--only", default="", metavar="TEXT", help="only whatever has this in its name")
-    parser.add_argument("--results", type=Path, metavar="DIR", help="where to keep table, JSON and chart")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="where to keep table, JSON and chart; of parts that are left out now, what is there stays",
+    )
     options = parser.parse_args(arguments)
     unknown = set(options.parts) - set(PARTS)
     if unknown:
         parser.error(f"there is no part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
-    about = circumstances()
-    rows: list[Row] = []
-    for part in options.parts or PARTS:
-        for row in PARTS[part](quick=options.quick, only=options.only):
-            rows.append(row)
+    parts: list[Part] = []
+    for name in options.parts or PARTS:
+        part = Part(name, circumstances(), [])
+        parts.append(part)
+        for row in PARTS[name](quick=options.quick, only=options.only):
+            part.rows.append(row)
             # So that one sees that it goes on; the tables come at the end.
-            print(f"{row.part}: {row.what}: {row.case}: {cell(row)}", file=sys.stderr, flush=True)
+            print(f"{name}: {row.what}: {row.case}: {cell(row)}", file=sys.stderr, flush=True)
         if options.results is not None:
-            keep(rows, about, options.results)
-    print(page(rows, about))
+            keep(part, options.results)
+    print(page(parts if options.results is None else kept(options.results)))
     return 0
 
 
-def keep(rows: list[Row], about: dict[str, object], directory: Path) -> None:
-    """Write what is there of the three."""
+def kept(directory: Path) -> list[Part]:
+    """What was found, now or before, in the order of the parts."""
+    found: list[Part] = []
+    for name in PARTS:
+        path = directory / f"{name}.json"
+        if path.exists():
+            fields = json.loads(path.read_text())
+            found.append(Part(name, fields["about"], [Row.from_json(row) for row in fields["rows"]]))
+    return found
+
+
+def keep(part: Part, directory: Path) -> None:
+    """Write one part, and table and chart of all that are there."""
     directory.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in rows)
-    head = json.dumps(about, ensure_ascii=False)
-    (directory / "results.json").write_text(f'{{"about": {head},\n"rows": [\n{lines}\n]}}\n')
-    (directory / "results.md").write_text(page(rows, about))
-    chart.draw(rows, directory / "results.png")
+    lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in part.rows)
+    about = json.dumps(part.about, ensure_ascii=False)
+    (directory / f"{part.name}.json").write_text(f'{{"about": {about},\n"rows": [\n{lines}\n]}}\n')
+    parts = kept(directory)
+    (directory / "table.md").write_text(page(parts))
+    chart.draw([row for part in parts for row in part.rows], directory / "chart.png")
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def ours_hit(setting: Setting) -> Candidate:
 def ours_many(setting: Setting) -> Candidate:
     """`limiter.allow_many(keys)`."""
     _, limiter = _limiter(setting)
-    return Candidate(each(limiter.allow_many), lambda key: limiter.allow_many([key])[0], arrange=in_batches)  # type: ignore[arg-type]
+    return Candidate(each(limiter.allow_many), lambda key: limiter.allow_many([key])[0], arrange=in_batches)
 
 
 def ours_with_a_hub(setting: Setting) -> Candidate:

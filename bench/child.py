@@ -14,7 +14,7 @@ CHILD_S_MAX: Final = 1800.0
 PURE: Final = {"RECONVERGE_NO_EXTENSIONS": "1"}
 
 
-class Missing(Exception):  # noqa: N818  # it states a fact
+class Missing(Exception):
     """Something that was to be measured is not there."""
 
 

@@ -13,7 +13,18 @@ from random import Random
 from statistics import fmean
 from typing import Any, Final
 
-from bench.candidate import Candidate, Setting, floor, floor_of_new, ours, ours_bucket, ours_fixed, ours_hit, ours_many, ours_with_a_hub
+from bench.candidate import (
+    Candidate,
+    Setting,
+    floor,
+    floor_of_new,
+    ours,
+    ours_bucket,
+    ours_fixed,
+    ours_hit,
+    ours_many,
+    ours_with_a_hub,
+)
 from bench.child import Missing, answer, in_a_process
 from bench.found import Row, Spread
 from bench.peers import ON_TOP, PEERS

@@ -54,8 +54,19 @@ class Row:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Row:
         """From a file."""
-        spreads = {name: Spread(**fields[name]) for name in ("ratio", "measured") if fields[name] is not None}
+        spreads: dict[str, Any] = {
+            name: Spread(**fields[name]) for name in ("ratio", "measured") if fields[name] is not None
+        }
         return cls(**{**fields, **spreads})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """All of one part, and when, where and on what it was measured."""
+
+    name: str
+    about: dict[str, Any]
+    rows: list[Row]
 
 
 def find(rows: Iterable[Row], part: str, case: str, what: str) -> Row | None:

@@ -75,8 +75,6 @@ def _version(name: str) -> str | None:
 
 def _said_by(*command: str) -> str:
     try:
-        return subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""

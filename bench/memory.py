@@ -121,5 +121,3 @@ def _in_places() -> int:
 
 if __name__ == "__main__":
     sys.exit(answer(work))
-
-

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
-from bench.found import Row, Spread
+from bench.found import Part, Row, Spread
 from bench.machine import in_a_sentence
 from bench.targets import judged
 
@@ -13,13 +13,17 @@ COLUMNS_MAX: Final = 4
 """With more cases than that, a table is turned or divided."""
 
 
-def page(rows: Sequence[Row], about: dict[str, Any]) -> str:
+def page(parts: Sequence[Part]) -> str:
     """All of it."""
-    lines = ["# Results", "", in_a_sentence(about), ""]
-    lines += ["Ratios are to what the heading of their table names, medians with the middle half of what was measured."]
-    for part in dict.fromkeys(row.part for row in rows):
-        lines += ["", *table([row for row in rows if row.part == part])]
-    lines += ["", *aims(rows), ""]
+    rows = [row for part in parts for row in part.rows]
+    lines = [
+        "# Results",
+        "",
+        "Ratios, as medians, in brackets the middle half of what was measured, and what was measured.",
+    ]
+    for part in parts:
+        lines += ["", f"## {part.name}", "", in_a_sentence(part.about), "", *table(part.rows)]
+    lines += ["", "## what was aimed at", "", *aims(rows), ""]
     return "\n".join(lines)
 
 
@@ -30,9 +34,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     cells = {(row.what, row.case): cell(row) for row in rows}
     beside = next((row.beside for row in rows if row.beside), "nothing")
     units = ", ".join(dict.fromkeys(row.unit for row in rows if row.unit))
-    yield f"## {rows[0].part}"
-    yield ""
-    yield f"To: {beside}. In brackets the spread; behind it what was measured, in {units}."
+    yield f"Ratios to: {beside}. Measured in: {units}."
     yield ""
     if len(cases) <= COLUMNS_MAX:
         yield from _grid(rows[0].part, names, cases, cells)
@@ -68,9 +70,7 @@ def cell(row: Row) -> str:
 
 def aims(rows: Iterable[Row]) -> Iterator[str]:
     """What was aimed at."""
-    yield "## aims"
-    yield ""
-    yield "| what | aim | measured | |"
+    yield "| what | aim | measured | verdict |"
     yield "|---|---|---|---|"
     for target, value in judged(rows):
         aim = f"{'≥' if target.at_least else '≤'} {target.bound:g} {target.unit}"

@@ -85,7 +85,7 @@ def slowapi(setting: Setting) -> Candidate:
 
     def run(requests: Calls) -> None:
         for request in requests:
-            try:
+            try:  # noqa: SIM105  # leaving a block would be timed as well
                 limited(request=request)
             except too_many:
                 pass
@@ -139,7 +139,7 @@ def pyrate(bucket_of: Callable[[Any, list[Any]], Any]) -> Callable[[Setting], Ca
 
 
 def aiolimiter(setting: Setting) -> Candidate:
-    """`aiolimiter`, with a limiter for every key; it waits and does not refuse, so whether it would is asked instead."""
+    """`aiolimiter`, with a limiter for every key; it waits instead of refusing, so it is asked whether it would."""
     kind = peer("aiolimiter").AsyncLimiter
     limiters: dict[str, Any] = {}
     loop = asyncio.new_event_loop()

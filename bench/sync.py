@@ -132,7 +132,8 @@ class _Node:
         self._clock.advance_ns(INTERVAL_NS * 11 // 10)
         for key in self._keys:
             self._table.allow(key)
-        self.hub.spent_ns = spent_ns = defaultdict(int)
+        spent_ns: dict[str, int] = defaultdict(int)
+        self.hub.spent_ns = spent_ns
         cells = 0
         with no_collector():
             while (now_ns := self._clock.monotonic_ns()) >= self._syncer.due_ns(now_ns):

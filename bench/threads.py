@@ -61,14 +61,10 @@ def work(*, name: str, calls: int, rounds: int) -> dict[str, Any]:
     """The numbers of threads by turns, so that whatever else the machine does meets all of them."""
     keys = [key_of(number) for number in range(KEYS)]
     per_s: dict[int, list[float]] = {threads: [] for threads in THREADS}
+    limiter = Agent("memory://").limit("bench", Limit(ROOMY, DAY_S))
     with ExitStack() as stack:
-        if name == OURS:
-            agent = Agent("memory://")
-            limiter = agent.limit("bench", Limit(ROOMY, DAY_S))
-            decide: Callable[[str], object] = limiter.allow
-        else:
-            setting = Setting(KEYS, admitted=True, stack=stack)
-            decide = PEERS[name](setting).admits
+        setting = Setting(KEYS, admitted=True, stack=stack)
+        decide: Callable[[str], object] = limiter.allow if name == OURS else PEERS[name](setting).admits
         for key in keys:
             decide(key)
         for _ in range(rounds):

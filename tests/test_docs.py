@@ -298,7 +298,7 @@ def test_the_readme_lists_every_hub() -> None:
 
 
 def test_the_readme_lists_every_extra() -> None:
-    """What can be installed beside the agent; `all`, `test` and `dev` go without saying."""
+    """What can be installed beside the agent; `all` and what only the project needs go without saying."""
     pyproject = (ROOT / "pyproject.toml").read_text()
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", pyproject, re.MULTILINE | re.DOTALL)
     extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "test", "dev"}
