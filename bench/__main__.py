@@ -48,8 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             part.rows.append(row)
             # So that one sees that it goes on; the tables come at the end.
             print(f"{name}: {row.what}: {row.case}: {cell(row)}", file=sys.stderr, flush=True)
+            if options.results is not None:
+                keep(part, options.results)
         if options.results is not None:
-            keep(part, options.results)
+            show(kept(options.results), options.results)
     print(page(parts if options.results is None else kept(options.results)))
     return 0
 
@@ -66,12 +68,15 @@ def kept(directory: Path) -> list[Part]:
 
 
 def keep(part: Part, directory: Path) -> None:
-    """Write one part, and table and chart of all that are there."""
+    """Write what there is of a part."""
     directory.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in part.rows)
     about = json.dumps(part.about, ensure_ascii=False)
     (directory / f"{part.name}.json").write_text(f'{{"about": {about},\n"rows": [\n{lines}\n]}}\n')
-    parts = kept(directory)
+
+
+def show(parts: list[Part], directory: Path) -> None:
+    """Write table and chart."""
     (directory / "table.md").write_text(page(parts))
     chart.draw([row for part in parts for row in part.rows], directory / "chart.png")
 

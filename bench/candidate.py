@@ -15,6 +15,8 @@ from reconverge import Agent, Limit, Limiter
 BATCH: Final = 256
 ROOMY: Final = 1_000_000_000
 """A quota that nobody uses up here."""
+ROOMY_BURST: Final = 100_000_000
+"""Of a bucket."""
 DAY_S: Final = 86_400.0
 HEARD_S_MAX: Final = 120.0
 
@@ -115,8 +117,11 @@ def ours_bucket(*, dry: bool) -> Callable[[Setting], Candidate]:
     """The same with a bucket, which has something in it each time; or has run dry since, as with little traffic."""
 
     def make(setting: Setting) -> Candidate:
-        quota = ROOMY if dry and setting.admitted else 1
-        _, limiter = _limiter(setting, Limit(quota, DAY_S, algorithm="token-bucket", burst=setting.quota))
+        if setting.admitted:
+            limit = Limit(ROOMY if dry else 1, 60.0, algorithm="token-bucket", burst=ROOMY_BURST)
+        else:
+            limit = Limit(1, DAY_S, algorithm="token-bucket", burst=1)
+        _, limiter = _limiter(setting, limit)
         return Candidate(each(limiter.allow), limiter.allow)
 
     return make

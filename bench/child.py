@@ -19,7 +19,7 @@ class Missing(Exception):
 
 
 def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> Any:
-    """What `module` says about `task`. Raises Missing when it lacks something, RuntimeError when it fails."""
+    """What `module` says about `task`. Raises Missing when it lacks something or fails."""
     environment = {name: value for name, value in os.environ.items() if name not in PURE}
     path = [str(ROOT), str(ROOT / "agent"), str(ROOT / "sync"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
@@ -34,7 +34,7 @@ def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> An
         check=False,
     )
     if ran.returncode != 0:
-        raise RuntimeError(f"{module} failed with {task}")
+        raise Missing(f"it failed with status {ran.returncode}")  # what it said is on the standard error
     answer = json.loads(ran.stdout.splitlines()[-1])
     if "missing" in answer:
         raise Missing(answer["missing"])
