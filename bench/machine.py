@@ -26,6 +26,7 @@ PACKAGES: Final = (
     "throttled-py",
     "token-bucket",
 )
+MEASURED: Final = ("agent", "sync")
 BUSY: Final = 0.5
 """With so many others to each processor, a machine is busy with other work."""
 
@@ -36,8 +37,9 @@ def circumstances() -> dict[str, Any]:
     load = os.getloadavg()[0]
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": _said_by("git", "rev-parse", "--short=12", "HEAD") or "unknown",
-        "changed": bool(_said_by("git", "status", "--porcelain", "--", "agent", "sync", "bench/*.py")),
+        # The last one that changed what is measured; later ones may get other names before they are published.
+        "commit": _said_by("git", "log", "-1", "--format=%h", "--abbrev=12", "--", *MEASURED) or "unknown",
+        "changed": bool(_said_by("git", "status", "--porcelain", "--", *MEASURED)),
         "processors": processors,
         "model": _model(),
         "load": round(load, 1),
