@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: {row.what}: {row.case}: {cell(row)}", file=sys.stderr, flush=True)
             if options.results is not None:
                 keep(part, options.results)
+        if not part.rows:
+            parts.remove(part)  # nothing in it has that in its name
         if options.results is not None:
             show(kept(options.results), options.results)
     print(page(parts if options.results is None else kept(options.results)))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from bench.child import PURE, Missing
 from bench.servers import redis_on_loopback
 from bench.timing import Calls
 from reconverge import Agent, Limit, Limiter
+from reconverge.kernel import COMPILED
 
 BATCH: Final = 256
 ROOMY: Final = 1_000_000_000
@@ -94,7 +97,14 @@ def floor_of_new(keys: Calls, used: dict[str, int]) -> None:
 # -------------------------------------------------------------------- we ourselves
 
 
+def compiled_unless_asked() -> None:
+    """Raises Missing if the compiled kernel was not built, and its twin in Python would pass for it."""
+    if not COMPILED and not os.environ.get(PURE):
+        raise Missing("the compiled kernel is not built")
+
+
 def _limiter(setting: Setting, limit: Limit | None = None, hub: str = "memory://") -> tuple[Agent, Limiter]:
+    compiled_unless_asked()
     # Exchanges come when somebody has something new to say, and not while the time is taken.
     agent = Agent(hub, namespace="bench", sync_interval=3600.0, min_sync_interval=0.005, max_keys=2 * setting.keys)
     setting.stack.callback(agent.stop)

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 CHILD_S_MAX: Final = 1800.0
-PURE: Final = {"RECONVERGE_NO_EXTENSIONS": "1"}
+PURE: Final = "RECONVERGE_NO_EXTENSIONS"
+"""Has Python decide alone."""
 
 
 class Missing(Exception):
@@ -20,13 +21,13 @@ class Missing(Exception):
 
 def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> Any:
     """What `module` says about `task`. Raises Missing when it lacks something or fails."""
-    environment = {name: value for name, value in os.environ.items() if name not in PURE}
+    environment = {name: value for name, value in os.environ.items() if name != PURE}
     path = [str(ROOT), str(ROOT / "agent"), str(ROOT / "sync"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     command = [sys.executable, "-m", module, json.dumps(task)]
     ran = subprocess.run(
         command,
-        env=environment | (PURE if pure else {}),
+        env=environment | ({PURE: "1"} if pure else {}),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

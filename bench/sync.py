@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import redis.asyncio
 
-from bench.child import answer, in_a_process
+from bench.candidate import compiled_unless_asked
+from bench.child import Missing, answer, in_a_process
 from bench.decisions import key_of
 from bench.found import Row, Spread
 from bench.servers import ServerMeter, redis_on_loopback
@@ -52,7 +53,12 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
     if only not in OURS:
         return
     task = {"keys": KEYS_QUICK if quick else KEYS, "rounds": 1 if quick else ROUNDS}
-    found = in_a_process("bench.sync", {**task, "of": "costs"})
+    try:
+        found = in_a_process("bench.sync", {**task, "of": "costs"})
+        lags = in_a_process("bench.sync", {**task, "of": "lags"})
+    except Missing as error:
+        yield Row(PART, CLIENT, OURS, missing=str(error))
+        return
     floor = found.pop(FLOOR)
     for what, costs in ((FLOOR, {HOT: floor}), *((f"{OURS}: {case}", {case: of}) for case, of in found.items())):
         for pieces in costs.values():
@@ -60,7 +66,6 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
                 least = floor[SERVER if piece in (SERVER, SCRIPT) else CLIENT]
                 ratios = [value / Spread.of(least).median for value in values]
                 yield Row(PART, piece, what, "floor", Spread.of(ratios), Spread.of(values), "µs for a key")
-    lags = in_a_process("bench.sync", {**task, "of": "lags"})
     for what, blocks in lags.items():
         for field, case in BLOCKS.items():
             ratio = blocks[field] / lags[FLOOR][field]
@@ -69,6 +74,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 def work(*, keys: int, rounds: int, of: str) -> dict[str, Any]:
     """In the child: what was asked for, on a Redis of its own."""
+    compiled_unless_asked()
     names = [key_of(number) for number in range(keys)]
     with redis_on_loopback() as port:
         if of == "costs":

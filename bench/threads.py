@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from bench.candidate import DAY_S, ROOMY, Setting
+from bench.candidate import DAY_S, ROOMY, Setting, compiled_unless_asked
 from bench.child import Missing, answer, in_a_process
 from bench.decisions import key_of
 from bench.found import Row, Spread
@@ -61,6 +61,7 @@ def work(*, name: str, calls: int, rounds: int) -> dict[str, Any]:
     """The numbers of threads by turns, so that whatever else the machine does meets all of them."""
     keys = [key_of(number) for number in range(KEYS)]
     per_s: dict[int, list[float]] = {threads: [] for threads in THREADS}
+    compiled_unless_asked()
     limiter = Agent("memory://").limit("bench", Limit(ROOMY, DAY_S))
     with ExitStack() as stack:
         setting = Setting(KEYS, admitted=True, stack=stack)

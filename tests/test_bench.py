@@ -28,7 +28,7 @@ PURE = "reconverge in pure Python, `allow`"
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(compiled_kernel: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory with what a short run has left."""
     directory = tmp_path_factory.mktemp("bench")
     path = os.pathsep.join([str(ROOT / "agent"), str(ROOT / "sync")])
