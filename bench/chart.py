@@ -65,13 +65,23 @@ def _bars(axis: Any, title: str, bars: list[tuple[str, float]]) -> None:
         FLOOR_COLOUR if name.startswith("floor") else OURS_COLOUR if name.startswith("reconverge") else OTHERS_COLOUR
         for name in names
     ]
-    axis.barh(range(len(names)), values, color=colours, log=True)
+    # From one on, to either side: on a scale of ratios a bar has no other beginning.
+    axis.barh(range(len(names)), [value - 1 for value in values], left=1, color=colours, log=True)
     axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.axvline(1.0, color=FLOOR_COLOUR, linewidth=0.8)
-    axis.set_xlim(min(0.08, *values), 3 * max(values))
+    axis.set_xlim(min(0.5, *values) / 2, 3 * max(values))
     axis.margins(y=0.01)
     for at, value in enumerate(values):
-        axis.text(value * 1.06, at, f"{value:.2g}" if value < 100 else f"{value:.0f}", va="center", fontsize=7)
+        text = f"{value:.2g}" if value < 100 else f"{value:.0f}"
+        axis.annotate(
+            text,
+            (value, at),
+            xytext=(4 if value >= 1 else -4, 0),
+            textcoords="offset points",
+            ha="left" if value >= 1 else "right",
+            va="center",
+            fontsize=7,
+        )
     axis.set_title(title, fontsize=10, loc="left")
     axis.spines[["top", "right"]].set_visible(False)
 
