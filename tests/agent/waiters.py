@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from reconverge import Agent, Decision, Limit, Limiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.waiting import Waiting, waiting_at
@@ -103,3 +105,17 @@ def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert {asyncio.current_task()} == asyncio.all_tasks()
 
     asyncio.run(story())
+
+
+def counted_tries(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of all tries to let somebody through from now on, one after the other."""
+    gate = scene.waiting._gate
+    try_turn = gate.try_turn
+    tries: list[str] = []
+
+    def counted(key: str, *arguments: Any, **named: Any) -> Any:
+        tries.append(key)
+        return try_turn(key, *arguments, **named)
+
+    monkeypatch.setattr(gate, "try_turn", counted)
+    return tries

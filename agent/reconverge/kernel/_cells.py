@@ -44,6 +44,8 @@ class Cells:
 
     particular = False
     """Whether it decides in a way of its own, that only Python knows."""
+    compiled = False
+    """Whether the compiled kernel decides about it; see `serve`."""
 
     def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         self.kernel = kernel

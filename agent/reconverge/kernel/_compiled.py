@@ -36,7 +36,8 @@ def serve(table: Cells) -> None:
     )
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = store.allow
-    if _known(table):
+    table.compiled = terms is not None
+    if table.compiled:
         vars(table)["hit"] = store.hit
     else:
         vars(table).pop("hit", None)
@@ -47,7 +48,7 @@ def evict(table: Cells, now_ns: int, count: int, keep: bool) -> int:
 
     Nobody leaves with `keep`, but all are looked at.
     """
-    if COMPILED and _known(table):
+    if table.compiled:
         gone: int = cast("Any", table.cells).evict(now_ns, count, keep)
         return gone
     return sum(table.cells.drop(cell) for cell in table.cells.pass_by(count) if leaves(cell, now_ns, keep))

@@ -332,23 +332,21 @@ take_stirred(Shard *shard, Found *found)
 static int
 look_again_under_lock(Cell *cell, i64 now_ns)
 {
+    Lock *lock = lock_of(cell);
+    if (lock == NULL) {
+        return -1;
+    }
+    int now;
+    lock_enter(lock);
     if (known_here(cell)) {
-        Lock *lock = (Lock *)Py_NewRef(((Store *)cell->store)->lock);
-        lock_enter(lock);
-        int now = known_here(cell) ? look_again(cell, now_ns) : 1;
-        lock_leave(lock);
-        Py_DECREF(lock);
-        return now;
+        now = look_again(cell, now_ns);
+    } else {
+        PyObject *answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
+        now = answer == NULL ? -1 : PyObject_IsTrue(answer);
+        Py_XDECREF(answer);
     }
-    PyObject *lock = PyObject_GetAttrString(cell->table, "lock"), *answer = NULL;
-    if (lock != NULL && Py_IS_TYPE(lock, types.lock)) {
-        lock_enter((Lock *)lock);
-        answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
-        lock_leave((Lock *)lock);
-    }
-    int now = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(lock);
-    Py_XDECREF(answer);
+    lock_leave(lock);
+    Py_DECREF(lock);
     return now;
 }
 

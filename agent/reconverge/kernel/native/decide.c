@@ -11,22 +11,16 @@
 static int
 read_cost(Store *store, PyObject *cost, PyObject *kind, Asked *asked)
 {
-    if (kind != NULL && kind != Py_None) {
-        cost = PyObject_CallMethod(store->table, "cost_of", "OO", cost == NULL ? Py_None : cost, kind);
-        if (cost == NULL) {
-            return -1;
-        }
-    } else if (LIKELY(PyLong_CheckExact(cost))) {
-        int overflow;
-        i64 small = PyLong_AsLongLongAndOverflow(cost, &overflow);
+    int overflow;
+    i64 small;
+    if (LIKELY(kind == Py_None && PyLong_CheckExact(cost))) {
+        small = PyLong_AsLongLongAndOverflow(cost, &overflow);
         if (LIKELY(small >= 0 && small <= COST_MAX / store->unit && !overflow)) {
             asked->cost = small * store->unit;
             return 0;
         }
-        cost = PyObject_CallMethod(store->table, "cost_of", "OO", cost, Py_None);
-    } else {
-        cost = PyObject_CallMethod(store->table, "cost_of", "OO", cost, Py_None);
     }
+    cost = PyObject_CallMethod(store->table, "cost_of", "OO", cost, kind);
     if (cost == NULL) {
         return -1;
     }
@@ -38,8 +32,7 @@ read_cost(Store *store, PyObject *cost, PyObject *kind, Asked *asked)
     if (parts == NULL) {
         return -1;
     }
-    int overflow;
-    i64 small = PyLong_AsLongLongAndOverflow(parts, &overflow);
+    small = PyLong_AsLongLongAndOverflow(parts, &overflow);
     if (!overflow && small <= COST_MAX) {
         asked->cost = small;
         Py_DECREF(parts);
@@ -89,7 +82,7 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
         return 0;
     }
     PyObject *one = given[1] == NULL ? PyLong_FromLong(1) : Py_NewRef(given[1]);
-    int done = one == NULL ? -1 : read_cost(store, one, given[2], asked);
+    int done = one == NULL ? -1 : read_cost(store, one, given[2] == NULL ? Py_None : given[2], asked);
     Py_XDECREF(one);
     return done;
 }
@@ -105,6 +98,10 @@ serves_nobody(void)
 static inline int
 ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
 {
+    if (UNLIKELY(store->lock == NULL)) {
+        serves_nobody();
+        return -1;
+    }
     if (LIKELY(count == 1 && names == NULL)) {
         asked->key = args[0];
         asked->cost = store->unit;
@@ -408,9 +405,6 @@ store_allow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject 
     Store *store = (Store *)object;
     Asked asked;
     i64 now_ns;
-    if (UNLIKELY(store->lock == NULL)) {
-        return serves_nobody();
-    }
     if (UNLIKELY(ask(store, args, count, names, &asked) < 0)) {
         return NULL;
     }
@@ -436,9 +430,6 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     Store *store = (Store *)object;
     Asked asked;
     i64 now_ns;
-    if (UNLIKELY(store->lock == NULL)) {
-        return serves_nobody();
-    }
     if (ask(store, args, count, names, &asked) < 0) {
         return NULL;
     }

@@ -294,8 +294,8 @@ number_of(PyObject *table, PyObject *indexes, i64 *number)
     return index == NULL ? -1 : 0;
 }
 
-static Lock *
-lock_of(Cell *cell)
+Lock *
+lock_of(const Cell *cell)
 {
     if (cell->store != NULL && ((Store *)cell->store)->lock != NULL) {
         return (Lock *)Py_NewRef(((Store *)cell->store)->lock);

@@ -244,21 +244,34 @@ leave_place(Store *store, i64 place)
 
 /* ------------------------------------------------------------------ as a mapping */
 
+/* Where the entry of a cell is or would be, which is NULL if there is no room; -1 with an error if it is no cell. */
+static int
+seek_cell(Store *store, PyObject *value, Py_hash_t *hash, uint64_t **entry, Segment **segment)
+{
+    if (!Py_IS_TYPE(value, types.cell)) {
+        PyErr_SetString(PyExc_TypeError, "only a cell can be put or dropped");
+        return -1;
+    }
+    PyObject *key = ((Cell *)value)->key;
+    *hash = hash_of(store, key);
+    if (*hash == -1) {
+        return -1;
+    }
+    *entry = seek(store, key, *hash, segment);
+    return 0;
+}
+
 static PyObject *
 Store_put(PyObject *object, PyObject *value)
 {
     Store *self = (Store *)object;
-    if (!Py_IS_TYPE(value, types.cell)) {
-        PyErr_SetString(PyExc_TypeError, "only a cell can be put");
-        return NULL;
-    }
     Cell *cell = (Cell *)value;
     Segment *segment;
-    Py_hash_t hash = hash_of(self, cell->key);
-    if (hash == -1) {
+    Py_hash_t hash;
+    uint64_t *entry;
+    if (seek_cell(self, value, &hash, &entry, &segment) < 0) {
         return NULL;
     }
-    uint64_t *entry = seek(self, cell->key, hash, &segment);
     if (entry != NULL && *entry != 0) {
         PyErr_SetString(PyExc_ValueError, "the key has a cell already");
         return NULL;
@@ -287,19 +300,14 @@ static PyObject *
 Store_drop(PyObject *object, PyObject *value)
 {
     Store *self = (Store *)object;
-    if (!Py_IS_TYPE(value, types.cell)) {
-        PyErr_SetString(PyExc_TypeError, "only a cell can be dropped");
-        return NULL;
-    }
-    Cell *cell = (Cell *)value;
     Segment *segment;
-    Py_hash_t hash = hash_of(self, cell->key);
-    if (hash == -1) {
+    Py_hash_t hash;
+    uint64_t *entry;
+    if (seek_cell(self, value, &hash, &entry, &segment) < 0) {
         return NULL;
     }
-    uint64_t *entry = seek(self, cell->key, hash, &segment);
     Place *place = entry == NULL || *entry == 0 ? NULL : place_at(self, (i64)(*entry >> 32) - 1);
-    if (place == NULL || form_of(place) != WHOLE || place->cell != cell) {
+    if (place == NULL || form_of(place) != WHOLE || place->cell != (Cell *)value) {
         Py_RETURN_FALSE;
     }
     store_leave(self, place);
