@@ -21,8 +21,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test check check-native coverage fuzz figures chaos bench clean
-.NOTPARALLEL:
+.PHONY: help demo test test-all test-python check check-native coverage fuzz figures chaos bench clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -31,10 +30,14 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 	@.ci/programs redis-server
 	.venv/bin/reconverge demo $(ARGS)
 
-test: $(with_test) ## run all tests, and those of the kernel for its twin in Python, too; ARGS='...' for pytest, once
+test: test-all test-python ## run all tests, and those of the kernel for its twin in Python, too; ARGS='...' for pytest, once
+
+test-all: $(with_test)
 	@.ci/programs redis-server openssl
 	@$(chaos_tools)
 	.venv/bin/python -m pytest $(ARGS)
+
+test-python: $(with_test)
 	$(if $(ARGS),,RECONVERGE_NO_EXTENSIONS=1 .venv/bin/python -m pytest $(kernel_tests))
 
 check: $(with_dev) ## run every checker
