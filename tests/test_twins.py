@@ -139,6 +139,8 @@ ASKING = [
     step("allow", NODE, KEYS, COSTS, st.just(3), KINDS),
     step("hit", NODE, KEYS, ANY_COSTS, KINDS),
     step("hit", NODE, KEYS, COSTS),
+    step("hits", NODE, KEYS, COSTS, TIMES),
+    step("hits", NODE, st.sampled_from(["ada", "bob"]), st.just(1), st.sampled_from([2, 7])),
     step("test", NODE, KEYS, ANY_COSTS, KINDS),
     step("usages", NODE, KEYS),
     step("many", NODE, st.lists(KEYS, max_size=5), st.none()),

@@ -122,6 +122,11 @@ class World:
         """Ask, for the grounds as well."""
         return self._limiter(node).hit(key, self._cost(cost), kind)
 
+    def hits(self, node: int, key: Any, cost: Any, times: int) -> list[Decision]:
+        """The same so many times, of which the later ones are charged at once."""
+        limiter, cost = self._limiter(node), self._cost(cost)
+        return [limiter.hit(key, cost) for _ in range(times)]
+
     def test(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
         """Ask what would be answered."""
         return self._limiter(node).test(key, self._cost(cost), kind)

@@ -9,18 +9,21 @@ from reconverge.clock import SystemClock
 from reconverge.kernel._engine import COMPILED, native
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell
 from reconverge.kernel._meter import Bucket, FixedWindow, SlidingWindow
-from reconverge.policies.strict import strict
+from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 from reconverge.report import CellReport
 
 if TYPE_CHECKING:
     from reconverge.kernel._cell import Cell
     from reconverge.kernel._cells import Cells
+    from reconverge.kernel._table import Table
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
 """The meters that it knows; Python decides about the limits of all others, on the same cells."""
+POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT, BALANCED, AVAILABLE, NAIVE))}
+"""The policies that it knows; Python is asked about all others."""
 
 
-def serve(table: Cells) -> None:
+def serve(table: Table) -> None:
     """Have the compiled kernel decide about a limit, if there is one; to be called again when the limit has changed."""
     if not COMPILED:
         return
@@ -89,7 +92,7 @@ def _terms(table: Cells) -> dict[str, Any] | None:
         "keeps_lines": policy.keeps_lines,
         "merged_only": policy.merged_only,
         "overshoot_milli": policy.overshoot_milli,
-        "strict": policy.reach is strict,
+        "policy": POLICIES.get(policy.reach, len(POLICIES)),
         "cold_allowance": policy.cold_allowance,
         "interval_ns": kernel.interval_ns,
         "interval_min_ns": kernel.interval_min_ns,

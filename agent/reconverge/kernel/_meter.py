@@ -216,6 +216,10 @@ class Bucket:
         until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.shard.lease_until_ns))
         return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
 
+    def _fill(self, cell: Cell, now_ns: int) -> int:
+        """How full it is by then."""
+        return max(0, cell.level + cell.used * self._window_ns - self._drained(cell, now_ns))
+
     def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
         """Pour in what was charged, let out what has run out, and mark the cell."""
         if cell.lows is not None:
@@ -230,7 +234,7 @@ class Bucket:
 
     def used(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
-        return -(-(cell.level + cell.used * self._window_ns) // self._window_ns)
+        return -(-self._fill(cell, now_ns) // self._window_ns)
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
         """See `Meter`."""
@@ -261,7 +265,7 @@ class Bucket:
 
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
         """How full the buckets of all nodes are together, as far as this one knows."""
-        return cell.level + cell.used * self._window_ns + round(self.others(cell, now_ns) * self._window_ns)
+        return self._fill(cell, now_ns) + round(self.others(cell, now_ns) * self._window_ns)
 
     def _rate(self, cell: Cell) -> int:
         """What drains per nanosecond, times the capacity."""
@@ -299,6 +303,9 @@ class StepBucket(Bucket):
             cell.previous += cell.used
         cell.used = cell.counted = 0
         cell.marked_ns = max(cell.marked_ns, now_ns)
+
+    def _drained(self, cell: Cell, now_ns: int) -> int:
+        return 0
 
     def until_ns(self, cell: Cell) -> int:
         """Each charge has to be looked at from the moment on at which the edge may have passed."""

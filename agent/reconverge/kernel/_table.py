@@ -77,17 +77,12 @@ class Table(Corrections):
         """Whether `cost` may be used by `key`; if so it is charged. Never waits."""
         if cost is not _ONE or kind is not None:
             cost = self.cost_of(cost, kind)
-        now_ns = self.now_ns()
+        return self.allow_at(key, cost, self.now_ns())
+
+    def allow_at(self, key: str, cost: int, now_ns: int) -> bool:
+        """The same at a given moment, with the lock."""
         with self.lock:
-            try:
-                cell = self.cells.get(key)
-            except TypeError:  # a list, say; the slow path tells what is wrong with it
-                cell = None
-            if cell is not None and cell.used + cost <= cell.room and now_ns < cell.until_ns:
-                cell.used += cost
-                self.cells.admitted += 1
-                return True
-            return self._decide(key, cost, now_ns)[1]
+            return self._charged(key, cost, now_ns) is not None or self._decide(key, cost, now_ns)[1]
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `allow`, with the grounds. Never waits."""
@@ -98,8 +93,7 @@ class Table(Corrections):
         self.check_cost(cost)
         now_ns = self.now_ns()
         with self.lock:
-            cell, allowed = self._decide(key, cost, now_ns)
-            return self.explain(cell, cost, allowed, now_ns), cell.epoch
+            return self._hit(key, cost, now_ns)
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `hit`, for a charge that will be corrected later."""
@@ -170,12 +164,8 @@ class Table(Corrections):
         """As `allow` at a given moment, with what an observer needs to check the answer."""
         self.check_cost(cost)
         with self.lock:
-            cell = self.cells.get(key)
-            if cell is not None and cell.used + cost <= cell.room and now_ns < cell.until_ns:
-                cell.used += cost
-                self.cells.admitted += 1
-                allowed = True
-            else:
+            cell, allowed = self._charged(key, cost, now_ns), True
+            if cell is None:
                 cell, allowed = self._decide(key, cost, now_ns)
             return self.verdict(cell, allowed, now_ns)
 
@@ -215,6 +205,25 @@ class Table(Corrections):
         return checked
 
     # ------------------------------------------------------------ deciding; whoever calls these holds the lock
+
+    def _charged(self, key: str, cost: int, now_ns: int) -> Cell | None:
+        """The cell to which `cost` was charged, if one comparison says that it may be."""
+        try:
+            cell = self.cells.get(key)
+        except TypeError:  # a list, say; the slow path tells what is wrong with it
+            return None
+        if cell is not None and cell.used + cost <= cell.room and now_ns < cell.until_ns:
+            cell.used += cost
+            self.cells.admitted += 1
+            return cell
+        return None
+
+    def _hit(self, key: str, cost: int, now_ns: int) -> tuple[Decision, int]:
+        """Decide, by one comparison if that will do, and explain."""
+        cell, allowed = self._charged(key, cost, now_ns), True
+        if cell is None:
+            cell, allowed = self._decide(key, cost, now_ns)
+        return self.explain(cell, cost, allowed, now_ns), cell.epoch
 
     def _decide(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
         """The slow path: everything that the one comparison leaves out."""

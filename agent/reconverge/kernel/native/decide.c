@@ -1,7 +1,7 @@
 /* Deciding about one key: `_table.py`. The fast path is one comparison; the slow path is here for the limits that most
  * people have, and in Python for the others. */
 #include "decide.h"
-#include "decision.h"
+#include "reach.h"
 
 #define COST_MAX ((i64)1 << 50)
 /* Beyond that Python decides, which knows no largest number. */
@@ -133,26 +133,6 @@ read_clock(Store *store, i64 *now_ns)
 
 /* ------------------------------------------------------------------ the slow path; the lock is held */
 
-static i64
-cold_reach(const Terms *terms, const Cell *cell)
-{
-    return (i64)(terms->cold_allowance * (double)at_least(cell->capacity - terms->withheld, 0));
-}
-
-/* How far the policy lets this node go, on what it knows; -1 with an error. */
-static int
-policy_reach(Store *store, Cell *cell, i64 line, i64 cost, i64 now_ns, i64 *reach)
-{
-    PyObject *answer =
-        PyObject_CallMethod(store->table, "reach", "OLLL", cell, (long long)line, (long long)cost, (long long)now_ns);
-    if (answer == NULL) {
-        return -1;
-    }
-    *reach = PyLong_AsLongLong(answer);
-    Py_DECREF(answer);
-    return *reach == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
 /* The cost that this node may still admit: below its line, or as far past it as the policy dares. */
 static int
 spare_beyond(Store *store, Cell *cell, i64 cost, i64 now_ns, i64 *spare)
@@ -163,7 +143,7 @@ spare_beyond(Store *store, Cell *cell, i64 cost, i64 now_ns, i64 *spare)
         i64 further = line;
         if (!is_heard(cell)) {
             further = cold_reach(terms, cell);
-        } else if (!terms->strict && policy_reach(store, cell, line, cost, now_ns, &further) < 0) {
+        } else if (policy_reach(store, cell, line, cost, now_ns, &further) < 0) {
             return -1;
         }
         reach = at_least(reach, further);
@@ -232,72 +212,33 @@ book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
     return 0;
 }
 
-/* The cell that was decided about, and whether the cost was admitted; NULL with an error. Returns a new reference. */
-static Cell *
-decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed)
-{
-    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
-    PyObject *answer =
-        cost == NULL ? NULL : PyObject_CallMethod(store->table, "_decide", "OOL", asked->key, cost, (long long)now_ns);
-    Py_XDECREF(cost);
-    PyObject *cell;
-    int fits_in;
-    if (answer == NULL) {
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(answer, "O!p:_decide", types.cell, &cell, &fits_in)) {
-        Py_DECREF(answer);
-        return NULL;
-    }
-    Py_INCREF(cell);
-    Py_DECREF(answer);
-    *allowed = fits_in;
-    return (Cell *)cell;
-}
-
-/* ------------------------------------------------------------------ explaining; the lock is held */
-
-static i128
-retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now_ns)
-{
-    i64 line = usable_line(terms, cell, now_ns);
-    i128 wait_ns;
-    if (cell->shard->alone) {
-        return meter_wait_ns(terms, cell, line, cost, now_ns);
-    }
-    if (cost <= left || !is_heard(cell)) {
-        wait_ns = terms->interval_ns;
-    } else {
-        wait_ns = meter_fleet_wait_ns(terms, cell, cost, now_ns);
-    }
-    if (cost <= line) {
-        i128 own_ns = meter_wait_ns(terms, cell, line, cost, now_ns);
-        return own_ns < wait_ns ? own_ns : wait_ns;
-    }
-    return wait_ns;
-}
-
-static PyObject *
-explain(Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+/* Whether everything can be reckoned with here, also when the cost has been charged. */
+static bool
+fits_with(const Store *store, const Cell *cell, i64 cost)
 {
     const Terms *terms = &store->terms;
-    Decision *decision = (Decision *)new_decision();
-    if (decision == NULL) {
-        return NULL;
+    return fits(store, cell) && (terms->kind != BUCKET || cell->level + (i128)(cell->used + cost) * terms->window_ns <=
+                                                              terms->level_max);
+}
+
+/* Decide, and explain if `decision` is not NULL, as Python does. -1 with an error. */
+static int
+decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
+{
+    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
+    PyObject *answer = cost == NULL ? NULL
+                                    : PyObject_CallMethod(store->table, decision == NULL ? "_decide" : "_hit", "OOL",
+                                                          asked->key, cost, (long long)now_ns);
+    PyObject *first, *second;
+    int failed = answer == NULL || !PyArg_ParseTuple(answer, "OO", &first, &second) ? -1 : 0;
+    if (!failed && decision != NULL) {
+        *decision = Py_NewRef(first); /* and the window that was charged */
+    } else if (!failed) {
+        *allowed = second == Py_True; /* and before it the cell */
     }
-    i64 used = fleet_used(terms, cell, now_ns), nominal = at_most(terms->nominal, cell->capacity);
-    i64 remaining = at_least(nominal - used, 0), left = at_least(cell->capacity - used, 0);
-    decision->allowed = allowed;
-    decision->limit = nominal;
-    decision->remaining = allowed ? remaining : at_least(at_most(remaining, cost - 1), 0);
-    decision->retry_after = allowed ? 0.0 : (double)retry_after_ns(terms, cell, cost, left, now_ns) / 1e9;
-    decision->reset_after = (double)meter_fleet_reset_ns(terms, cell, now_ns) / 1e9;
-    decision->staleness = cell->shard->alone ? 0.0
-                          : is_heard(cell)   ? (double)at_least(now_ns - cell->heard_ns, 0) / 1e9
-                                             : Py_HUGE_VAL;
-    decision->binding = Py_NewRef(store->name);
-    decision->over_quota = allowed && terms->soft && used > nominal;
-    return (PyObject *)decision;
+    Py_XDECREF(cost);
+    Py_XDECREF(answer);
+    return failed;
 }
 
 /* ------------------------------------------------------------------ all of it; the lock is held */
@@ -327,15 +268,16 @@ decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **d
 {
     const Terms *terms = &store->terms;
     Place *place = NULL;
-    Cell *cell = NULL;
     bool here = terms->plain && asked->cost <= terms->cost_max && asked->cost_object == NULL &&
                 PyUnicode_CheckExact(asked->key) && (place = store_place(store, asked->key)) != NULL;
     if (here && form_of(place) == LONE) {
         Cell scratch;
         lone_read(store, place, &scratch);
-        if (!fits(store, &scratch)) {
-            cell = (Cell *)Py_XNewRef((PyObject *)whole(store, place));
+        if (!fits_with(store, &scratch, asked->cost)) {
             here = false;
+            if (whole(store, place) == NULL) {
+                return -1;
+            }
         } else {
             /* Nothing that may be run on the way knows of the key: a clock is asked for the time, at most. */
             if (decide_cell(store, &scratch, asked->cost, now_ns, allowed) < 0) {
@@ -357,33 +299,25 @@ decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **d
             return 0;
         }
     }
-    if (here && fits(store, place->cell)) {
-        cell = (Cell *)Py_NewRef((PyObject *)place->cell);
-        if (decide_cell(store, cell, asked->cost, now_ns, allowed) < 0) {
-            Py_CLEAR(cell);
+    int failed;
+    if (here && fits_with(store, place->cell, asked->cost)) {
+        Cell *cell = (Cell *)Py_NewRef((PyObject *)place->cell);
+        failed = decide_cell(store, cell, asked->cost, now_ns, allowed);
+        if (!failed && decision != NULL) {
+            *decision = explain(store, cell, asked->cost, *allowed, now_ns);
+            failed = *decision == NULL ? -1 : 0;
         }
+        Py_DECREF(cell);
     } else {
-        Py_XDECREF(cell);
-        cell = decide_in_python(store, asked, now_ns, allowed);
+        failed = decide_in_python(store, asked, now_ns, allowed, decision);
     }
-    if (cell == NULL) {
+    if (failed) {
         return -1;
     }
-    int failed = 0;
-    if (decision != NULL) {
-        if (terms->plain && fits(store, cell)) {
-            *decision = explain(store, cell, asked->cost, *allowed, now_ns);
-        } else {
-            *decision = PyObject_CallMethod(store->table, "explain", "OLOL", cell, (long long)asked->cost,
-                                            *allowed ? Py_True : Py_False, (long long)now_ns);
-        }
-        failed = *decision == NULL ? -1 : 0;
-    }
-    Py_DECREF(cell);
     if (store->lone_shard != NULL && (place = store_place(store, asked->key)) != NULL) {
         try_lone(store, place);
     }
-    return failed;
+    return 0;
 }
 
 /* ------------------------------------------------------------------ what callers ask */
@@ -408,14 +342,14 @@ store_allow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject 
     if (UNLIKELY(ask(store, args, count, names, &asked) < 0)) {
         return NULL;
     }
-    if (LIKELY(store->clock == NULL && charged_at_once(store, &asked, NULL))) {
+    if (LIKELY(store->clock == NULL && charged_at_once(store, &asked, OWN_CLOCK, &now_ns, false) != NULL)) {
         Py_RETURN_TRUE;
     }
     if (read_clock(store, &now_ns) < 0) {
         Py_XDECREF(asked.cost_object);
         return NULL;
     }
-    if (store->clock != NULL && charged_at_once(store, &asked, &now_ns)) {
+    if (store->clock != NULL && charged_at_once(store, &asked, TOLD, &now_ns, false) != NULL) {
         Py_RETURN_TRUE;
     }
     bool allowed = false;
@@ -430,12 +364,19 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     Store *store = (Store *)object;
     Asked asked;
     i64 now_ns;
-    if (ask(store, args, count, names, &asked) < 0) {
+    const Place *place;
+    if (UNLIKELY(ask(store, args, count, names, &asked) < 0)) {
         return NULL;
+    }
+    if (LIKELY(store->clock == NULL && (place = charged_at_once(store, &asked, OWN_CLOCK, &now_ns, true)) != NULL)) {
+        return explain_at_once(store, place, now_ns);
     }
     if (read_clock(store, &now_ns) < 0) {
         Py_XDECREF(asked.cost_object);
         return NULL;
+    }
+    if (store->clock != NULL && (place = charged_at_once(store, &asked, TOLD, &now_ns, true)) != NULL) {
+        return explain_at_once(store, place, now_ns);
     }
     PyObject *decision = NULL;
     bool allowed = false;

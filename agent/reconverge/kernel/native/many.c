@@ -62,7 +62,8 @@ decide_some(Store *store, PyObject *const *keys, const i64 *costs, Py_ssize_t co
     for (Py_ssize_t at = 0; at < count; at++) {
         Asked asked = {.key = keys[at], .cost = costs == NULL ? 1 : costs[at]};
         bool allowed = true;
-        if (!charged_at_once(store, &asked, &now_ns) && decide_under_lock(store, &asked, now_ns, &allowed, NULL) < 0) {
+        if (charged_at_once(store, &asked, TOLD, &now_ns, false) == NULL &&
+            decide_under_lock(store, &asked, now_ns, &allowed, NULL) < 0) {
             return -1;
         }
         PyList_SET_ITEM(list, from + at, Py_NewRef(allowed ? Py_True : Py_False));

@@ -92,13 +92,22 @@ drain_rate(const Terms *terms, const Cell *cell)
     return (i128)terms->quota * (terms->merged_only ? terms->capacity : at_most(cell->line, terms->capacity));
 }
 
+/* How full the bucket is by then. */
+static inline i128
+bucket_fill(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    i128 level = cell->level + (i128)cell->used * terms->window_ns;
+    i64 until_ns = terms->merged_only ? now_ns : at_most(now_ns, at_least(cell->shard->lease_until_ns, cell->marked_ns));
+    if (until_ns > cell->marked_ns) {
+        level -= floor_div((i128)(until_ns - cell->marked_ns) * drain_rate(terms, cell), terms->capacity);
+    }
+    return level < 0 ? 0 : level;
+}
+
 static inline void
 bucket_settle(const Terms *terms, Cell *cell, i64 now_ns)
 {
-    i64 until_ns = terms->merged_only ? now_ns : at_most(now_ns, at_least(cell->shard->lease_until_ns, cell->marked_ns));
-    i128 drained = floor_div((i128)at_least(until_ns - cell->marked_ns, 0) * drain_rate(terms, cell), terms->capacity);
-    i128 level = cell->level + (i128)cell->used * terms->window_ns - drained;
-    cell->level = level < 0 ? 0 : level;
+    cell->level = bucket_fill(terms, cell, now_ns);
     cell->used = cell->counted = 0;
     cell->marked_ns = at_least(cell->marked_ns, now_ns);
 }
@@ -112,7 +121,7 @@ meter_used(const Terms *terms, const Cell *cell, i64 now_ns)
     case SLIDING:
         return cell->used + faded(terms, cell, cell->previous, now_ns);
     case BUCKET:
-        return (i64)ceil_div(cell->level + (i128)cell->used * terms->window_ns, terms->window_ns);
+        return (i64)ceil_div(bucket_fill(terms, cell, now_ns), terms->window_ns);
     default:
         return cell->used;
     }
@@ -178,7 +187,7 @@ static inline i128
 fleet_fill(const Terms *terms, const Cell *cell, i64 now_ns)
 {
     double others = rint(meter_others(terms, cell, now_ns) * (double)terms->window_ns);
-    return cell->level + (i128)cell->used * terms->window_ns + (i128)others;
+    return bucket_fill(terms, cell, now_ns) + (i128)others;
 }
 
 static inline i128

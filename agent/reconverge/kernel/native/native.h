@@ -25,6 +25,7 @@ typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 b
 #define NEVER_NS ((i64)1 << 62)
 #define SECOND_NS 1000000000LL
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
 /* ------------------------------------------------------------------ lock.c: held for the arithmetic of one cell */
@@ -131,12 +132,13 @@ int amount_from_whole(PyObject *whole, i128 *amount); /* -1 and OverflowError if
 /* ------------------------------------------------------------------ store.c: the cells of one limit by key */
 
 enum { FIXED, SLIDING, BUCKET };
+enum { STRICT, BALANCED, AVAILABLE, NAIVE, STRANGE }; /* a strange policy is known to Python alone */
 
 /* What decides about a limit, if it is one that this kernel knows: the attributes of a Table. */
 typedef struct {
     bool plain; /* known here; the rest is meaningless if not */
-    bool keeps_lines, merged_only, strict, soft;
-    int kind;
+    bool keeps_lines, merged_only, soft;
+    int kind, policy;
     i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli;
     double cold_allowance;
     i128 level_max; /* a bucket fuller than that is not reckoned with here */

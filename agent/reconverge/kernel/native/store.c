@@ -526,11 +526,11 @@ Store_serve(PyObject *object, PyObject *args)
     self->terms.plain = false;
     Py_CLEAR(self->lone_shard);
     if (terms != Py_None) {
-        i64 kind, keeps_lines, merged_only, strict, soft;
+        i64 kind, keeps_lines, merged_only, policy, soft;
         Terms *t = &self->terms;
         PyObject *cold = PyDict_GetItemString(terms, "cold_allowance");
         if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_lines", &keeps_lines) ||
-            term(terms, "merged_only", &merged_only) || term(terms, "strict", &strict) || term(terms, "soft", &soft) ||
+            term(terms, "merged_only", &merged_only) || term(terms, "policy", &policy) || term(terms, "soft", &soft) ||
             term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
             term(terms, "capacity", &t->capacity) || term(terms, "nominal", &t->nominal) ||
             term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
@@ -545,7 +545,7 @@ Store_serve(PyObject *object, PyObject *args)
         t->kind = (int)kind;
         t->keeps_lines = keeps_lines;
         t->merged_only = merged_only;
-        t->strict = strict;
+        t->policy = (int)policy;
         t->soft = soft;
         /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
         t->level_max = ((i128)1 << 110) / t->capacity;

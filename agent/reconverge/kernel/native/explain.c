@@ -1,0 +1,92 @@
+/* Explaining a decision: `Table.explain`. Nothing runs in between; unless it comes at once, the lock is held. */
+#include "explain.h"
+
+#include "decision.h"
+
+static i128
+retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now_ns)
+{
+    i64 line = usable_line(terms, cell, now_ns);
+    i128 wait_ns;
+    if (cell->shard->alone) {
+        return meter_wait_ns(terms, cell, line, cost, now_ns);
+    }
+    if (cost <= left || !is_heard(cell)) {
+        wait_ns = terms->interval_ns;
+    } else {
+        wait_ns = meter_fleet_wait_ns(terms, cell, cost, now_ns);
+    }
+    if (cost <= line) {
+        i128 own_ns = meter_wait_ns(terms, cell, line, cost, now_ns);
+        return own_ns < wait_ns ? own_ns : wait_ns;
+    }
+    return wait_ns;
+}
+
+ALWAYS_INLINE PyObject *
+explained(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    Decision *decision = (Decision *)new_decision();
+    if (decision == NULL) {
+        return NULL;
+    }
+    i64 used = fleet_used(terms, cell, now_ns), nominal = at_most(terms->nominal, cell->capacity);
+    i64 remaining = at_least(nominal - used, 0), left = at_least(cell->capacity - used, 0);
+    decision->allowed = allowed;
+    decision->limit = nominal;
+    decision->remaining = allowed ? remaining : at_least(at_most(remaining, cost - 1), 0);
+    decision->retry_after = allowed ? 0.0 : (double)retry_after_ns(terms, cell, cost, left, now_ns) / 1e9;
+    decision->reset_after = (double)meter_fleet_reset_ns(terms, cell, now_ns) / 1e9;
+    decision->staleness = cell->shard->alone ? 0.0
+                          : is_heard(cell)   ? (double)at_least(now_ns - cell->heard_ns, 0) / 1e9
+                                             : Py_HUGE_VAL;
+    decision->binding = Py_NewRef(store->name);
+    decision->over_quota = allowed && terms->soft && used > nominal;
+    return (PyObject *)decision;
+}
+
+PyObject *
+explain(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+{
+    return explained(store, cell, cost, allowed, now_ns);
+}
+
+/* What of a key without an object a meter looks at; the compiler leaves out whatever it does not. */
+static inline void
+lone_meter(const Store *store, const Place *place, Cell *cell)
+{
+    const Terms *terms = &store->terms;
+    cell->shard = store->lone_shard;
+    cell->line = cell->capacity = terms->capacity;
+    cell->used = place->lone.used;
+    cell->previous = (i64)place->lone.level;
+    cell->level = place->lone.level;
+    cell->marked_ns = place->lone.marked_ns;
+    cell->opened_ns = place->lone.until_ns - terms->window_ns;
+    cell->heard_ns = -NEVER_NS;
+    cell->others_current = cell->others_previous = cell->lag_ns = 0;
+    cell->lows = Py_None;
+}
+
+bool
+explains_at_once(const Store *store, const Place *place)
+{
+    if (form_of(place) == WHOLE) {
+        return fits(store, place->cell);
+    }
+    Cell meter;
+    lone_meter(store, place, &meter);
+    return fits(store, &meter);
+}
+
+PyObject *
+explain_at_once(const Store *store, const Place *place, i64 now_ns)
+{
+    if (form_of(place) == WHOLE) {
+        return explain(store, place->cell, 0, true, now_ns);
+    }
+    Cell meter;
+    lone_meter(store, place, &meter);
+    return explained(store, &meter, 0, true, now_ns);
+}

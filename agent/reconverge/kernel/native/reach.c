@@ -1,0 +1,135 @@
+/* How far the policy lets this node go: `reconverge.policies`, as far as those are known here, and `Table._view`.
+ *
+ * Whoever is refused has been looked at beyond the line, so that this is as hot as a limit is over. The amounts are
+ * floating point in Python, too, and the operations come in the same order.
+ */
+#include "reach.h"
+
+#define FRESH_INTERVALS 3
+#define HOT_SHARE 0.01
+#define FAR ((double)((i64)1 << 62))
+
+/* What a policy looks at: see `View`. */
+typedef struct {
+    i64 cost, line, passed_ns, staleness_ns;
+    double heard, others;
+} View;
+
+static void
+look(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns, View *view)
+{
+    i64 passed_ns = at_most(at_least(now_ns - cell->opened_ns, 0), terms->window_ns);
+    i64 staleness_ns = at_least(now_ns - cell->heard_ns, 0), horizon_ns = terms->interval_ns + cell->shard->round_trip_ns;
+    i64 unheard_ns = staleness_ns + horizon_ns;
+    double heard = meter_others(terms, cell, now_ns), faster = cell->fleet_demand - cell->demand;
+    if (staleness_ns <= 3 * terms->interval_ns) {
+        unheard_ns = at_most(unheard_ns, 3 * horizon_ns);
+    }
+    if (terms->kind == FIXED) {
+        unheard_ns = at_most(unheard_ns, passed_ns);
+        heard += (double)cell->silent;
+    }
+    double meanwhile = (faster > 0.0 ? faster : 0.0) * (double)unheard_ns / 1e9;
+    *view = (View){.cost = cost,
+                   .line = line,
+                   .passed_ns = passed_ns,
+                   .staleness_ns = staleness_ns,
+                   .heard = heard,
+                   .others = heard + meanwhile};
+}
+
+/* Whether all that is being asked for is likely to fit into the quota. */
+static bool
+is_calm(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
+{
+    if (cell->last_demand > terms->quota) {
+        return false;
+    }
+    bool aligned = terms->kind == FIXED;
+    double demand = cell->demand > cell->fleet_demand ? cell->demand : cell->fleet_demand;
+    double expected = demand * (double)(aligned ? terms->window_ns - view->passed_ns : terms->window_ns) / 1e9;
+    double used = aligned ? (double)meter_used(terms, cell, now_ns) + view->others : 0.0;
+    return used + expected <= (double)terms->quota;
+}
+
+/* One request, or a hundredth of the node's share. */
+static i64
+hot_step(const Terms *terms, const Cell *cell, const View *view)
+{
+    i64 settled_ns = at_most(terms->interval_ns, terms->window_ns) / 2;
+    if (terms->kind != FIXED || view->passed_ns - view->staleness_ns < settled_ns) {
+        return 0;
+    }
+    double share = HOT_SHARE * (double)cell->capacity / (double)at_least(cell->nodes, 1);
+    return at_least(at_most(cell->overdraft, (i64)floor(share)), view->cost);
+}
+
+/* What is left of the capacity, rounded down. Of the fleet's use nobody knows where it ends; less than nothing is all
+ * alike to whoever compares it with a line. */
+static i64
+left_beside(const Cell *cell, double others)
+{
+    double left = floor((double)cell->capacity - others);
+    return left > -FAR ? (i64)left : -NEVER_NS;
+}
+
+static i64
+balanced(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
+{
+    if (view->staleness_ns > FRESH_INTERVALS * terms->interval_ns) {
+        return view->line;
+    }
+    bool calm = is_calm(terms, cell, view, now_ns);
+    i64 step = calm ? at_least(cell->overdraft, view->cost) : hot_step(terms, cell, view);
+    return at_most(view->line + step, left_beside(cell, view->others));
+}
+
+static i64
+available(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
+{
+    i64 left = left_beside(cell, view->others);
+    if (is_calm(terms, cell, view, now_ns)) {
+        return at_least(left, view->line);
+    }
+    return at_least(at_most(view->line + hot_step(terms, cell, view), left), view->line);
+}
+
+i64
+cold_reach(const Terms *terms, const Cell *cell)
+{
+    return (i64)(terms->cold_allowance * (double)at_least(cell->capacity - terms->withheld, 0));
+}
+
+int
+policy_reach(Store *store, Cell *cell, i64 line, i64 cost, i64 now_ns, i64 *reach)
+{
+    const Terms *terms = &store->terms;
+    View view;
+    if (terms->policy == STRICT) {
+        *reach = line;
+        return 0;
+    }
+    if (terms->policy == STRANGE) {
+        PyObject *answer = PyObject_CallMethod(store->table, "reach", "OLLL", cell, (long long)line, (long long)cost,
+                                               (long long)now_ns);
+        if (answer == NULL) {
+            return -1;
+        }
+        *reach = PyLong_AsLongLong(answer);
+        Py_DECREF(answer);
+        return *reach == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    look(terms, cell, line, cost, now_ns, &view);
+    switch (terms->policy) {
+    case BALANCED:
+        *reach = balanced(terms, cell, &view, now_ns);
+        break;
+    case AVAILABLE:
+        *reach = available(terms, cell, &view, now_ns);
+        break;
+    default:
+        *reach = left_beside(cell, view.heard); /* naive */
+        break;
+    }
+    return 0;
+}

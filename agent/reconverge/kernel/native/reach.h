@@ -1,0 +1,10 @@
+/* How far past its line a node may go: the policies. */
+#ifndef RECONVERGE_REACH_H
+#define RECONVERGE_REACH_H
+
+#include "cells.h"
+
+i64 cold_reach(const Terms *terms, const Cell *cell); /* what may be admitted before the first answer */
+int policy_reach(Store *store, Cell *cell, i64 line, i64 cost, i64 now_ns, i64 *reach); /* -1 with an error */
+
+#endif
