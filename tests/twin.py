@@ -19,13 +19,15 @@ from typing import Any, Self
 
 from reconverge.decision import Decision, Usage
 from reconverge.kernel import IMPLEMENTATION
-from reconverge.kernel._cell import Cell
+from reconverge.kernel._cell import Cell, Headroom
 from reconverge.kernel._engine import Reports
 from tests.twin_world import Data, Step, World
 
 ROOT = Path(__file__).parent.parent
 PATHS = os.pathsep.join(str(ROOT / place) for place in ("agent", "sync", "."))
-ATTRIBUTES = [name for name in Cell.__slots__ if name not in ("table", "shard", "lows", "history")]
+ATTRIBUTES = [
+    name for name in (*Headroom.__slots__, *Cell.__slots__) if name not in ("table", "shard", "lows", "history")
+]
 LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "line", "base", "capacity", "place", "waiters")
 """What counts of a cell that is never reported; the compiled kernel need not remember more of it."""
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reconverge import Agent, Decision, Limit, Limiter
 from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS, ManualClock, SystemClock
 from reconverge.kernel import Kernel
-from reconverge.kernel._cell import Cell
+from reconverge.kernel._cell import Cell, Headroom
 from reconverge.limit import ALGORITHMS, FIXED_WINDOW, SLIDING_WINDOW, SMOOTH, TOKEN_BUCKET
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy, View
 from tests.node import INTERVAL_NS, START_S
@@ -141,7 +141,7 @@ def asked_about(
     decisions = [limiter.hit("ada", each) for each in (cost, *HALVES)]
     return decisions, {
         name: getattr(cell, name)
-        for name in Cell.__slots__
+        for name in (*Headroom.__slots__, *Cell.__slots__)
         if isinstance(getattr(cell, name), (int, float))
     }
 

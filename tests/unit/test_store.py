@@ -23,6 +23,7 @@ from reconverge.kernel._cell import Cell as CellType
 from reconverge.kernel._compiled import serve
 from reconverge.kernel._engine import Cell, Store
 from reconverge.kernel._store import PLACES_PASSED
+from reconverge.kernel._store import Store as PythonStore
 from tests.twin import PATHS, ROOT
 from tests.unit.lone import Lone
 
@@ -369,3 +370,18 @@ def test_only_cells_are_kept(stranger: Any) -> None:
         store.drop(stranger)
 
     assert (0, None) == (len(store), store.get(stranger))
+
+
+def test_a_cell_that_was_dropped_has_no_room() -> None:
+    """Whoever has just found it and is about to charge it at once has to look again; see decision 50."""
+    table: Any = Lone("10/minute").limiter.table
+    store = PythonStore()
+    cells = [CellType(key, table, table.kernel.shards[0], 0) for key in ("ada", "bob")]
+    for cell in cells:
+        cell.room = 7
+        store.put(cell)
+
+    store.drop(cells[0])
+    store.start_over()
+
+    assert [-1, -1] == [cell.room for cell in cells]

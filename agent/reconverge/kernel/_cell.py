@@ -18,7 +18,13 @@ DEMAND_MAX = 8 * 10**12
 a hub in thousandths, however much is refused."""
 
 
-class Cell:
+class Headroom:
+    """What the fast path looks at, at the beginning of a cell, where it takes one access to memory."""
+
+    __slots__ = ("room", "until_ns", "used")
+
+
+class Cell(Headroom):
     """One key of one limit on this node: its meter, its lines, and what the hub last said.
 
     Moments are monotonic nanoseconds, rates are cost per second. `used + cost <= room` while `now < until_ns` is the
@@ -72,7 +78,6 @@ class Cell:
         "reported_ns",
         "reserved",
         "reset_us",
-        "room",
         "shard",
         "share",
         "silent",
@@ -81,8 +86,6 @@ class Cell:
         "table",
         "touched_ns",
         "unconfirmed",
-        "until_ns",
-        "used",
         "waiters",
         "waiting",
         "wanted",

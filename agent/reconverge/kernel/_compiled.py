@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconverge.clock import SystemClock
+from reconverge.kernel._at_once import charge_at_once, goes_straight_on
 from reconverge.kernel._engine import COMPILED, native
 from reconverge.kernel._exchange import hear_cell, look_again, report_cell
 from reconverge.kernel._meter import Bucket, FixedWindow, SlidingWindow
@@ -21,11 +22,15 @@ KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
 """The meters that it knows; Python decides about the limits of all others, on the same cells."""
 POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT, BALANCED, AVAILABLE, NAIVE))}
 """The policies that it knows; Python is asked about all others."""
+STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
+"""Whether Python may do without the lock what C does without it."""
 
 
 def serve(table: Table) -> None:
     """Have the compiled kernel decide about a limit, if there is one; to be called again when the limit has changed."""
     if not COMPILED:
+        if STRAIGHT_ON and table.unit == 1:
+            charge_at_once(table)
         return
     store = cast("Any", table.cells)
     # The compiled clock is the one that Python reads on this system.

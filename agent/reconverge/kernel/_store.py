@@ -41,6 +41,7 @@ class Store(dict[str, Cell]):
         if self.get(cell.key) is not cell:
             return False
         del self[cell.key]
+        cell.room = -1  # somebody may have found it, and be about to charge it
         self._places[cell.place] = None
         self._empty.append(cell.place)
         return True
@@ -63,6 +64,8 @@ class Store(dict[str, Cell]):
 
     def start_over(self) -> None:
         """Drop all cells and numbers."""
+        for cell in self.values():
+            cell.room = -1
         self.clear()
         self._places.clear()
         self._empty.clear()
