@@ -60,11 +60,12 @@ def allow_at_once(table: Table, held: Held) -> Allow:
             cell = find(key)
         except TypeError:
             cell = None
-        # Nothing may be called from here to the addition.
-        if cell is not None and not held.now and cell.used + cost <= cell.room and now_ns < cell.until_ns:
-            cell.used += cost
-            cells.admitted += 1
-            return True
-        return table.allow_at(key, cost, now_ns)
+        if cell is None:
+            return table.allow_at(key, cost, now_ns)
+        # Nothing may be called in here; and all is on one line, because tracers may run something between two.
+        if not held.now and cell.used + cost <= cell.room and now_ns < cell.until_ns: cell.used += cost  # fmt: skip  # noqa: E701
+        else: return table.allow_at(key, cost, now_ns)  # fmt: skip  # noqa: E701
+        cells.admitted += 1
+        return True
 
     return allow

@@ -33,7 +33,6 @@ class Listener(Protocol):
 
     def tell(self, key: str) -> None:
         """There may be room now. Must not wait, nor fail."""
-        ...
 
 
 class Cells:
@@ -78,8 +77,7 @@ class Cells:
         self.cells = Store()
         self.overflow: Cell | None = None
         """In which the keys beyond the cap are counted together."""
-        self._room = self._until_ns = 0
-        """What was worked out last: a number that all cells share is in the cache, and one for each is not."""
+        self._room = self._until_ns = 0  # worked out last; one number that cells share is in the cache, one each is not
         self.overflowed = 0
         """Decisions about keys beyond the cap."""
         self.tallies = [Tally() for _ in kernel.shards]
@@ -174,11 +172,9 @@ class Cells:
         until_ns = min(self.closes_ns(cell), self.meter.until_ns(cell))
         if not self.policy.keeps_lines and now_ns < cell.shard.lease_until_ns:
             until_ns = min(until_ns, cell.shard.lease_until_ns)
-        if until_ns == self._until_ns:
-            until_ns = self._until_ns
-        else:
+        if until_ns != self._until_ns:
             self._until_ns = until_ns
-        cell.until_ns = until_ns
+        cell.until_ns = self._until_ns
 
     def closes_ns(self, cell: Cell) -> int:
         """When the cell's window ends."""
@@ -399,8 +395,6 @@ class Cells:
     def _set_room(self, cell: Cell, spare: int) -> None:
         """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""
         room = cell.used + spare if (cell.stirred or cell.shard.alone) and self.additive else -1
-        if room == self._room:
-            room = self._room
-        else:
+        if room != self._room:
             self._room = room
-        cell.room = room
+        cell.room = self._room

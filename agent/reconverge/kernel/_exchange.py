@@ -179,7 +179,7 @@ def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard
     counted = report.reset_us >= answer.reset_us
     if table.meter.bucket:
         cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
-        cell.fleet_used = answer.previous / 1000 + answer.silent
+        cell.fleet_used = float(answer.previous) / 1000 + answer.silent
         if table.policy.merged_only:
             drained = table.quota * table.refilled_ns(cell, heard_ns, now_ns)
             merged = max(0, answer.current * table.window_ns // 1000 - drained)
@@ -209,11 +209,11 @@ def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard
 def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
     """Remember what is asked of all nodes, to judge whether the key is calm."""
     cell.nodes = max(1, answer.nodes)
-    cell.fleet_demand = answer.demand_milli / 1000
+    cell.fleet_demand = float(answer.demand_milli) / 1000
     if answer.epoch == cell.epoch:
         cell.free = answer.free
         cell.reserved = answer.reserved
-        cell.fleet_needs = answer.needs_milli / 1000
+        cell.fleet_needs = float(answer.needs_milli) / 1000
         cell.fleet_window = answer.window_demand
         cell.last_demand = answer.last_demand
     elif answer.epoch == cell.epoch - 1:

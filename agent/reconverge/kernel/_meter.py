@@ -252,7 +252,8 @@ class Bucket:
             return 0.0  # the cell's own level is the merged one
         kept = float(self._quota) * float(self._capacity - cell.line)
         others_drain = kept / float(self._capacity) / float(self._window_ns)
-        return max(0.0, cell.others_current / 1000 - others_drain * cell.table.refilled_ns(cell, cell.heard_ns, now_ns))
+        drained = others_drain * cell.table.refilled_ns(cell, cell.heard_ns, now_ns)
+        return max(0.0, float(cell.others_current) / 1000 - drained)
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Meter`."""
