@@ -267,6 +267,11 @@ class Agent:
             await asyncio.to_thread(self.stop)
 
     @property
+    def clock(self) -> Clock:
+        """Where time comes from."""
+        return self._clock
+
+    @property
     def ready(self) -> bool:
         """Whether the hub has answered, and not so long ago that the lines are void."""
         now_ns = self._clock.monotonic_ns()

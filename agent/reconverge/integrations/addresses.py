@@ -1,0 +1,165 @@
+"""Which address a request comes from, when only some of those that say so can be believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, TypeAlias
+
+from reconverge.errors import InvalidSetting
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+UNIX: Final = "unix"
+"""Stands among the trusted proxies for whoever comes through a unix socket, and so has no address."""
+X_FORWARDED_FOR: Final = "x-forwarded-for"
+FORWARDED: Final = "forwarded"
+HOPS_MAX: Final = 32
+"""So many proxies are believed, one behind the other; a client that pretends to more is not followed."""
+FIELD_CHARACTERS_MAX: Final = 8192
+"""A longer `Forwarded` is not read: its proxy is then taken for the client."""
+ADDRESS_CHARACTERS_MAX: Final = 64
+"""Longer than any address with its port."""
+IPV6_PREFIX: Final = 64
+"""What one subscriber is given at least: whoever has one address of it has them all."""
+
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105  # of HTTP's grammar
+_PAIR: Final = re.compile(rf'[ \t]*(?P<name>{_TOKEN})=(?:(?P<token>{_TOKEN})|"(?P<quoted>(?:[^"\\]|\\.)*)")[ \t]*')
+_PORT: Final = re.compile(r"(?P<host>[^:]*|\[[^]]*\])(?::[0-9_A-Za-z.-]+)?")
+
+
+class Addresses:
+    """Reads the client's address from what trusted proxies say, from the last one to the first that is not trusted.
+
+    Args:
+        trusted: networks or addresses of the proxies that are believed, such as `10.0.0.0/8`; `unix` for whoever
+            comes through a unix socket. By default nobody is, and forwarding headers are not looked at.
+        header: which one the proxies write, `X-Forwarded-For` or `Forwarded`. The other is never read: a proxy that
+            writes one passes the other on as the client made it up.
+
+    Raises:
+        InvalidSetting: a network cannot be read, or the header is another one.
+    """
+
+    def __init__(self, trusted: Iterable[str] = (), *, header: str = X_FORWARDED_FOR) -> None:
+        if isinstance(trusted, str):
+            raise InvalidSetting("trusted_proxies", trusted, "is a string; give a list of networks")
+        trusted = list(trusted)
+        self.header = header.lower()
+        if self.header not in (X_FORWARDED_FOR, FORWARDED):
+            raise InvalidSetting("forwarded_header", header, "is neither 'X-Forwarded-For' nor 'Forwarded'")
+        self._trusts_unix = UNIX in trusted
+        self._networks = [_network(text) for text in trusted if text != UNIX]
+
+    def client(self, peer: str | None, header: Callable[[str], str | None]) -> str | None:
+        """The client's address; None when there is none, as behind a unix socket that is not trusted.
+
+        `peer` is the address at the other end of the connection, `header` looks a field up by its name. Never fails.
+        """
+        address = None if peer is None else _address(peer)
+        if address is None:
+            if not self._trusts_unix:
+                return peer or None
+        elif not self._is_trusted(address):
+            return str(address)
+        said = header(self.header)
+        if said:
+            for hop in _x_forwarded_for(said) if self.header == X_FORWARDED_FOR else _forwarded(said):
+                found = _address(hop)
+                if found is None:
+                    break  # a proxy that hides its client, or does not know it, is all there is
+                address = found
+                if not self._is_trusted(found):
+                    break
+        return str(address) if address is not None else peer or None
+
+    def _is_trusted(self, address: Address) -> bool:
+        return any(address.version == network.version and address in network for network in self._networks)
+
+
+def grouped(client: str, prefix: int = IPV6_PREFIX) -> str:
+    """What a client is counted under: an IPv4 address as it is, of an IPv6 address its network of `prefix` bits.
+
+    Whatever is no address, as some test clients have instead, is returned as it is.
+    """
+    return _grouped(client, prefix) if len(client) <= ADDRESS_CHARACTERS_MAX else client
+
+
+@lru_cache(maxsize=4096)
+def _grouped(client: str, prefix: int) -> str:
+    address = _address(client)
+    if address is None:
+        return client
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(IPv6Network((int(address), prefix), strict=False))
+
+
+def _x_forwarded_for(said: str) -> list[str]:
+    """Who is said to have come, the last first."""
+    return said.rsplit(",", HOPS_MAX)[: -HOPS_MAX - 1 : -1]
+
+
+def _forwarded(said: str) -> list[str]:
+    """The same of RFC 7239; nobody if any of it cannot be read, as a quote left open may hide where another begins."""
+    if len(said) > FIELD_CHARACTERS_MAX:
+        return []
+    hops: list[str] = []
+    for element in _elements(said):
+        pairs: dict[str, str] = {}
+        for name, value in element:
+            if name in pairs:
+                return []
+            pairs[name] = value
+        hops.append(pairs.get("for", ""))
+    return hops[: -HOPS_MAX - 1 : -1]
+
+
+def _elements(said: str) -> list[list[tuple[str, str]]]:
+    """The elements of a `Forwarded` field with their pairs, in order; nothing if it is malformed."""
+    elements: list[list[tuple[str, str]]] = [[]]
+    at = 0
+    while True:
+        pair = _PAIR.match(said, at)
+        if pair is None:
+            return []
+        quoted = pair["quoted"]
+        value = pair["token"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        elements[-1].append((pair["name"].lower(), value))
+        at = pair.end()
+        if at == len(said):
+            return elements
+        if said[at] == ",":
+            elements.append([])
+        elif said[at] != ";":
+            return []
+        at += 1
+
+
+def _address(text: str) -> Address | None:
+    """The address in a text such as `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
+    text = text.strip(" \t")
+    if len(text) > ADDRESS_CHARACTERS_MAX:
+        return None
+    if text.startswith("[") or text.count(":") == 1:
+        match = _PORT.fullmatch(text)
+        if match is None:
+            return None
+        text = match["host"].strip("[]")
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _network(text: object) -> Network:
+    try:
+        return ip_network(str(text))
+    except ValueError as error:
+        advice = f"is no network like '10.0.0.0/8', no address and not {UNIX!r}: {error}"
+        raise InvalidSetting("trusted_proxies", text, advice) from None

@@ -1,0 +1,243 @@
+"""Whom a request is counted for: functions that find the key in it, and what becomes of keys that cannot be used.
+
+A key function takes the request and returns a string, a number or a UUID, several of them as a tuple, or None when it
+finds nothing. It may be a coroutine function where the framework is asynchronous.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias, cast
+from uuid import UUID
+
+from reconverge.errors import InvalidKey, InvalidSetting, shown
+from reconverge.integrations.addresses import IPV6_PREFIX, grouped
+from reconverge.integrations.request import Request
+
+KeyFunction: TypeAlias = Callable[[Request], Any] | Callable[[], Any]
+"""Takes the request, or nothing, and returns what to count under; see above."""
+Asked: TypeAlias = Callable[[Request], Any]
+"""The same, once it is known to take the request."""
+
+REFUSE: Final = "refuse"
+EXEMPT: Final = "exempt"
+SHARED: Final = "shared"
+ADDRESS: Final = "address"
+MISSING: Final = (ADDRESS, SHARED, REFUSE, EXEMPT)
+"""What can be done with a request that has no key: count it by its address, count all such together, refuse it, or let
+it pass uncounted."""
+OURS: Final = "~"
+"""How a key begins that nobody sends: what a client sends is hashed if it begins so."""
+NOBODY: Final = f"{OURS}nobody"
+"""Whom those are counted for that have no key at all."""
+HASHED: Final = f"{OURS}hashed:"
+"""How a key begins that stands for one which cannot be used as it is."""
+NOWHERE: Final = "-"
+"""The part of a key for what is not there: no route was found, say."""
+DIGEST_BYTES: Final = 20
+PARTS_MAX: Final = 16
+_ATTRIBUTES: Final = ("pk", "id", "identity", "username")
+"""Where frameworks keep what tells one user from another, in the order of preference."""
+
+
+def by_ip(request: Request) -> str | None:
+    """By the client's address; all of an IPv6 network of 64 bits count as one. See `Addresses` for proxies."""
+    client = request.client
+    return None if client is None else grouped(client)
+
+
+def by_ip_network(ipv6_prefix: int) -> KeyFunction:
+    """As `by_ip`, with another size of network. Raises InvalidSetting unless it is 1 to 128 bits."""
+    if isinstance(ipv6_prefix, bool) or not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
+        raise InvalidSetting("ipv6_prefix", ipv6_prefix, f"is not between 1 and 128; usual is {IPV6_PREFIX}")
+
+    def by_network(request: Request) -> str | None:
+        client = request.client
+        return None if client is None else grouped(client, ipv6_prefix)
+
+    return by_network
+
+
+def by_header(name: str) -> KeyFunction:
+    """By the value of a header field, such as an API key. Whoever can make values up has as many keys as he likes."""
+    _check_text("name", name)
+
+    def by_that_header(request: Request) -> str | None:
+        return request.header(name)
+
+    return by_that_header
+
+
+def by_user(request: Request) -> str | int | UUID | None:
+    """By whoever the framework has authenticated: by primary key, id, identity or name, whichever comes first."""
+    user = request.user
+    if user is None or getattr(user, "is_authenticated", True) is False:
+        return None
+    if isinstance(user, str | int | UUID):
+        return user
+    for attribute in _ATTRIBUTES:
+        try:
+            value = getattr(user, attribute, None)
+        except NotImplementedError:  # as Starlette's users say that they have none
+            continue
+        if isinstance(value, str | int | UUID):
+            return value
+    raise InvalidKey(f"{type(user).__name__} has none of {', '.join(_ATTRIBUTES)}; give a key function that knows it")
+
+
+def by_route(request: Request) -> str:
+    """By the route that was found; whatever leads nowhere counts as one."""
+    return request.route or NOWHERE
+
+
+def by_method(request: Request) -> str:
+    """By the method."""
+    return request.method
+
+
+def by_path_parameter(name: str) -> KeyFunction:
+    """By a value in the path, such as `tenant` in `/{tenant}/items`."""
+    _check_text("name", name)
+
+    def by_that_parameter(request: Request) -> object:
+        return request.path_parameters.get(name)
+
+    return by_that_parameter
+
+
+def everybody(_request: Request) -> str:
+    """All together."""
+    return "everybody"
+
+
+def together(*parts: KeyFunction) -> KeyFunction:
+    """By several things at once, as in `together(by_user, by_route)`: missing if any part is.
+
+    Raises InvalidSetting unless there are 1 to 16 parts, all of which can be called.
+    """
+    if not 1 <= len(parts) <= PARTS_MAX:
+        raise InvalidSetting("parts", len(parts), f"must be 1 to {PARTS_MAX} key functions")
+    asked = [asks(part) for part in parts]
+    slow = any(map(waits, asked))
+
+    def by_all(request: Request) -> tuple[Any, ...]:
+        return tuple(part(request) for part in asked)
+
+    async def by_all_slowly(request: Request) -> tuple[Any, ...]:
+        return tuple([await _come(part(request)) for part in asked])
+
+    return by_all_slowly if slow else by_all
+
+
+def waits(function: Callable[..., Any]) -> bool:
+    """Whether a function is known to return something that has to be awaited."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # of an object that can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def asks(function: object, what: str = "key function") -> Asked:
+    """A function of the request, or of nothing as Flask's users write them, as one of the request.
+
+    Raises InvalidSetting for what cannot be called with either.
+    """
+    if not callable(function):
+        raise InvalidSetting(what.replace(" ", "_"), function, "is not a function of the request")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return cast("Asked", function)  # of something compiled, nobody knows what it takes
+    if _takes(signature, 1):
+        return cast("Asked", function)
+    if not _takes(signature, 0):
+        raise InvalidSetting(what.replace(" ", "_"), function, "takes more than the request")
+    without = cast("Callable[[], Any]", function)
+    if waits(without):
+
+        async def ask_slowly(_request: Request) -> Any:
+            return await without()
+
+        return ask_slowly
+    return lambda _request: without()
+
+
+def written(value: object) -> str | None:
+    """What a key function has found as one string; None when anything of it is missing. Raises InvalidKey."""
+    if isinstance(value, str):
+        return value or None
+    if value is None:
+        return None
+    if isinstance(value, tuple | list):
+        return joined(cast("Iterable[object]", value))
+    if isinstance(value, bool) or not isinstance(value, int | UUID):
+        raise InvalidKey(f"a key is a string, a number or a UUID, not {type(value).__name__}: {shown(value)}")
+    # The same number as ever, even where a class of its own would write it otherwise.
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
+def joined(parts: Iterable[object]) -> str | None:
+    """Parts as one string from which no others can be told apart wrongly; None when any is missing."""
+    texts: list[str] = []
+    for part in parts:
+        text = written(part)
+        if text is None:
+            return None
+        texts.append(text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text)
+    return "|".join(texts)
+
+
+def plain(key: str) -> str:
+    """A key that was found in a request, and cannot be mistaken for one of ours."""
+    return _hashed(key) if key[0] == OURS else key
+
+
+def fitting(key: str, bytes_max: int) -> str:
+    """A key that any hub can store: as it is if possible, else its hash, which is the same on all nodes.
+
+    So a key of megabytes costs the time to read it once, and no memory.
+    """
+    if key[0] != "\x00":
+        if key.isascii():
+            if len(key) <= bytes_max:
+                return key
+        elif len(key) <= bytes_max and len(key.encode("utf-8", "surrogatepass")) <= bytes_max and _is_text(key):
+            return key
+    return _hashed(key)[:bytes_max]
+
+
+def _hashed(key: str) -> str:
+    return HASHED + blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def checked_missing(missing: object) -> str:
+    """What to do without a key. Raises InvalidSetting."""
+    if missing not in MISSING:
+        raise InvalidSetting("missing", missing, f"is none of {', '.join(MISSING)}")
+    return str(missing)
+
+
+async def _come(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _is_text(text: str) -> bool:
+    """Whether it has no lone surrogate, which no hub can store."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _takes(signature: inspect.Signature, arguments: int) -> bool:
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidSetting(name, value, "must be a name")

@@ -1,0 +1,94 @@
+"""What a limiter wants to know of a request and of its response, whatever framework they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+CANCELLED: Final = 499
+"""The status of a response that nobody waited for; servers log it so, and nobody is ever sent it."""
+FAILED: Final = 500
+"""The status of a response that the application did not begin."""
+
+
+class Request(Protocol):
+    """A request, as far as limits depend on it. Nothing here waits, and nothing here fails."""
+
+    @property
+    def method(self) -> str:
+        """The method in capitals; `WEBSOCKET` for a connection that is no request."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The path as the client wrote it, decoded. There are as many as clients can think of: do not count by it."""
+        ...
+
+    @property
+    def route(self) -> str:
+        """The pattern or name of the route that was found, of which there are few; empty if none was."""
+        ...
+
+    @property
+    def client(self) -> str | None:
+        """The address that the request comes from, as far as it can be trusted; see `Addresses`."""
+        ...
+
+    @property
+    def user(self) -> object:
+        """Whoever the framework has authenticated; None when nobody was."""
+        ...
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """The values in the path, by the names that the route gives them."""
+        ...
+
+    @property
+    def raw(self) -> Any:
+        """What the framework itself calls the request."""
+        ...
+
+    def header(self, name: str) -> str | None:
+        """The value of a header field, several joined by a comma; None when it is missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRequest:
+    """A request made of values: for tests, and for servers that have no requests of their own."""
+
+    method: str = "GET"
+    path: str = "/"
+    route: str = ""
+    client: str | None = None
+    user: object = None
+    path_parameters: Mapping[str, object] = field(default_factory=dict[str, object])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By names in small letters."""
+    raw: Any = None
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        return self.headers.get(name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response that has ended, as far as what it costs depends on it."""
+
+    status: int
+    """499 when the client was gone before it began, 500 when the application failed before it began."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By names in small letters."""
+    bytes_sent: int = 0
+    """Of the body; 0 where a framework does not tell."""
+    complete: bool = True
+    """Whether all of it was sent."""
+    raw: Any = None
+    """What the framework itself calls the response, where it has one."""
+
+    def header(self, name: str) -> str | None:
+        """The value of a header field; None when it is missing."""
+        return self.headers.get(name.lower())

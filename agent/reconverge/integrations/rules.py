@@ -1,0 +1,148 @@
+"""What is limited: by how much, for whom, and for which requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
+
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.cold import cold_s
+from reconverge.integrations.keys import KeyFunction, asks, checked_missing, waits
+from reconverge.integrations.request import Response
+from reconverge.limit import Limit
+from reconverge.limiter import Limiter
+from reconverge.names import NAME_CHARACTERS, NAME_LENGTH_MAX
+
+Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
+"""A limit string, quotas that must all hold, or the limiter of a limit that was declared with `agent.limit`."""
+ByRequest: TypeAlias = Callable[..., Any]
+"""Gives the limit of a request, for tiers; None if there is none. Takes the request, or nothing."""
+Limits: TypeAlias = Fixed | ByRequest
+
+STATUSES: Final = (429, 503)
+SPENT: Final = "spent"
+"""The application says itself what a request has used, with `Outcome.spend`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One thing that is limited.
+
+    Functions take the request (or nothing), and may be coroutine functions where the framework is asynchronous; those
+    that look at the response take that, and never wait.
+
+    Raises:
+        InvalidSetting: a value makes no sense. What the limits say is read when the rule is declared to a guard.
+    """
+
+    limits: Limits
+    name: str | None = None
+    """Under which the hub, statistics and response fields know the limit; by default after what is decorated."""
+    key_func: KeyFunction | None = None
+    """Whom a request is counted for; by default as the guard says."""
+    missing: str | None = None
+    """What becomes of a request without a key: counted by its `address` (the guard's default) or as one `shared` by
+    all such, `refuse`, or `exempt`."""
+    scope: str | ByRequest | None = None
+    """What is counted apart, besides the key: a text, or a function of the request of which there are few."""
+    per_route: bool = False
+    """Whether each route counts on its own."""
+    per_method: bool = False
+    """Whether each method counts on its own."""
+    methods: Sequence[str] | None = None
+    """The methods that are limited; by default all of them."""
+    paths: Sequence[str] | None = None
+    """The paths that are limited, such as `/items/{id}`, or `/api/*` for all below; by default all of them. The one
+    that matches is the route for `by_route`, if the framework knows none."""
+    cost: int | ByRequest = 1
+    """What a request costs, or is expected to cost."""
+    settle: Callable[[Response], int] | str | None = None
+    """What the request has cost in truth, by its response; `spent` if the application says so itself."""
+    deduct_when: Callable[[Response], bool] | None = None
+    """Whether a request that had this response costs anything at all."""
+    exempt_when: ByRequest | None = None
+    """Whether a request is not limited."""
+    on_breach: Callable[..., Any] | None = None
+    """Called with the outcome when the request is refused; what it returns, if anything, is the response."""
+    error_message: str | Callable[[], str] | None = None
+    """What the refusal says."""
+    status: int | None = None
+    """Of the refusal: 429 (the guard's default), or 503 when it is load that is shed."""
+    cold: str | None = None
+    """"decide" (the guard's default), or for how long a request on a brand-new key waits for the hub's first answer,
+    as in "wait:10ms"."""
+    shadow: bool = False
+    """Decide and count, but never refuse and never show."""
+    override_defaults: bool = True
+    """Whether this takes the place of the default limits, for what is decorated with it."""
+
+    def __post_init__(self) -> None:
+        if self.missing is not None:
+            checked_missing(self.missing)
+        if self.status is not None:
+            checked_status(self.status)
+        if self.cold is not None:
+            cold_s(self.cold)
+        if isinstance(self.cost, bool) or not (callable(self.cost) or (isinstance(self.cost, int) and self.cost >= 0)):
+            raise InvalidSetting("cost", self.cost, "is neither a whole number of zero or more nor a function")
+        if self.settle is not None and self.settle != SPENT and not callable(self.settle):
+            raise InvalidSetting("settle", self.settle, f"is neither a function of the response nor {SPENT!r}")
+        self._check_functions()
+        for name in ("methods", "paths"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not isinstance(value, Sequence | None):
+                raise InvalidSetting(name, value, "is not a list")
+        if self.scope is not None and not isinstance(self.scope, str):
+            asks(self.scope, "scope")
+
+    def _check_functions(self) -> None:
+        for name in ("exempt_when", "deduct_when", "on_breach"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise InvalidSetting(name, value, "is not a function")
+        for name in ("settle", "deduct_when"):
+            value = getattr(self, name)
+            if callable(value) and waits(value):
+                raise InvalidSetting(name, value, "is a coroutine function; what looks at a response may not wait")
+
+    @property
+    def ever_waits(self) -> bool:
+        """Whether any of its functions is a coroutine function."""
+        asked = (self.limits, self.key_func, self.scope, self.cost, self.exempt_when, self.on_breach)
+        return any(callable(value) and not isinstance(value, Limiter) and waits(value) for value in asked)
+
+
+def checked_status(status: object) -> int:
+    """The status of a refusal. Raises InvalidSetting."""
+    if status not in STATUSES:
+        raise InvalidSetting("status", status, "is neither 429 (too many requests) nor 503 (to shed load)")
+    assert isinstance(status, int)
+    return status
+
+
+def path_pattern(path: str) -> re.Pattern[str]:
+    """What matches a path such as `/items/{id}`, or `/api/*` with all below. Raises InvalidSetting."""
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise InvalidSetting("paths", path, "does not begin with a slash")
+    below = path.endswith("/*")
+    pieces = re.split(r"\{[^{}/]*\}", path.removesuffix("/*"))
+    return re.compile("[^/]+".join(map(re.escape, pieces)) + ("(?:/.*)?" if below else "/?"), re.DOTALL)
+
+
+def name_of(owner: object, *, prefix: str = "") -> str:
+    """A name for the limit of a function or class: the same in every process that has the same code."""
+    module = getattr(owner, "__module__", None) or ""
+    qualified = getattr(owner, "__qualname__", None) or type(owner).__qualname__
+    return fitting_name(f"{prefix}{module}.{qualified}".replace("<locals>.", "").strip("."))
+
+
+def fitting_name(text: str) -> str:
+    """`text` as the name of a limit; what is cut off or replaced is told apart by a hash."""
+    name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)
+    if name == text and len(name) <= NAME_LENGTH_MAX:
+        return name
+    suffix = f".{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    return name[: NAME_LENGTH_MAX - len(suffix)] + suffix
