@@ -51,11 +51,11 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
     return chosen
 
 
-def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float) -> Fields:
+def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, refused: bool = False) -> Fields:
     """The fields that say what was decided; none when nothing was.
 
     The quota that binds comes first: of those that refused the one to wait for longest, else the one that has the least
-    left. `wall_s` is the time in seconds since 1970.
+    left. `wall_s` is the time in seconds since 1970; `refused` says that something else has refused already.
     """
     if not told:
         return []
@@ -63,7 +63,7 @@ def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float) -
     fields: Fields = []
     for dialect in dialects:
         if dialect == IETF_11:
-            fields += _ietf_11(told)
+            fields += _ietf_11(told, refused=refused)
         elif dialect == DRAFT_06:
             fields += _draft_06(told)
         else:
@@ -94,10 +94,10 @@ def sf_string(text: str) -> str:
 # -------------------------------------------------------------------- dialects
 
 
-def _ietf_11(told: Sequence[Told]) -> Fields:
+def _ietf_11(told: Sequence[Told], *, refused: bool) -> Fields:
     policies: dict[str, str] = {}
     services: list[str] = []
-    refused = any(not decision.allowed for decision, _ in told)
+    refused = refused or any(not decision.allowed for decision, _ in told)
     for decision, quotas in told:
         name = decision.binding
         if name in quotas:

@@ -41,11 +41,9 @@ Steps: TypeAlias = Generator[Any, Any, Outcome]
 """Yields what has to be awaited, or a `Cold` to wait for, and ends with the outcome."""
 
 
-class GuardSettings(TypedDict, total=False):
-    """What `Guard` takes, for whoever hands it on."""
+class CommonSettings(TypedDict, total=False):
+    """What `Guard` takes besides `agent` and `key_func`, for whoever hands it on."""
 
-    agent: Agent | str | None
-    key_func: KeyFunction
     missing: str
     dialect: str | Sequence[str]
     headers_enabled: bool
@@ -57,6 +55,13 @@ class GuardSettings(TypedDict, total=False):
     on_breach: Callable[..., Any] | None
     passes: tuple[type[BaseException], ...]
     enabled: bool
+
+
+class GuardSettings(CommonSettings, total=False):
+    """What `Guard` takes, for whoever hands it on."""
+
+    agent: Agent | str | None
+    key_func: KeyFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +266,10 @@ class Guard:
                 refused_by = claim.declared
         if broken or refused_by is not None:
             rulings = [self._taken_back(ruling) for ruling in rulings]
-            outcome = Outcome(self, rulings, make_fields=self._fields)
+            outcome = Outcome(self, rulings)
             return (yield from self._refuse(outcome, refused_by))
         shadows = self._shadows(claims)
-        return Outcome(self, rulings, shadows, make_fields=self._fields)
+        return Outcome(self, rulings, shadows)
 
     def _ruling(self, claim: Claim, *, charge: bool) -> Ruling:
         """What one limit says."""
@@ -329,16 +334,17 @@ class Guard:
     def _refusal(self, rulings: Sequence[Ruling], declared: Declared | None) -> Refusal:
         told = [ruling.told for ruling in rulings]
         try:
-            return refusal_of(told, declared, self._fields(rulings))
+            return refusal_of(told, declared, self.fields(rulings))
         except Exception as error:  # of a message that the application makes up
             self._let_pass(error, "error_message")
-            return refusal_of(told, declared, self._fields(rulings), silent=True)
+            return refusal_of(told, declared, self.fields(rulings), silent=True)
 
-    def _fields(self, rulings: Sequence[Ruling]) -> Fields:
+    def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
+        """What a response should say of rulings; `refused` if others have refused it."""
         if not self.headers_enabled or not rulings:
             return []
         told = [ruling.told for ruling in rulings]
-        return fields_of(told, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS)
+        return fields_of(told, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS, refused=refused)
 
     # ------------------------------------------------------------ what goes wrong
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -75,8 +75,12 @@ class Refusal:
         return str(self.problem.get("detail", self.problem["title"]))
 
 
-class Finishing(Protocol):
-    """Whoever is told when settling fails."""
+class Judge(Protocol):
+    """Whoever has decided."""
+
+    def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
+        """What a response should say of rulings; `refused` if others have refused it."""
+        ...
 
     def failed(self, error: Exception, name: str) -> None:
         """Count it, and log it now and then."""
@@ -90,14 +94,13 @@ class Outcome:
     Whoever serves it adds `fields` to its response, and calls `finish` once that has ended, whatever way.
     """
 
-    guard: Finishing
+    guard: Judge
     rulings: Sequence[Ruling] = ()
     """Of all limits that do not work in the shadow."""
     shadows: Sequence[Ruling] = ()
     refusal: Refusal | None = None
     response: Any = None
     """What `on_breach` wants to be answered instead, in the framework's own terms."""
-    make_fields: Callable[[Sequence[Ruling]], Fields] | None = None
     _unsettled: list[Ruling] = field(default_factory=list[Ruling])
 
     def __post_init__(self) -> None:
@@ -115,7 +118,7 @@ class Outcome:
     @property
     def fields(self) -> Fields:
         """What the response should say of the limits, whether it is a refusal or not."""
-        return [] if self.make_fields is None else self.make_fields(self.rulings)
+        return self.guard.fields(self.rulings)
 
     @property
     def unsettled(self) -> bool:
@@ -132,6 +135,15 @@ class Outcome:
                 if name is None or name == ruling.name:
                     ruling.reservation.spend(cost)
 
+    def take_back(self) -> None:
+        """Charge nothing, as the request does not go on after all. Never fails."""
+        self._unsettled = []
+        for ruling in (*self.rulings, *self.shadows):
+            try:
+                ruling.give_back()
+            except Exception as error:  # noqa: BLE001  # as below
+                self.guard.failed(error, ruling.name)
+
     def finish(self, response: Response) -> None:
         """Settle what depends on the response. Only the first call counts; never fails."""
         unsettled, self._unsettled = self._unsettled, []
@@ -147,6 +159,16 @@ class Outcome:
                     ruling.reservation.__exit__(None, None, None)  # settles what was spent, if anything was
             except Exception as error:  # noqa: BLE001  # of the application's functions; the estimate stays charged
                 self.guard.failed(error, ruling.name)
+
+
+def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:
+    """What a response should say of all that was decided about its request; `refused` if it is a refusal already."""
+    judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
+    fields: Fields = []
+    for judge in judges.values():
+        rulings = [ruling for outcome in outcomes if outcome.guard is judge for ruling in outcome.rulings]
+        fields += judge.fields(rulings, refused=refused)
+    return fields
 
 
 class RateLimited(ReconvergeError):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.cold import cold_s
@@ -113,6 +113,29 @@ class Rule:
         """Whether any of its functions is a coroutine function."""
         asked = (self.limits, self.key_func, self.scope, self.cost, self.exempt_when, self.on_breach)
         return any(callable(value) and not isinstance(value, Limiter) and waits(value) for value in asked)
+
+
+class RuleSettings(TypedDict, total=False):
+    """What `Rule` takes besides the limits, for whoever hands it on."""
+
+    name: str | None
+    key_func: KeyFunction | None
+    missing: str | None
+    scope: str | ByRequest | None
+    per_route: bool
+    per_method: bool
+    methods: Sequence[str] | None
+    paths: Sequence[str] | None
+    cost: int | ByRequest
+    settle: Callable[[Response], int] | str | None
+    deduct_when: Callable[[Response], bool] | None
+    exempt_when: ByRequest | None
+    on_breach: Callable[..., Any] | None
+    error_message: str | Callable[[], str] | None
+    status: int | None
+    cold: str | None
+    shadow: bool
+    override_defaults: bool
 
 
 def checked_status(status: object) -> int:

@@ -1,0 +1,276 @@
+"""Limits in any ASGI application: one `http.response.start` for each response, and everything else as it was.
+
+app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias, Unpack, cast
+
+from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.fields import Fields
+from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.request import CANCELLED, FAILED, Response
+from reconverge.integrations.rules import Limits, Rule
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+WEBSOCKET: Final = "WEBSOCKET"
+"""What a rule calls the method of a websocket's connection."""
+POLICY_VIOLATION: Final = 1008
+TRY_AGAIN_LATER: Final = 1013
+CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
+FULL_MATCH: Final = 2
+"""How Starlette's routes say that they are about a request."""
+LISTS: Final = frozenset({b"ratelimit", b"ratelimit-policy"})
+"""Fields whose lines add up. Of others, what the application has set stands."""
+
+
+class AsgiRequest:
+    """A `Request` of ASGI. `raw` is its scope."""
+
+    __slots__ = ("_addresses", "_client", "raw")
+
+    def __init__(self, scope: Scope, addresses: Addresses) -> None:
+        self.raw = scope
+        self._addresses = addresses
+        self._client: str | type[AsgiRequest] | None = AsgiRequest
+
+    @property
+    def method(self) -> str:
+        """See `Request.method`."""
+        return str(self.raw.get("method") or WEBSOCKET)
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return str(self.raw["path"])
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`; as FastAPI, Starlette and Litestar tell it, before or after it was looked for."""
+        return _route_of(self.raw)
+
+    @property
+    def client(self) -> str | None:
+        """See `Request.client`."""
+        if isinstance(self._client, type):
+            client = self.raw.get("client")
+            self._client = self._addresses.client(client[0] if client else None, self.header)
+        return self._client
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as an authentication middleware has left it in the scope."""
+        return self.raw.get("user")
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        return cast("Mapping[str, object]", self.raw.get("path_params") or {})
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        wanted = name.lower().encode("latin-1", "replace")
+        values = [value for key, value in self.raw["headers"] if key == wanted]
+        return b", ".join(values).decode("latin-1") if values else None
+
+
+class RateLimitMiddleware:
+    """Limits what goes to an ASGI application.
+
+    Args:
+        app: the application.
+        limits: of all requests and connections together, for each key; see `Rule.limits`.
+        rules: further limits, of requests to some paths, say.
+        messages: of the messages that come through websockets, for each key.
+        close_code: with which a websocket is closed over which too many messages come: 1008, or 1013 (try again later).
+        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limits: Limits | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        messages: Rule | Limits | None = None,
+        close_code: int = POLICY_VIOLATION,
+        guard: Guard | None = None,
+        **settings: Unpack[GuardSettings],
+    ) -> None:
+        self.app = app
+        self.guard = guard or Guard(**settings)
+        all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
+        self._rules = [self.guard.declare(rule) for rule in all_rules]
+        self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
+        if close_code not in CLOSE_CODES:
+            raise ValueError(f"close_code={close_code!r}: is neither 1008 nor 1013")
+        self._close_code = close_code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI has it."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        outcome = await self.guard.check_async(AsgiRequest(scope, self.guard.addresses), self._rules)
+        scope[OUTCOME] = outcome
+        if not outcome.allowed:
+            await refuse(outcome, scope, receive, send)
+            return
+        sending = Sending(send)
+        sending.add(outcome)
+        await sending.serve(self.app, scope, receive)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = AsgiRequest(scope, self.guard.addresses)
+        outcome = await self.guard.check_async(request, self._rules)
+        scope[OUTCOME] = outcome
+        if not outcome.allowed:
+            await receive()  # that somebody wants to connect
+            await refuse_connection(outcome, scope, send)
+            return
+        sending = Sending(send)
+        sending.add(outcome)
+        if not self._messages:
+            await sending.serve(self.app, scope, receive)
+            return
+
+        async def receive_in_measure() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                ruling = await self.guard.check_async(request, self._messages)
+                ruling.finish(Response(200))
+                if not ruling.allowed:
+                    await sending({"type": "websocket.close", "code": self._close_code, "reason": "rate limit"})
+                    sending.closed = True
+                    return {"type": "websocket.disconnect", "code": self._close_code}
+            return message
+
+        await sending.serve(self.app, scope, receive_in_measure)
+
+
+class Sending:
+    """Sends what the application sends, with the fields of outcomes, and settles these when it has ended."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._outcomes: list[Outcome] = []
+        self._status = 0
+        self._headers: Headers = []
+        self._bytes = 0
+        self.closed = False
+        """A websocket that we have closed takes no more messages."""
+
+    def add(self, outcome: Outcome) -> None:
+        """Add the fields of an outcome to the response, and settle it."""
+        self._outcomes.append(outcome)
+
+    def take_back(self) -> None:
+        """Charge nothing of what was added, and say nothing of it: the request does not go on after all."""
+        outcomes, self._outcomes = self._outcomes, []
+        for outcome in outcomes:
+            outcome.take_back()
+
+    async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
+        """Let the application answer; whatever becomes of it, what has to be settled is."""
+        status = FAILED
+        try:
+            await app(scope, receive, self)
+        except (asyncio.CancelledError, GeneratorExit):
+            status = CANCELLED
+            raise
+        finally:
+            self._finish(self._status or status, complete=False)
+
+    async def __call__(self, message: Message) -> None:
+        """Send one message on, as ASGI has it."""
+        kind = message["type"]
+        if self.closed:
+            return
+        if kind == "http.response.body":
+            await self._send(message)
+            self._bytes += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                self._finish(self._status, complete=True)
+            return
+        if kind in {"http.response.start", "websocket.accept", "websocket.http.response.start"}:
+            self._status = message.get("status", 101)
+            self._headers = list(message.get("headers") or ())
+            refused = any(name.lower() == b"retry-after" for name, _ in self._headers)
+            fields = fields_together(self._outcomes, refused=refused)
+            if fields:
+                message = {**message, "headers": merged(self._headers, fields)}
+        await self._send(message)
+        if kind == "http.response.pathsend":
+            self._finish(self._status, complete=True)
+
+    def _finish(self, status: int, *, complete: bool) -> None:
+        """Settle what has not been; before background tasks begin, if the response was complete."""
+        for outcome in self._outcomes:
+            if outcome.unsettled:
+                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
+                outcome.finish(Response(status, headers, self._bytes, complete))
+
+
+async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that may not go on."""
+    assert outcome.refusal is not None
+    if callable(outcome.response):
+        await outcome.response(scope, receive, send)
+        return
+    refusal = outcome.refusal
+    await send({"type": "http.response.start", "status": refusal.status, "headers": _encoded(refusal.fields)})
+    await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else refusal.body})
+
+
+async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
+    """Refuse a websocket before it is accepted: with a response if the server can, else by closing it (403)."""
+    assert outcome.refusal is not None
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        refusal = outcome.refusal
+        head = {"status": refusal.status, "headers": _encoded(refusal.fields)}
+        await send({"type": "websocket.http.response.start", **head})
+        await send({"type": "websocket.http.response.body", "body": refusal.body})
+    else:
+        await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limit"})
+
+
+def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
+    """Header fields with ours. Lists add up; of the others, what is there stands."""
+    there = {name.lower() for name, _ in headers}
+    ours = [(name, value) for name, value in _encoded(fields) if name not in there or name in LISTS]
+    return [*headers, *ours]
+
+
+def _encoded(fields: Fields) -> Headers:
+    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]
+
+
+def _route_of(scope: Scope) -> str:
+    """The pattern of the route; looked for among the application's, if it was not found yet."""
+    root = scope.get("root_path") or ""
+    found = getattr(scope.get("route"), "path", None) or scope.get("path_template")
+    if isinstance(found, str):
+        return f"{root}{found}"
+    for route in getattr(scope.get("app"), "routes", None) or ():
+        matches = getattr(route, "matches", None)
+        if matches is not None and matches(scope)[0].value == FULL_MATCH:
+            return f"{root}{getattr(route, 'path', '')}"
+    return ""

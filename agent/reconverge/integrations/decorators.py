@@ -1,0 +1,133 @@
+"""Limits on functions and methods that no framework calls, and on the methods of class-based views.
+
+@limited("10/second", agent=agent, key=lambda customer, **_: customer)
+async def charge(customer, amount): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from reconverge.agent import Agent
+from reconverge.decision import Decision
+from reconverge.errors import InvalidKey, InvalidSetting
+from reconverge.integrations.declared import quotas_of_fixed
+from reconverge.integrations.keys import fitting, plain, written
+from reconverge.integrations.outcome import RateLimited
+from reconverge.integrations.rules import Fixed, fitting_name, name_of
+from reconverge.limiter import Limiter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EVERY_CALL: Final = "calls"
+"""What all calls of a function count under that has no key."""
+
+
+def limited(
+    limits: Fixed,
+    *,
+    agent: Agent | None = None,
+    name: str | None = None,
+    key: str | Callable[..., Any] | None = None,
+    cost: int | Callable[..., int] = 1,
+    wait: bool | float = False,
+    max_queue: int | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Limit how often a function is called, be it an ordinary one or a coroutine function.
+
+    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served.
+
+    Args:
+        limits: a limit string, quotas, or a `Limiter`, which needs no agent.
+        agent: decides.
+        name: of the limit; by default that of the function. Functions with the same name count together.
+        key: whom a call is counted for: a text, or a function of what the call is given. All calls by default.
+        cost: what a call costs, or a function of what it is given.
+        wait: True to wait as long as it takes, or the seconds after which `RateLimited` is raised after all.
+        max_queue: so many may wait for a key on this node; see `Limiter.wait`.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
+    """
+    if not isinstance(limits, Limiter) and agent is None:
+        raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
+    if not isinstance(wait, bool) and not (isinstance(wait, int | float) and wait >= 0):
+        raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
+    for what, value in (("key", key), ("cost", cost)):
+        if callable(value) and inspect.iscoroutinefunction(value):
+            raise InvalidSetting(what, value, "is a coroutine function")
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
+        call = _Call(limiter, key, cost, wait, max_queue)
+        if inspect.iscoroutinefunction(function):
+            return cast("Callable[P, R]", call.around_coroutine(function))
+        return call.around(function)
+
+    return decorate
+
+
+class _Call:
+    """What is asked before each call of a function."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        key: str | Callable[..., Any] | None,
+        cost: int | Callable[..., int],
+        wait: bool | float,  # noqa: FBT001  # private, and there is one caller
+        max_queue: int | None,
+    ) -> None:
+        self._limiter = limiter
+        self._key = key
+        self._cost = cost
+        self._waits = wait is not False
+        self._timeout = None if isinstance(wait, bool) else wait
+        self._max_queue = max_queue
+
+    def around(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            key, cost = self._asked(args, kwargs)
+            if self._waits:
+                limiter, room = self._limiter, self._max_queue
+                self._check(limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room))
+            else:
+                self._check(self._limiter.hit(key, cost))
+            return function(*args, **kwargs)
+
+        return call
+
+    def around_coroutine(self, function: Callable[P, Any]) -> Callable[P, Any]:
+        @functools.wraps(function)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            key, cost = self._asked(args, kwargs)
+            if self._waits:
+                self._check(await self._limiter.wait(key, cost, timeout=self._timeout, max_queue=self._max_queue))
+            else:
+                self._check(self._limiter.hit(key, cost))
+            return await function(*args, **kwargs)
+
+        return call
+
+    def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int]:
+        """The key and the cost of a call. Raises InvalidKey, and whatever the functions that find them raise."""
+        found = self._key(*args, **kwargs) if callable(self._key) else self._key or EVERY_CALL
+        key = written(found)
+        if key is None:
+            raise InvalidKey(f"a call has no key to be counted under for {self._limiter.name!r}")
+        cost = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
+        return fitting(plain(key), self._limiter.table.kernel.key_bytes_max), cost
+
+    def _check(self, decision: Decision) -> None:
+        if not decision.allowed:
+            message = f"limit {decision.binding!r} is used up; try again in {decision.retry_after:.3g} s"
+            raise RateLimited(message, decision)
+
+
+def _declared(limits: Fixed, agent: Agent, name: str | None, function: object) -> Limiter:
+    return agent.limit(fitting_name(name) if name else name_of(function), quotas_of_fixed(limits))

@@ -1,0 +1,187 @@
+"""Limits as dependencies of FastAPI's routes, routers and applications.
+
+limits = Limits("redis://localhost:6379/0")
+limits.install(app)
+
+@app.get("/items", dependencies=[Depends(limits("5/minute"))])
+async def items(): ...
+"""
+
+# Annotations are not postponed here: FastAPI reads those of a dependency, and may not find what they name.
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Unpack, cast
+
+from reconverge.agent import Agent
+from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
+from reconverge.integrations.declared import Declared
+from reconverge.integrations.guard import CommonSettings, Guard
+from reconverge.integrations.keys import KeyFunction, by_ip
+from reconverge.integrations.outcome import OUTCOME, Outcome
+from reconverge.integrations.rules import Limits as RuleLimits
+from reconverge.integrations.rules import Rule, RuleSettings, name_of
+from reconverge.limit import Limit
+from reconverge.limiter import Limiter
+
+try:
+    from starlette.exceptions import HTTPException, WebSocketException
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import Response
+except ModuleNotFoundError as error:
+    raise MissingExtra("the dependency for FastAPI", error.name or "fastapi", "fastapi") from error
+
+SENDING: Final = "reconverge.sending"
+"""Under which the scope has who adds fields to the response."""
+POLICY_VIOLATION: Final = 1008
+Dependency = Callable[..., Awaitable[Outcome]]
+
+
+class TooManyRequests(HTTPException):
+    """Raised by a dependency for a request that may not go on; `outcome` says why.
+
+    Answered with problem details where `Limits.install` was called, and as any other HTTPException where it was not; an
+    exception handler for it may do otherwise.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        assert outcome.refusal is not None
+        self.outcome = outcome
+        own = {"content-type", "content-length"}
+        headers = {name: value for name, value in outcome.refusal.fields if name.lower() not in own}
+        super().__init__(outcome.refusal.status, detail=outcome.refusal.detail, headers=headers)
+
+
+class Limits:
+    """Makes dependencies of limits.
+
+    Args:
+        agent: decides; or the URL of a hub to make one with.
+        key_func: whom a request is counted for.
+        guard: what the limits have in common; or its settings one by one.
+
+    Raises:
+        InvalidSetting: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        agent: Agent | str | None = None,
+        *,
+        key_func: KeyFunction = by_ip,
+        guard: Guard | None = None,
+        **settings: Unpack[CommonSettings],
+    ) -> None:
+        settings.setdefault("passes", (HTTPException, WebSocketException))
+        self.guard = guard or Guard(agent, key_func=key_func, **settings)
+
+    def __call__(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
+        """A dependency that admits or refuses; its value is the `Outcome`. See `Rule` for the settings.
+
+        Each route that depends on it counts on its own, unless a `scope` is given: then all that do count together. The
+        limit is named after itself, as in `5/minute`, or after the scope, so it is the same limit in every process.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        if settings.get("scope") is None:
+            settings.setdefault("per_route", True)
+        rule = Rule(limits=limits, **settings)
+        if rule.name is None:
+            settings["name"] = _name_of(rule)
+            rule = Rule(limits=limits, **settings)
+        declared = self.guard.declare(rule)
+        guard = self.guard
+
+        async def limited(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
+            return await _check(guard, declared, connection, response)
+
+        return limited
+
+    def shared_limit(self, limits: RuleLimits, scope: str, /, **settings: Unpack[RuleSettings]) -> Dependency:
+        """As calling it does, for routes that count together under the name of their `scope`."""
+        settings["scope"] = scope
+        return self(limits, **settings)
+
+    def request_filter(self, function: Any) -> Any:
+        """Let those requests pass for which `function` is true; a decorator, too."""
+        return self.guard.request_filter(function)
+
+    def install(self, app: Any) -> None:
+        """Have the application add the fields to whatever it answers, answer refusals, and settle what they cost."""
+        app.add_middleware(_Fields)
+        app.add_exception_handler(TooManyRequests, answer_refusal)
+
+
+class _Fields:
+    """Adds what dependencies have decided to the response."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
+            return
+        sending = scope[SENDING] = Sending(send)
+        await sending.serve(self.app, scope, receive)
+
+
+class _Refused(Response):
+    """What is answered to a request that may not go on."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        assert outcome.refusal is not None
+        self._outcome = outcome
+        super().__init__(outcome.refusal.body, outcome.refusal.status)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await refuse(self._outcome, scope, receive, send)
+
+
+async def answer_refusal(_request: Request, error: Exception) -> Response:
+    """The exception handler that `Limits.install` adds: problem details, or what `on_breach` has answered."""
+    return _Refused(cast("TooManyRequests", error).outcome)
+
+
+async def _check(guard: Guard, declared: Declared, connection: HTTPConnection, response: Response | None) -> Outcome:
+    outcome = await guard.check_async(AsgiRequest(connection.scope, guard.addresses), [declared])
+    connection.scope[OUTCOME] = outcome
+    sending = connection.scope.get(SENDING)
+    if not outcome.allowed:
+        if isinstance(sending, Sending):
+            sending.take_back()
+        if connection.scope["type"] == "websocket":
+            raise WebSocketException(POLICY_VIOLATION, "rate limit")
+        raise TooManyRequests(outcome)
+    if isinstance(sending, Sending):
+        sending.add(outcome)
+        return outcome
+    if outcome.unsettled:
+        raise InvalidSetting("settle", declared.name, "what depends on the response needs limits.install(app)")
+    if response is not None:
+        for name, value in outcome.fields:
+            response.headers.append(name, value)
+    return outcome
+
+
+def _name_of(rule: Rule) -> str:
+    """A name that does not depend on how many dependencies were made before."""
+    if isinstance(rule.scope, str):
+        return rule.scope
+    limits = rule.limits
+    if isinstance(limits, Limiter):
+        return limits.name
+    if isinstance(limits, str):
+        text = limits
+    elif isinstance(limits, Limit):
+        text = limits.name or str(limits)
+    elif callable(limits):
+        text = name_of(limits)
+    else:
+        text = ";".join(map(str, limits))
+    name = re.sub(r"[ ,;|]+", "-", text.strip())
+    if rule.key_func is not None and rule.key_func is not by_ip:
+        name = f"{name}.{getattr(rule.key_func, '__name__', type(rule.key_func).__name__)}"
+    return name.replace("<lambda>", "key")

@@ -1,0 +1,336 @@
+"""Limits as an extension of Flask, in the words of Flask-Limiter.
+
+limits = Limits(key_func, app=app, agent="redis://localhost:6379/0", default_limits=["200/day", "50/hour"])
+
+@app.get("/slow")
+@limits.limit("1/day")
+def slow(): ...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
+
+from reconverge.agent import Agent
+from reconverge.errors import MissingExtra
+from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.declared import Declared
+from reconverge.integrations.guard import CommonSettings, Guard
+from reconverge.integrations.keys import KeyFunction, by_ip
+from reconverge.integrations.outcome import Outcome, fields_together
+from reconverge.integrations.problem import PROBLEM_JSON
+from reconverge.integrations.request import FAILED
+from reconverge.integrations.request import Response as Ended
+from reconverge.integrations.rules import Limits as RuleLimits
+from reconverge.integrations.rules import Rule, RuleSettings
+from reconverge.integrations.wsgi import SettlingBody, WsgiRequest, declare_blocking, merged
+from reconverge.limit import Limit
+
+try:
+    import flask
+    from werkzeug import exceptions
+except ModuleNotFoundError as error:
+    raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
+
+View = TypeVar("View", bound=Callable[..., Any])
+Several: TypeAlias = "str | Sequence[RuleLimits]"
+"""Limits that must all hold, each as `Rule.limits` has it."""
+
+EXTENSION: Final = "reconverge"
+"""Under which the application keeps the extension."""
+MARK: Final = "__reconverge_mark__"
+"""Of a view: what decorators say of it."""
+OUTCOMES: Final = "_reconverge_outcomes"
+"""Of a request's globals: what was decided so far."""
+
+
+class TooManyRequests(exceptions.TooManyRequests):
+    """Raised for a request that may not go on, to be answered with status 429; `outcome` says why."""
+
+    outcome: Outcome
+
+
+class ServiceUnavailable(exceptions.ServiceUnavailable):
+    """Raised for a request that may not go on, to be answered with status 503; `outcome` says why."""
+
+    outcome: Outcome
+
+
+class FlaskRequest(WsgiRequest):
+    """A `Request` of Flask. `raw` is Flask's."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: flask.Request, addresses: Addresses) -> None:
+        super().__init__(request.environ, addresses)
+        self._request = request
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`: the endpoint."""
+        return self._request.endpoint or ""
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`: as Flask-Login has it, or the application as `g.user`, or the server."""
+        return flask.g.get("_login_user") or flask.g.get("user") or super().user
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        return self._request.view_args or {}
+
+    @property
+    def raw(self) -> flask.Request:
+        """See `Request.raw`."""
+        return self._request
+
+
+@dataclass(slots=True)
+class _Mark:
+    """What decorators say of a view or a blueprint."""
+
+    rules: list[Declared] = field(default_factory=list[Declared])
+    exempt: bool = False
+    checks: Callable[..., Any] | None = None
+    """The function that checks them, when it is called."""
+
+    @property
+    def overrides_defaults(self) -> bool:
+        """Whether the default limits do not apply."""
+        return self.exempt or any(declared.rule.override_defaults for declared in self.rules)
+
+
+class Limits:
+    """Limits the views of Flask applications.
+
+    Args:
+        key_func: whom a request is counted for; takes the request, or nothing as in Flask-Limiter.
+        app: the application; or call `init_app`.
+        agent: decides; or the URL of a hub to make one with.
+        default_limits: of each view that has no limits of its own, for each key.
+        application_limits: of all views together, and of requests that no view is found for.
+        guard: what the limits have in common; or its settings one by one.
+        default_limits_*, application_limits_*: see `Rule`.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        key_func: KeyFunction = by_ip,
+        *,
+        app: flask.Flask | None = None,
+        agent: Agent | str | None = None,
+        default_limits: Several = (),
+        default_limits_per_method: bool = False,
+        default_limits_exempt_when: Callable[..., bool] | None = None,
+        default_limits_deduct_when: Callable[[flask.Response], bool] | None = None,
+        default_limits_cost: int | Callable[..., int] = 1,
+        application_limits: Several = (),
+        application_limits_per_method: bool = False,
+        application_limits_exempt_when: Callable[..., bool] | None = None,
+        application_limits_deduct_when: Callable[[flask.Response], bool] | None = None,
+        application_limits_cost: int | Callable[..., int] = 1,
+        guard: Guard | None = None,
+        **settings: Unpack[CommonSettings],
+    ) -> None:
+        settings.setdefault("passes", (exceptions.HTTPException,))
+        self.guard = guard or Guard(agent, key_func=key_func, **settings)
+        self._blueprints: dict[flask.Blueprint, _Mark] = {}
+        self._defaults = self._several(
+            "default",
+            default_limits,
+            per_route=True,
+            per_method=default_limits_per_method,
+            exempt_when=default_limits_exempt_when,
+            deduct_when=_of_flask(default_limits_deduct_when, failed=True),
+            cost=default_limits_cost,
+        )
+        self._application = self._several(
+            "application",
+            application_limits,
+            per_method=application_limits_per_method,
+            exempt_when=application_limits_exempt_when,
+            deduct_when=_of_flask(application_limits_deduct_when, failed=True),
+            cost=application_limits_cost,
+        )
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: flask.Flask) -> None:
+        """Limit an application."""
+        app.extensions[EXTENSION] = self
+        app.before_request(self._before)
+        app.after_request(self._after)
+        app.teardown_request(self._teardown)
+
+    # ------------------------------------------------------------ declaring
+
+    def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:
+        """Limit a view, a method of a class-based one, or all views of a blueprint together; see `Rule`.
+
+        `deduct_when` and `settle` take Flask's response. A view is checked when it is called, after the decorators that
+        stand above; several limits of one view are charged together, or none.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        settings["deduct_when"] = _of_flask(settings.get("deduct_when"), failed=True)
+        settle = settings.get("settle")
+        if callable(settle):
+            settings["settle"] = _of_flask(settle, failed=0)
+        rule = Rule(limits=limit_value, **settings)
+
+        def decorate(view: Any) -> Any:
+            if isinstance(view, flask.Blueprint):
+                declared = declare_blocking(self.guard, rule, name=f"blueprint.{view.name}")
+                self._blueprints.setdefault(view, _Mark()).rules.append(declared)
+                return view
+            return self._limited(view, declare_blocking(self.guard, rule, owner=view))
+
+        return decorate
+
+    def shared_limit(
+        self, limit_value: RuleLimits, scope: str | Callable[[str], str], /, **settings: Unpack[RuleSettings]
+    ) -> Callable[[Any], Any]:
+        """As `limit`, for views that count together: those of the same scope, which may depend on the endpoint."""
+        if callable(scope):
+            by_endpoint = scope
+            settings["scope"] = lambda request: by_endpoint(request.route)
+            settings.setdefault("name", "shared")
+        else:
+            settings["scope"] = scope
+            settings.setdefault("name", f"shared.{scope}")
+        return self.limit(limit_value, **settings)
+
+    def exempt(self, view: Any) -> Any:
+        """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""
+        if isinstance(view, flask.Blueprint):
+            self._blueprints.setdefault(view, _Mark()).exempt = True
+        else:
+            mark = _mark_of(view) or _Mark()
+            mark.exempt = True
+            setattr(view, MARK, mark)
+        return view
+
+    def request_filter(self, function: Any) -> Any:
+        """Let those requests pass for which `function` is true; a decorator."""
+        return self.guard.request_filter(function)
+
+    @property
+    def current_outcome(self) -> Outcome | None:
+        """What was decided last about the current request; None when nothing was."""
+        outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
+        return outcomes[-1] if outcomes else None
+
+    def _several(self, name: str, limits: Several, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
+        """Rules for limits that must all hold: one for what is fixed, one for each that is given by request."""
+        each = [limits] if isinstance(limits, str) else list(limits)
+        fixed = [limit for limit in each if isinstance(limit, str | Limit)]
+        rules = [Rule(limits=fixed, **settings)] if fixed else []
+        rules += [Rule(limits=limit, **settings) for limit in each if not isinstance(limit, str | Limit)]
+        return [declare_blocking(self.guard, rule, name=name) for rule in rules]
+
+    def _limited(self, view: View, declared: Declared) -> View:
+        before = _mark_of(view)
+        if before is not None and before.checks is view:
+            before.rules.append(declared)
+            return view
+        mark = _Mark([declared], exempt=before is not None and before.exempt)
+
+        @functools.wraps(view)
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            self._check(mark.rules)
+            return flask.current_app.ensure_sync(view)(*args, **kwargs)
+
+        mark.checks = limited
+        setattr(limited, MARK, mark)
+        return cast("View", limited)
+
+    # ------------------------------------------------------------ during a request
+
+    def _before(self) -> None:
+        request, app = flask.request, flask.current_app
+        if request.endpoint == "static":
+            return
+        view = app.view_functions.get(request.endpoint or "")
+        blueprints = [app.blueprints[name] for name in request.blueprints if name in app.blueprints]
+        marks = [self._blueprints[blueprint] for blueprint in blueprints if blueprint in self._blueprints]
+        of_view = _mark_of(view)
+        if of_view is not None:
+            marks.append(of_view)
+        rules = [] if any(mark.exempt for mark in marks) else list(self._application)
+        for mark in marks:
+            rules += [] if mark.checks is not None else mark.rules
+        if view is not None and not any(mark.overrides_defaults for mark in marks):
+            rules += self._defaults
+        self._check(rules)
+
+    def _check(self, rules: Sequence[Declared]) -> None:
+        """Decide about the current request. Raises TooManyRequests or ServiceUnavailable, having charged nothing."""
+        if not rules:
+            return
+        request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+        outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
+        outcomes: list[Outcome] = flask.g.setdefault(OUTCOMES, [])
+        if outcome.allowed:
+            outcomes.append(outcome)
+            return
+        for before in outcomes:
+            before.take_back()
+        outcomes[:] = [outcome]
+        assert outcome.refusal is not None
+        response = outcome.response
+        if response is None:
+            refusal = outcome.refusal
+            response = flask.Response(refusal.body, refusal.status, content_type=PROBLEM_JSON)
+        kind = TooManyRequests if outcome.refusal.status == TooManyRequests.code else ServiceUnavailable
+        error = kind(outcome.refusal.detail, flask.current_app.make_response(response))
+        error.outcome = outcome
+        raise error
+
+    def _after(self, response: flask.Response) -> flask.Response:
+        """Add the fields, whoever has made the response, and settle once it was sent."""
+        outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
+        refusal = outcomes[0].refusal if outcomes else None
+        fields = fields_together(outcomes) if refusal is None else refusal.fields
+        there = list(response.headers.items())
+        for name, value in merged(there, fields)[len(there) :]:
+            response.headers.add(name, value)
+        unsettled = [outcome for outcome in outcomes if outcome.unsettled]
+        if unsettled:
+            flask.g.pop(OUTCOMES)
+
+            def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                for outcome in unsettled:
+                    outcome.finish(Ended(response.status_code, headers, bytes_sent, complete, response))
+
+            if response.is_streamed and not response.direct_passthrough:
+                response.response = SettlingBody(response.response, ended)
+            else:
+                response.call_on_close(lambda: ended(response.content_length or 0, True))  # noqa: FBT003  # likewise
+        return response
+
+    def _teardown(self, _error: BaseException | None) -> None:
+        """Settle what has no response, because something has failed."""
+        outcomes: list[Outcome] = flask.g.pop(OUTCOMES, None) or []
+        for outcome in outcomes:
+            outcome.finish(Ended(FAILED))
+
+
+def _mark_of(view: object) -> _Mark | None:
+    mark = getattr(view, MARK, None)
+    return mark if isinstance(mark, _Mark) else None
+
+
+def _of_flask(function: Any, *, failed: Any) -> Any:
+    """A function of Flask's response as one of ours; what has no response at all counts as `failed` says."""
+    if not callable(function):
+        return function
+    return lambda ended: failed if ended.raw is None else function(ended.raw)

@@ -1,0 +1,205 @@
+"""Limits in any WSGI application: what it streams is streamed, and closed when it was.
+
+app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, Unpack, cast
+
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.declared import Declared
+from reconverge.integrations.fields import Fields
+from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.outcome import OUTCOME, Outcome
+from reconverge.integrations.request import FAILED, Response
+from reconverge.integrations.rules import Limits, Rule
+
+Environment: TypeAlias = dict[str, Any]
+StartResponse: TypeAlias = Callable[..., Any]
+App: TypeAlias = Callable[[Environment, StartResponse], Iterable[bytes]]
+
+LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
+"""Fields whose lines add up. Of others, what the application has set stands."""
+UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+
+
+class WsgiRequest:
+    """A `Request` of WSGI. `raw` is its environment."""
+
+    __slots__ = ("_addresses", "_client", "_environment")
+
+    def __init__(self, environment: Environment, addresses: Addresses) -> None:
+        self._environment = environment
+        self._addresses = addresses
+        self._client: str | type[WsgiRequest] | None = WsgiRequest
+
+    @property
+    def method(self) -> str:
+        """See `Request.method`."""
+        return str(self._environment.get("REQUEST_METHOD", "GET"))
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        path: str = self._environment.get("SCRIPT_NAME", "") + self._environment.get("PATH_INFO", "")
+        return path.encode("latin-1", "replace").decode("utf-8", "replace") or "/"
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`: nothing that WSGI knows of."""
+        return ""
+
+    @property
+    def client(self) -> str | None:
+        """See `Request.client`."""
+        if isinstance(self._client, type):
+            self._client = self._addresses.client(self._environment.get("REMOTE_ADDR") or None, self.header)
+        return self._client
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as the server has authenticated it."""
+        return self._environment.get("REMOTE_USER") or None
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`: nothing that WSGI knows of."""
+        return {}
+
+    @property
+    def raw(self) -> Any:
+        """See `Request.raw`."""
+        return self._environment
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        key = name.upper().replace("-", "_")
+        value = self._environment.get(key if key in UNPREFIXED else f"HTTP_{key}")
+        return None if value is None else str(value)
+
+
+class RateLimitMiddleware:
+    """Limits what goes to a WSGI application.
+
+    Args:
+        app: the application.
+        limits: of all requests together, for each key; see `Rule.limits`.
+        rules: further limits, of requests to some paths, say.
+        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limits: Limits | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        guard: Guard | None = None,
+        **settings: Unpack[GuardSettings],
+    ) -> None:
+        self.app = app
+        self.guard = guard or Guard(**settings)
+        all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
+        self._rules = [declare_blocking(self.guard, rule) for rule in all_rules]
+
+    def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request, as WSGI has it."""
+        outcome = self.guard.check(WsgiRequest(environment, self.guard.addresses), self._rules)
+        environment[OUTCOME] = outcome
+        if not outcome.allowed:
+            return refuse(outcome, environment, start_response)
+        starting = Starting(start_response, outcome)
+        if not outcome.unsettled:
+            return self.app(environment, starting)
+        try:
+            body = self.app(environment, starting)
+        except BaseException:
+            outcome.finish(Response(FAILED))
+            raise
+        return SettlingBody(body, starting.ended)
+
+
+class Starting:
+    """Begins the response that the application begins, with the fields of an outcome."""
+
+    def __init__(self, start_response: StartResponse, outcome: Outcome) -> None:
+        self._start_response = start_response
+        self.outcome = outcome
+        self._status = FAILED
+        self._headers: list[tuple[str, str]] = []
+
+    def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        """Begin it, perhaps for the second time because of an error, as WSGI has it."""
+        self._status, self._headers = int(status[:3]), headers
+        arguments = (status, merged(headers, self.outcome.fields))
+        return self._start_response(*arguments) if exc_info is None else self._start_response(*arguments, exc_info)
+
+    def ended(self, bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
+        """The body was closed: settle what depends on the response."""
+        headers = {name.lower(): value for name, value in self._headers}
+        self.outcome.finish(Response(self._status, headers, bytes_sent, complete))
+
+
+class SettlingBody:
+    """A body that is streamed as it is, and tells of its end: how many bytes were sent, and whether that was all."""
+
+    def __init__(self, body: Iterable[Any], ended: Callable[[int, bool], None]) -> None:
+        self._body = body
+        self._ended = ended
+        self._parts: Iterator[Any] | None = None
+        self._bytes = 0
+        self._complete = False
+
+    def __iter__(self) -> SettlingBody:
+        return self
+
+    def __next__(self) -> Any:
+        if self._parts is None:
+            self._parts = iter(self._body)
+        try:
+            part = next(self._parts)
+        except StopIteration:
+            self._complete = True
+            raise
+        self._bytes += len(part)
+        return part
+
+    def close(self) -> None:
+        """Close it, which servers do whether all of it was sent or not."""
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._ended(self._bytes, self._complete)
+
+
+def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
+    """Declare a rule where nothing can be awaited. Raises InvalidSetting if it has a coroutine function."""
+    rule = rule if isinstance(rule, Rule) else Rule(limits=rule)
+    if rule.ever_waits:
+        raise InvalidSetting("rule", rule.name, "has a coroutine function, which nobody awaits under WSGI")
+    return guard.declare(rule, **names)
+
+
+def refuse(outcome: Outcome, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
+    """Answer a request that may not go on."""
+    assert outcome.refusal is not None
+    if callable(outcome.response):
+        return cast("Iterable[bytes]", outcome.response(environment, start_response))
+    refusal = outcome.refusal
+    start_response(f"{refusal.status} {HTTPStatus(refusal.status).phrase}", list(refusal.fields))
+    return [] if environment.get("REQUEST_METHOD") == "HEAD" else [refusal.body]
+
+
+def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str, str]]:
+    """Header fields with ours. Lists add up; of the others, what is there stands."""
+    there = {name.lower() for name, _ in headers}
+    return [*headers, *[each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]]
