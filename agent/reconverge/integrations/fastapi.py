@@ -21,7 +21,7 @@ from reconverge.integrations.guard import CommonSettings, Guard
 from reconverge.integrations.keys import KeyFunction, by_ip
 from reconverge.integrations.outcome import OUTCOME, Outcome
 from reconverge.integrations.rules import Limits as RuleLimits
-from reconverge.integrations.rules import Rule, RuleSettings, name_of
+from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 
@@ -99,10 +99,9 @@ class Limits:
 
         return limited
 
-    def shared_limit(self, limits: RuleLimits, scope: str, /, **settings: Unpack[RuleSettings]) -> Dependency:
+    def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
         """As calling it does, for routes that count together under the name of their `scope`."""
-        settings["scope"] = scope
-        return self(limits, **settings)
+        return self(limits, scope=scope, **settings)
 
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator, too."""

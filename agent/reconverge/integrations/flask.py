@@ -25,7 +25,7 @@ from reconverge.integrations.problem import PROBLEM_JSON
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
-from reconverge.integrations.rules import Rule, RuleSettings
+from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings
 from reconverge.integrations.wsgi import SettlingBody, WsgiRequest, declare_blocking, merged
 from reconverge.limit import Limit
 
@@ -196,17 +196,15 @@ class Limits:
         return decorate
 
     def shared_limit(
-        self, limit_value: RuleLimits, scope: str | Callable[[str], str], /, **settings: Unpack[RuleSettings]
+        self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
         """As `limit`, for views that count together: those of the same scope, which may depend on the endpoint."""
         if callable(scope):
             by_endpoint = scope
-            settings["scope"] = lambda request: by_endpoint(request.route)
             settings.setdefault("name", "shared")
-        else:
-            settings["scope"] = scope
-            settings.setdefault("name", f"shared.{scope}")
-        return self.limit(limit_value, **settings)
+            return self.limit(limit_value, scope=lambda request: by_endpoint(request.route), **settings)
+        settings.setdefault("name", f"shared.{scope}")
+        return self.limit(limit_value, scope=scope, **settings)
 
     def exempt(self, view: Any) -> Any:
         """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""

@@ -115,20 +115,19 @@ class Rule:
         return any(callable(value) and not isinstance(value, Limiter) and waits(value) for value in asked)
 
 
-class RuleSettings(TypedDict, total=False):
-    """What `Rule` takes besides the limits, for whoever hands it on."""
+class UnscopedSettings(TypedDict, total=False):
+    """What `Rule` takes besides the limits and the scope, for whoever hands it on."""
 
     name: str | None
     key_func: KeyFunction | None
     missing: str | None
-    scope: str | ByRequest | None
     per_route: bool
     per_method: bool
     methods: Sequence[str] | None
     paths: Sequence[str] | None
     cost: int | ByRequest
-    settle: Callable[[Response], int] | str | None
-    deduct_when: Callable[[Response], bool] | None
+    settle: Callable[..., int] | str | None
+    deduct_when: Callable[..., bool] | None
     exempt_when: ByRequest | None
     on_breach: Callable[..., Any] | None
     error_message: str | Callable[[], str] | None
@@ -136,6 +135,12 @@ class RuleSettings(TypedDict, total=False):
     cold: str | None
     shadow: bool
     override_defaults: bool
+
+
+class RuleSettings(UnscopedSettings, total=False):
+    """What `Rule` takes besides the limits, for whoever hands it on."""
+
+    scope: str | ByRequest | None
 
 
 def checked_status(status: object) -> int:

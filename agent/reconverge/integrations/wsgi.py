@@ -14,7 +14,7 @@ from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import Fields
 from reconverge.integrations.guard import Guard, GuardSettings
-from reconverge.integrations.outcome import OUTCOME, Outcome
+from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.request import FAILED, Response
 from reconverge.integrations.rules import Limits, Rule
 
@@ -138,7 +138,8 @@ class Starting:
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         """Begin it, perhaps for the second time because of an error, as WSGI has it."""
         self._status, self._headers = int(status[:3]), headers
-        arguments = (status, merged(headers, self.outcome.fields))
+        refused = any(name.lower() == "retry-after" for name, _ in headers)
+        arguments = (status, merged(headers, fields_together([self.outcome], refused=refused)))
         return self._start_response(*arguments) if exc_info is None else self._start_response(*arguments, exc_info)
 
     def ended(self, bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it

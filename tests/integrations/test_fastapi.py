@@ -1,0 +1,236 @@
+"""Goal: limits are dependencies like any other, and every response says what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException, Request, WebSocket
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+
+from reconverge import Agent, InvalidSetting
+from reconverge.integrations import SPENT, Outcome, by_header, by_path_parameter
+from reconverge.integrations.fastapi import Limits, TooManyRequests
+from tests.integrations.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
+from tests.integrations.test_asgi import converse, tokens, websocket_scope
+from tests.integrations.webserver import check_fields
+
+
+@pytest.fixture
+def limits(agent: Agent) -> Limits:
+    """Limits that are not installed in any application yet."""
+    return Limits(agent)
+
+
+@pytest.fixture
+def app(limits: Limits) -> FastAPI:
+    """An application that they are installed in."""
+    app = FastAPI()
+    limits.install(app)
+    return app
+
+
+@pytest.mark.parametrize("kind", ["async", "sync", "own response", "stream"])
+def test_endpoints_of_any_kind_are_limited(app: FastAPI, limits: Limits, kind: str) -> None:
+    """Whatever they return, each response has fields that parse, a refusal has problem details."""
+    limited = [Depends(limits("2/minute"))]
+    if kind == "async":
+
+        @app.get("/", dependencies=limited)
+        async def answer() -> str:
+            return "here"
+    elif kind == "sync":
+
+        @app.get("/", dependencies=limited)
+        def answer_in_a_thread() -> str:
+            return "here"
+    elif kind == "own response":
+
+        @app.get("/", dependencies=limited)
+        async def answer_itself() -> PlainTextResponse:
+            return PlainTextResponse("here")
+    else:
+
+        @app.get("/", dependencies=limited)
+        async def stream() -> StreamingResponse:
+            return StreamingResponse(iter(["he", "re"]))
+
+    answers = [*ask_asgi(app, times=3), *ask_asgi(app, client=BOB)]
+
+    assert [200, 200, 429, 200] == statuses(answers)
+    assert b'"violated-policies":["2/minute"]' in answers[2].body
+    assert "application/problem+json" == answers[2].headers["content-type"]
+    for answered in answers:
+        check_fields(answered.headers, refused=answered.status == 429)
+
+
+def test_each_route_counts_on_its_own_and_those_of_a_scope_together(app: FastAPI, limits: Limits) -> None:
+    """One dependency on many routes is one limit, counted for each of them, by its pattern; a scope is one count."""
+    each, all_of_them = Depends(limits("1/minute")), Depends(limits.shared_limit("2/minute", "api"))
+
+    @app.get("/one/{number}", dependencies=[each])
+    @app.get("/two", dependencies=[each])
+    @app.get("/three", dependencies=[all_of_them])
+    @app.get("/four", dependencies=[all_of_them])
+    async def answer() -> str:
+        return "here"
+
+    paths = ["/one/1", "/two", "/one/2", "/three", "/four", "/three"]
+
+    assert [200, 200, 429, 200, 200, 429] == [ask_asgi(app, path)[0].status for path in paths]
+
+
+def test_routers_and_applications_take_limits_too(agent: Agent) -> None:
+    """And those of a route come on top: all are told in one field, the binding one first."""
+    limits = Limits(agent)
+    app = FastAPI(dependencies=[Depends(limits.shared_limit("9/minute", "everything"))])
+    limits.install(app)
+    router = APIRouter(dependencies=[Depends(limits("5/minute"))])
+
+    @router.get("/", dependencies=[Depends(limits("2/minute"))])
+    async def answer() -> str:
+        return "here"
+
+    app.include_router(router)
+    answers = ask_asgi(app, times=3)
+
+    assert [200, 200, 429] == statuses(answers)
+    assert '"2/minute";r=1' == answers[0].headers["ratelimit"].partition(";t=")[0]
+    assert 3 == answers[0].headers["ratelimit"].count(";r=")
+    check_fields(answers[2].headers, refused=True)
+    assert 2 == agent.limiter("everything").usage(f"everything|{ADA}").own  # what was refused later was given back
+
+
+def test_a_key_function_may_say_that_nobody_is_logged_in(agent: Agent) -> None:
+    """FastAPI's own exceptions pass."""
+
+    async def user(request: Any) -> str:
+        if request.header("authorization") is None:
+            raise HTTPException(401)
+        return "ada"
+
+    limits, app = Limits(agent, key_func=user), FastAPI()
+
+    @app.get("/", dependencies=[Depends(limits("1/minute"))])
+    async def answer() -> str:
+        return "here"
+
+    assert [401] == statuses(ask_asgi(app))
+    assert [200, 429] == statuses(ask_asgi(app, times=2, authorization="x"))
+
+
+def test_the_outcome_is_the_value_of_the_dependency(app: FastAPI, limits: Limits, agent: Agent) -> None:
+    """An endpoint says by it what it has used; it is settled before background tasks, and after a stream has ended."""
+    model = limits("100/minute", name="tokens", cost=50, settle=SPENT, per_route=False)
+    given = Depends(model)
+    charged: list[int] = []
+
+    @app.get("/")
+    async def generate(tasks: BackgroundTasks, outcome: Outcome = given) -> StreamingResponse:
+        async def words() -> AsyncIterator[str]:
+            for word in ("a", "b", "c"):
+                outcome.spend(2)
+                yield word
+
+        tasks.add_task(lambda: charged.append(tokens(agent)))
+        return StreamingResponse(words(), background=tasks)
+
+    ask_asgi(app)
+
+    assert [6] == charged
+
+
+def test_a_handler_of_the_application_may_answer_refusals(app: FastAPI, limits: Limits) -> None:
+    """As for any exception; the fields are there all the same."""
+
+    @app.exception_handler(TooManyRequests)
+    async def answer_refusal(_request: Request, error: TooManyRequests) -> JSONResponse:
+        return JSONResponse({"sorry": True}, error.status_code, headers=dict(error.headers or {}))
+
+    @app.get("/", dependencies=[Depends(limits("1/minute"))])
+    async def answer() -> str:
+        return "here"
+
+    refused = ask_asgi(app, times=2)[1]
+
+    assert (429, b'{"sorry":true}') == (refused.status, refused.body)
+    check_fields(refused.headers, refused=True)
+
+
+def test_limits_that_are_not_installed_limit_all_the_same(limits: Limits) -> None:
+    """What FastAPI makes the response of has the fields, refusals too; what depends on the response cannot be had."""
+    app = FastAPI()
+
+    @app.get("/", dependencies=[Depends(limits("1/minute"))])
+    async def answer() -> str:
+        return "here"
+
+    @app.get("/settled", dependencies=[Depends(limits("1/minute", deduct_when=lambda _response: True))])
+    async def answer_settled() -> str:
+        return "here"
+
+    answers = ask_asgi(app, times=2)
+
+    assert [200, 429] == statuses(answers)
+    for answered in answers:
+        check_fields(answered.headers, refused=answered.status == 429)
+    with pytest.raises(InvalidSetting, match=r"needs limits\.install"):
+        ask_asgi(app, "/settled")
+
+
+def test_websockets_are_limited_by_a_dependency(app: FastAPI, limits: Limits) -> None:
+    """Before they are accepted."""
+
+    @app.websocket("/ws", dependencies=[Depends(limits("1/minute"))])
+    async def echo(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    accepted = asyncio.run(converse(app, websocket_scope()))
+    refused = asyncio.run(converse(app, websocket_scope()))
+
+    assert "websocket.accept" == accepted[0]["type"]
+    assert [("websocket.close", 1008)] == [(message["type"], message["code"]) for message in refused]
+
+
+def test_names_do_not_depend_on_the_order_of_imports(agent: Agent) -> None:
+    """In another process dependencies may be made in another order, and must be the same limits."""
+    limits = Limits(agent)
+    for made in ("5/minute", "1 per second; 9/hour", "5/minute"):
+        limits(made)
+    limits("5/minute", key_func=by_header("x-key"))
+    limits("7/minute", key_func=by_path_parameter("tenant"), scope="tenants")
+
+    assert {
+        "5/minute",
+        "1-per-second-9/hour",
+        "1-per-second-9/hour#2",
+        "5/minute.by_that_header",
+        "tenants",
+    } == set(agent.stats().limits)
+
+
+def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Agent) -> None:
+    """Its client has gone before it began to answer."""
+    begun = asyncio.Event()
+
+    @app.get(
+        "/", dependencies=[Depends(limits("9/minute", name="tokens", per_route=False, cost=5, settle=lambda _: 1))]
+    )
+    async def answer() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def cancel() -> None:
+        task = asyncio.create_task(asgi_answer(app, http_scope("/")))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+
+    assert 1 == tokens(agent)
