@@ -108,6 +108,36 @@ def test_four_workers_charge_their_budget_of_tokens_exactly(
     assert (tmp_path / "llm_tokens.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("hub", ["none", "redis"])
+def test_the_fastapi_application_limits_by_plan_and_by_tokens(
+    hub: str, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """Ada's plan suffices, Bob's does not, and chats are charged for what they cost instead of what was expected."""
+    ran = run("fastapi_app.py", tmp_path, None if hub == "none" else redis_server.url)
+
+    ada, bob, chats = ([word for word in line.split() if word in ("200", "429")] for line in ran.stdout.splitlines())
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert ["200"] * 20 == ada
+    assert 1 <= bob.count("200") <= 5
+    if hub == "none":  # in a fleet, what is given back may be needed before the hub has dealt it out
+        assert ["200"] * 5 + ["429"] * 15 == bob
+        assert ["200"] * 12 + ["429"] * 8 == chats
+
+
+@pytest.mark.parametrize("hub", ["none", "redis"])
+def test_the_flask_application_limits_views_and_blueprints(hub: str, tmp_path: Path, redis_server: RedisServer) -> None:
+    """Each has its quota, what is exempt has none, and of logins only those that fail count."""
+    ran = run("flask_app.py", tmp_path, None if hub == "none" else redis_server.url)
+
+    home, items, health, logins = ran.stdout.splitlines()
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert "/health: {200: 30}" == health
+    assert "logins: 200 401 200" == logins[:19]
+    if hub == "none":
+        assert ("/: {200: 20, 429: 10}", "/api/items: {200: 5, 429: 25}") == (home, items)
+        assert "logins: 200 401 200 401 200 401 429 429 429 429" == logins
+
+
 def test_every_example_is_run_here() -> None:
     """An example that nobody runs is an example that does not work."""
     source = Path(__file__).read_text()

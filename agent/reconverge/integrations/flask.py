@@ -293,7 +293,7 @@ class Limits:
         raise error
 
     def _after(self, response: flask.Response) -> flask.Response:
-        """Add the fields, whoever has made the response, and settle once it was sent."""
+        """Add the fields, whoever has made the response, and settle: what is streamed when its end has come."""
         outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
         refusal = outcomes[0].refusal if outcomes else None
         fields = fields_together(outcomes) if refusal is None else refusal.fields
@@ -311,8 +311,8 @@ class Limits:
 
             if response.is_streamed and not response.direct_passthrough:
                 response.response = SettlingBody(response.response, ended)
-            else:
-                response.call_on_close(lambda: ended(response.content_length or 0, True))  # noqa: FBT003  # likewise
+            else:  # all of it is known
+                ended(response.content_length or 0, True)  # noqa: FBT003  # likewise
         return response
 
     def _teardown(self, _error: BaseException | None) -> None:
