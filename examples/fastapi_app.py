@@ -15,21 +15,18 @@ from reconverge import Agent
 from reconverge.integrations import SPENT, Outcome, Request, by_header
 from reconverge.integrations.fastapi import Limits
 
-PLANS = {"ada": "100/minute", "bob": "5/minute"}
-agent = Agent(namespace="shop")
-limits = Limits(agent, key_func=by_header("x-api-key"), cold="wait:50ms")
-tokens = limits("1000/minute", name="tokens", cost=300, settle=SPENT)
+limits = Limits(Agent(namespace="shop"), key_func=by_header("x-api-key"), cold="wait:50ms")
 
 
 async def plan(request: Request) -> str:
     """What a customer has paid for; a database might say so."""
-    return PLANS.get(request.header("x-api-key") or "", "1/minute")
+    return {"ada": "100/minute", "bob": "5/minute"}.get(request.header("x-api-key") or "", "1/minute")
 
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
     """The agent exchanges as a task of the server's event loop, and says its last words when that ends."""
-    async with agent:
+    async with limits.guard.agent:
         yield
 
 
@@ -44,7 +41,7 @@ async def items() -> list[int]:
 
 
 @app.get("/chat")
-async def chat(budget: Annotated[Outcome, Depends(tokens)]) -> str:
+async def chat(budget: Annotated[Outcome, Depends(limits("1000/minute", cost=300, settle=SPENT))]) -> str:
     """Expected to cost 300 tokens, and charged for what it did cost."""
     budget.spend(60)
     return "so it goes"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from reconverge import Agent
-from reconverge.integrations import by_header
+from reconverge.integrations import SPENT, Outcome, by_header
 from reconverge.integrations.fastapi import Limits
 
+ESTIMATE: Final = 50_000
 agent = Agent(namespace="web", policy=os.environ["POLICY"])
 limits = Limits(agent, key_func=by_header("x-key"))
 app = FastAPI()
@@ -21,6 +25,21 @@ limits.install(app)
 async def items() -> PlainTextResponse:
     """What is limited."""
     return PlainTextResponse(str(os.getpid()))
+
+
+@app.get("/stream")
+async def stream(
+    outcome: Annotated[Outcome, Depends(limits("100000/day", name="tokens", cost=ESTIMATE, settle=SPENT))],
+) -> StreamingResponse:
+    """Goes on until the client goes away, and costs one for each part."""
+
+    async def parts() -> AsyncIterator[str]:
+        while True:
+            outcome.spend(1)
+            yield "part\n"
+            await asyncio.sleep(0.001)
+
+    return StreamingResponse(parts())
 
 
 @app.get("/stats")

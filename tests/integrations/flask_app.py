@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Final
 
 import flask
 
 from reconverge import Agent
-from reconverge.integrations import by_header
+from reconverge.integrations import SPENT, by_header
 from reconverge.integrations.flask import Limits
 
+ESTIMATE: Final = 50_000
 agent = Agent(namespace="web", policy=os.environ["POLICY"])
 app = flask.Flask(__name__)
 limits = Limits(by_header("x-key"), app=app, agent=agent)
@@ -20,6 +23,21 @@ limits = Limits(by_header("x-key"), app=app, agent=agent)
 def items() -> str:
     """What is limited."""
     return str(os.getpid())
+
+
+@app.get("/stream")
+@limits.limit("100000/day", name="tokens", cost=ESTIMATE, settle=SPENT)
+def stream() -> flask.Response:
+    """Goes on until the client goes away, and costs one for each part."""
+    outcome = limits.current_outcome
+    assert outcome is not None
+
+    def parts() -> Iterator[str]:
+        while True:
+            outcome.spend(1)
+            yield "part\n" * 1000
+
+    return flask.Response(parts())
 
 
 @app.get("/stats")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 
 import pytest
 
@@ -33,6 +34,8 @@ pytest.importorskip("gunicorn", reason="another server")
 
 CLIENTS = 16
 QUOTA = 1000
+ESTIMATE = 50_000
+"""What a stream is expected to cost."""
 TARDY_MAX = 5
 """So often may one worker after the other refuse what the fleet has left."""
 StartServer = Callable[..., WebServer]
@@ -138,3 +141,25 @@ def test_a_redis_that_is_killed_is_no_error(serve: StartServer, name: str, own_r
     for answer in after:
         check_fields(answer.headers, refused=answer.status == 429)
     assert "Traceback" not in server.stop()
+
+
+@pytest.mark.parametrize("name", [FASTAPI, FLASK])
+def test_a_client_that_goes_away_is_charged_for_what_it_was_sent(
+    serve: StartServer, name: str, own_redis: RedisServer
+) -> None:
+    """What was reserved for the rest of the stream is back at the hub, though the response never ended."""
+    server = serve(name, limit="100/day", policy="balanced")
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("GET", "/stream", headers={KEY: "ada"})
+    response = connection.getresponse()
+    assert b"part\n" == response.readline()
+    eventually(lambda: charged(own_redis) == ESTIMATE, "the hub knows of the estimate")
+    response.close()
+    connection.close()
+
+    eventually(lambda: 0 < charged(own_redis) < ESTIMATE, "it knows what was spent")
+
+
+def charged(redis: RedisServer) -> int:
+    """What the hub knows to have been charged for streams."""
+    return net_at(redis.url, "tokens", namespace="web")

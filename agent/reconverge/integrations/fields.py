@@ -78,6 +78,7 @@ def retry_after_of(told: Sequence[Told]) -> int | None:
     return max(1, _whole(longest)) if longest < FAR_S else None
 
 
+@lru_cache(maxsize=1024)
 def sf_string(text: str) -> str:
     """`text` as a String of RFC 9651; what such a string cannot have is written as %XX of its UTF-8."""
     escaped: list[str] = []
