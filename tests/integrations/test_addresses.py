@@ -83,6 +83,7 @@ def test_a_header_of_many_hops_ends_somewhere() -> None:
         ("proto=https", PROXY),
         (f'for={FORGED}, for=", for={CLIENT}', PROXY),
         (f'for={FORGED};x=", for="[2001:db8::1]:80"', PROXY),
+        (f'for={FORGED};", for={CLIENT}', PROXY),
         (f"for={FORGED};for={CLIENT}", PROXY),
         (f"for={FORGED},", PROXY),
         ("=", PROXY),

@@ -81,6 +81,16 @@ def test_all_limits_of_a_request_are_charged_or_none_is(app: flask.Flask, agent:
     assert 1 == agent.limiter("wide").usage(ADA).own
 
 
+def test_several_limits_of_a_view_are_one_answer(app: flask.Flask, agent: Agent) -> None:
+    """When both refuse, one is told to wait for the longer."""
+    limits = Limits(app=app, agent=agent)
+    add(app, "/", limits.limit("1/second")(limits.limit("1/hour")(hello)))
+    served, refused = ask_wsgi(app, times=2)
+
+    assert 2 == served.headers["ratelimit"].count(";r=")
+    assert 3600 <= int(refused.headers["retry-after"])
+
+
 def test_views_share_a_limit(app: flask.Flask, agent: Agent) -> None:
     """By the name of its scope, or by what the scope makes of the endpoint."""
     limits = Limits(app=app, agent=agent)

@@ -176,14 +176,21 @@ def test_without_an_address_all_count_together(guard: Guard) -> None:
 
 
 def test_an_estimate_is_settled_from_the_response(guard: Guard, agent: Agent) -> None:
-    """By what the response says; a second settlement changes nothing."""
-    rule = guard.declare(Rule(limits="100/minute", name="tokens", cost=80, settle=lambda response: response.bytes_sent))
+    """By what the response says; a second end changes nothing, and nobody is asked about it."""
+    seen: list[Response] = []
+
+    def settle(response: Response) -> int:
+        seen.append(response)
+        return response.bytes_sent
+
+    rule = guard.declare(Rule(limits="100/minute", name="tokens", cost=80, settle=settle))
     outcome = guard.check(ADA, [rule])
     assert not guard.check(ADA, [rule])
 
     outcome.finish(Response(200, bytes_sent=15))
     outcome.finish(Response(200, bytes_sent=99))
 
+    assert 1 == len(seen)
     assert 15 == agent.limiter("tokens").usage("192.0.2.1").own
 
 

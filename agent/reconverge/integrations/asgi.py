@@ -233,7 +233,8 @@ async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -
     """Answer a request that may not go on."""
     assert outcome.refusal is not None
     if callable(outcome.response):
-        await outcome.response(scope, receive, send)
+        instead = cast("App", outcome.response)
+        await instead(scope, receive, send)
         return
     refusal = outcome.refusal
     await send({"type": "http.response.start", "status": refusal.status, "headers": _encoded(refusal.fields)})

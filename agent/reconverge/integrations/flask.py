@@ -141,7 +141,7 @@ class Limits:
     ) -> None:
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
-        self._blueprints: dict[flask.Blueprint, _Mark] = {}
+        self._blueprints: dict[object, _Mark] = {}
         self._defaults = self._several(
             "default",
             default_limits,
