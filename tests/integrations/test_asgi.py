@@ -6,6 +6,8 @@ Method: applications are driven message by message, as a server does it; clients
 from __future__ import annotations
 
 import asyncio
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from reconverge import Agent
 from reconverge.integrations import OUTCOME, SPENT, Rule, by_header, by_route
 from reconverge.integrations.asgi import AsgiRequest, RateLimitMiddleware
+from reconverge.integrations.asgi_routes import route_of
 from tests.integrations.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
 from tests.integrations.webserver import check_fields
 from tests.waiting import eventually_in_loop
@@ -314,6 +317,16 @@ def test_the_routes_of_starlette_are_found_before_it_looks(agent: Agent) -> None
         ask_asgi(app, path)
     assert ["-", "/items/{id}", "/sub"] == sorted(agent.limiter("routes").table.cells)
     assert [429, 429, 429] == [ask_asgi(app, path)[0].status for path in ("/items/3", "/sub/c", "/lost")]
+
+
+def test_a_route_that_does_not_know_its_prefix_is_told_apart_by_its_endpoint() -> None:
+    """In a release of a framework that tells less than we look for; what clients write is in no case part of it."""
+    route = SimpleNamespace(path="/items/{id}", path_regex=re.compile("^/items/(?P<id>[^/]+)$"))
+    scope = http_scope("/shop/items/7") | {"route": route, "endpoint": hello}
+
+    assert "/items/{id}#tests.integrations.test_asgi.hello" == route_of(scope)
+    assert "/shop/items/{id}" == route_of(scope | {"root_path": "/shop"})
+    assert "" == route_of(http_scope("/shop/items/7") | {"app": SimpleNamespace(routes=[object()])})
 
 
 def test_litestar_takes_the_middleware(agent: Agent) -> None:

@@ -11,7 +11,8 @@ from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException,
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import SPENT, Outcome, by_header, by_path_parameter
+from reconverge.integrations import SPENT, Outcome, by_header, by_path_parameter, by_route
+from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits, TooManyRequests
 from tests.integrations.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
 from tests.integrations.test_asgi import converse, tokens, websocket_scope
@@ -210,6 +211,44 @@ def test_names_do_not_depend_on_the_order_of_imports(agent: Agent) -> None:
         "5/minute.by_that_header",
         "tenants",
     } == set(agent.stats().limits)
+
+
+def test_routes_of_routers_are_told_apart_by_their_prefixes(agent: Agent) -> None:
+    """Whether a middleware asks, before FastAPI has looked for them, or a dependency: the pattern is whole."""
+    limits, app, outer, inner = Limits(agent), FastAPI(), APIRouter(prefix="/shop"), APIRouter()
+
+    @inner.get("/items/{number}", dependencies=[Depends(limits("2/minute", name="inner"))])
+    @outer.get("/items/{number}", dependencies=[Depends(limits("2/minute", name="outer"))])
+    async def answer(number: int) -> int:
+        return number
+
+    outer.include_router(inner, prefix="/{tenant}/one")
+    outer.include_router(inner, prefix="/two")
+    app.include_router(outer)
+    app.add_middleware(RateLimitMiddleware, limits="9/minute", agent=agent, key_func=by_route)
+    paths = ["/shop/ada/one/items/1", "/shop/bob/one/items/2", "/shop/two/items/1", "/shop/items/1"]
+
+    assert [200, 200, 429, 200, 200] == [
+        ask_asgi(app, path)[0].status for path in (*paths[:2], "/shop/eve/one/items/3", *paths[2:])
+    ]
+    patterns = ["/shop/items/{number}", "/shop/two/items/{number}", "/shop/{tenant}/one/items/{number}"]
+    assert patterns == sorted(agent.limiter("requests").table.cells)
+    assert [f"{pattern}|{ADA}" for pattern in patterns[1:]] == sorted(agent.limiter("inner").table.cells)
+
+
+def test_mounted_applications_have_routes_of_their_own(agent: Agent) -> None:
+    """With the path that they are mounted at."""
+    limits = Limits(agent)
+    app, mounted = FastAPI(), FastAPI()
+
+    @mounted.get("/items", dependencies=[Depends(limits("1/minute", name="items"))])
+    @app.get("/items", dependencies=[Depends(limits("1/minute", name="items"))])
+    async def answer() -> str:
+        return "here"
+
+    app.mount("/sub", mounted)
+
+    assert [200, 200, 429] == [ask_asgi(app, path)[0].status for path in ("/items", "/sub/items", "/sub/items")]
 
 
 def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Agent) -> None:

@@ -26,6 +26,7 @@ from reconverge.integrations import (
     by_ip,
     by_user,
 )
+from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.declared import TIERS_MAX
 from reconverge.testing import ManualClock
 
@@ -462,6 +463,19 @@ def test_a_coroutine_function_without_a_loop_is_a_failure_like_any(guard: Guard)
     assert {"InvalidSetting": 1} == guard.stats().failures
 
 
+def test_a_future_without_a_loop_is_a_failure_like_any(guard: Guard) -> None:
+    """Whatever has to be awaited, and not coroutines alone."""
+
+    class Later:
+        def __await__(self) -> Any:
+            raise AssertionError("nobody awaits here")
+
+    rules = [guard.declare(Rule(limits="1/minute", key_func=Later)), guard.declare(Rule(limits="1/minute", cost=Later))]
+
+    assert guard.check(ADA, rules)
+    assert {"InvalidSetting": 2} == guard.stats().failures
+
+
 def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> None:
     """Who is cancelled while a key is looked for has not been admitted."""
     waiting = asyncio.Event()
@@ -507,6 +521,8 @@ def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> Non
         (lambda: Guard("memory://", fail="safe"), "fail='safe'"),
         (lambda: Guard("memory://", dialect="ietf"), "dialect='ietf'"),
         (lambda: Guard("memory://", key_func=by_user(ADA)), "key_function=None"),  # type: ignore[arg-type]
+        (lambda: RateLimitMiddleware(print, guard=Guard("memory://"), status=503), "give it these, too: status"),  # type: ignore[arg-type]
+        (lambda: RateLimitMiddleware(print, agent="memory://", close_code=1000), "close_code=1000"),  # type: ignore[arg-type]
         (lambda: Guard("memory://").declare([]), "limits=\\[\\]"),
         (lambda: Guard("memory://").declare(Rule(limits="1/minute", paths=["items"])), "begin with a slash"),
         (lambda: Guard("memory://").declare(Rule(limits="1/minute", key_func=pow)), "takes more than"),  # type: ignore[arg-type]

@@ -5,7 +5,8 @@ Where a line is marked with `type: ignore`, the checker has to object: a mark th
 
 from __future__ import annotations
 
-from typing import assert_type
+from collections.abc import Coroutine
+from typing import Any, assert_type
 
 from reconverge import (
     Agent,
@@ -32,6 +33,8 @@ from reconverge import (
     Usage,
 )
 from reconverge.clock import ManualClock, SystemClock
+from reconverge.integrations import Guard, Outcome, Refusal, Request, Rule, by_header, by_ip, together
+from reconverge.integrations.decorators import limited
 from reconverge.report import Answer, Batch, Totals
 
 
@@ -273,3 +276,27 @@ def ports() -> None:
     assert_type(hub.shards, int)
 
     hub = HalfAHub()  # type: ignore[assignment]
+
+
+def in_applications(agent: Agent, request: Request) -> None:
+    """What applications are limited by keeps its types."""
+    guard = Guard(agent, dialect=["ietf-11", "x-ratelimit"], trusted_proxies=("10.0.0.0/8",))
+    declared = guard.declare(Rule(limits="5/minute", key_func=together(by_ip, by_header("x-key")), cost=lambda: 2))
+    outcome = guard.check(request, [declared])
+    assert_type(outcome, Outcome)
+    assert_type(outcome.refusal, Refusal | None)
+    assert_type(outcome.fields, list[tuple[str, str]])
+
+    @limited("5/minute", agent=agent)
+    def charge(customer: str, amount: int) -> float:
+        return amount / len(customer)
+
+    @limited("5/minute", agent=agent, wait=2.5)
+    async def fetch(url: str) -> bytes:
+        return url.encode()
+
+    assert_type(charge("ada", 3), float)
+    charge(3)  # type: ignore[call-arg, arg-type]
+    fetching: Coroutine[Any, Any, bytes] = fetch("here")
+    fetching.close()
+    Rule(limits="5/minute", costs=2)  # type: ignore[call-arg]

@@ -9,9 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack, cast
 
+from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.asgi_routes import route_of
 from reconverge.integrations.fields import Fields
-from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule
@@ -28,8 +30,6 @@ WEBSOCKET: Final = "WEBSOCKET"
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
-FULL_MATCH: Final = 2
-"""How Starlette's routes say that they are about a request."""
 LISTS: Final = frozenset({b"ratelimit", b"ratelimit-policy"})
 """Fields whose lines add up. Of others, what the application has set stands."""
 
@@ -57,7 +57,7 @@ class AsgiRequest:
     @property
     def route(self) -> str:
         """See `Request.route`; as FastAPI, Starlette and Litestar tell it, before or after it was looked for."""
-        return _route_of(self.raw)
+        return route_of(self.raw)
 
     @property
     def client(self) -> str | None:
@@ -111,12 +111,12 @@ class RateLimitMiddleware:
         **settings: Unpack[GuardSettings],
     ) -> None:
         self.app = app
-        self.guard = guard or Guard(**settings)
+        self.guard = one_of(guard, **settings) or Guard(**settings)
         all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
         self._rules = [self.guard.declare(rule) for rule in all_rules]
         self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
         if close_code not in CLOSE_CODES:
-            raise ValueError(f"close_code={close_code!r}: is neither 1008 nor 1013")
+            raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
         self._close_code = close_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -262,16 +262,3 @@ def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
 
 def _encoded(fields: Fields) -> Headers:
     return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]
-
-
-def _route_of(scope: Scope) -> str:
-    """The pattern of the route; looked for among the application's, if it was not found yet."""
-    root = scope.get("root_path") or ""
-    found = getattr(scope.get("route"), "path", None) or scope.get("path_template")
-    if isinstance(found, str):
-        return f"{root}{found}"
-    for route in getattr(scope.get("app"), "routes", None) or ():
-        matches = getattr(route, "matches", None)
-        if matches is not None and matches(scope)[0].value == FULL_MATCH:
-            return f"{root}{getattr(route, 'path', '')}"
-    return ""

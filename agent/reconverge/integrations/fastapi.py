@@ -17,7 +17,7 @@ from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
 from reconverge.integrations.declared import Declared
-from reconverge.integrations.guard import CommonSettings, Guard
+from reconverge.integrations.guard import CommonSettings, Guard, one_of
 from reconverge.integrations.keys import KeyFunction, by_ip
 from reconverge.integrations.outcome import OUTCOME, Outcome
 from reconverge.integrations.rules import Limits as RuleLimits
@@ -73,6 +73,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
+        guard = one_of(guard, agent=agent, **settings)
         settings.setdefault("passes", (HTTPException, WebSocketException))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
 

@@ -18,7 +18,7 @@ from reconverge.agent import Agent
 from reconverge.errors import MissingExtra
 from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
-from reconverge.integrations.guard import CommonSettings, Guard
+from reconverge.integrations.guard import CommonSettings, Guard, one_of
 from reconverge.integrations.keys import KeyFunction, by_ip
 from reconverge.integrations.outcome import Outcome, fields_together
 from reconverge.integrations.problem import PROBLEM_JSON
@@ -139,6 +139,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
+        guard = one_of(guard, agent=agent, **settings)
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _Mark] = {}

@@ -183,11 +183,13 @@ class Guard:
             while True:
                 wanted = steps.send(answer)
                 answer = None
-                if isinstance(wanted, Cold):
-                    wanted.wait_blocking()
-                elif inspect.iscoroutine(wanted):
-                    wanted.close()
-                    answer = steps.throw(InvalidSetting("rule", wanted, "waits, where the framework does not"))
+                while not isinstance(wanted, Cold):
+                    if inspect.iscoroutine(wanted):
+                        wanted.close()
+                    wanted = steps.throw(
+                        InvalidSetting("rule", wanted, "has to be awaited, and nobody can do that here")
+                    )
+                wanted.wait_blocking()
         except StopIteration as end:
             return cast("Outcome", end.value)
 
@@ -371,6 +373,14 @@ class Guard:
         """A snapshot of what was done."""
         with self._lock:
             return GuardStats(self._refused, self._shadowed, self._exempted, dict(self._failures))
+
+
+def one_of(guard: Guard | None, **settings: Any) -> Guard | None:
+    """The guard, if there is one. Raises InvalidSetting if there are settings besides, which would have no effect."""
+    given = [name for name, value in settings.items() if value is not None]
+    if guard is not None and given:
+        raise InvalidSetting("guard", guard, f"has settings of its own; give it these, too: {', '.join(given)}")
+    return guard
 
 
 def _borrows(claim: Claim) -> bool:

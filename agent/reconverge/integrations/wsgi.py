@@ -13,7 +13,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import Fields
-from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.request import FAILED, Response
 from reconverge.integrations.rules import Limits, Rule
@@ -105,7 +105,7 @@ class RateLimitMiddleware:
         **settings: Unpack[GuardSettings],
     ) -> None:
         self.app = app
-        self.guard = guard or Guard(**settings)
+        self.guard = one_of(guard, **settings) or Guard(**settings)
         all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules]
 

@@ -1,0 +1,76 @@
+"""Which route an ASGI request takes, as Starlette, FastAPI and Litestar tell it in the scope; no framework is needed.
+
+What they tell is not the same in all their releases. What is not found is the empty route, which all such requests
+share: that counts too much together, and never makes a key of what a client has thought of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+FULL_MATCH: Final = 2
+"""How Starlette's routes say that they are about a request."""
+
+
+def route_of(scope: Mapping[str, Any]) -> str:
+    """The pattern of the route with all its prefixes; looked for among the application's, if it was not found yet."""
+    found = _found(scope)
+    if found is None:
+        found = next(_fitting(scope), None)
+    return "" if found is None else f"{scope.get('root_path') or ''}{found}"
+
+
+def _found(scope: Mapping[str, Any]) -> str | None:
+    """What the framework has found already."""
+    template = scope.get("path_template")
+    if isinstance(template, str):
+        return template
+    route = scope.get("route")
+    if route is None:
+        return None
+    context = (scope.get("fastapi") or {}).get("effective_route_context")
+    # The route of a router that was included does not know the prefix; its context does.
+    for holder in (getattr(context, "starlette_route", None), context, route):
+        path = _path_of(holder)
+        if path is not None and _is_about(holder, _rest(scope)):
+            return path
+    # One of several routes of this path, with different prefixes: they are told apart by what serves them.
+    endpoint = scope.get("endpoint")
+    name = f"{getattr(endpoint, '__module__', '')}.{getattr(endpoint, '__qualname__', '')}"
+    return f"{_path_of(route) or ''}#{name}"
+
+
+def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
+    """The patterns of the application's routes that are about the request."""
+    for route in getattr(scope.get("app"), "routes", None) or ():
+        matches = getattr(route, "matches", None)
+        if matches is None or matches(scope)[0].value != FULL_MATCH:
+            continue
+        path = _path_of(route)
+        if path is not None:
+            yield path
+            continue
+        contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
+        for context in contexts() if contexts is not None else ():
+            holder = getattr(context, "starlette_route", None) or context
+            path = _path_of(holder)
+            if path is not None and _is_about(holder, _rest(scope)):
+                yield path
+
+
+def _path_of(holder: object) -> str | None:
+    """The pattern of a route, or of whatever stands for one; a mount's without what is below."""
+    path = getattr(holder, "path", None)
+    return path if isinstance(path, str) else None
+
+
+def _is_about(holder: object, rest: str) -> bool:
+    regex = getattr(holder, "path_regex", None)
+    return regex is None or regex.match(rest) is not None
+
+
+def _rest(scope: Mapping[str, Any]) -> str:
+    """The path below what the application is mounted at."""
+    path, root = str(scope["path"]), str(scope.get("root_path") or "")
+    return path[len(root) :] if root and path.startswith(root) else path
