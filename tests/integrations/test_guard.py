@@ -388,6 +388,23 @@ def test_what_breaks_in_the_shadow_refuses_nothing(agent: Agent) -> None:
     assert [True] == allowed(guard, [Rule(limits="1/minute", key_func=fail, shadow=True)], ADA)
 
 
+def test_fields_that_cannot_be_made_are_left_out(guard: Guard) -> None:
+    """The response goes on without them, and a refusal still says when to come again."""
+
+    class BrokenClock(ManualClock):
+        def wall_ns(self) -> int:
+            raise OSError("no time")
+
+    guard._clock = BrokenClock()
+    rule = guard.declare("1/minute")
+
+    assert [] == guard.check(ADA, [rule]).fields
+    refusal = guard.check(ADA, [rule]).refusal
+    assert refusal is not None
+    assert "Retry-After" in dict(refusal.fields)
+    assert {"OSError": 2} == guard.stats().failures
+
+
 def test_a_filter_that_breaks_filters_nothing(guard: Guard) -> None:
     """The limits hold."""
     guard.request_filter(fail)

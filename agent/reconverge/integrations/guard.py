@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -18,6 +16,7 @@ from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.integrations.addresses import X_FORWARDED_FOR, Addresses
 from reconverge.integrations.cold import DECIDE, Cold, cold_key, cold_s
 from reconverge.integrations.declared import Claim, Declared, NoKey
+from reconverge.integrations.failures import Failures
 from reconverge.integrations.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.keys import ADDRESS, Asked, KeyFunction, asks, by_ip, checked_missing
 from reconverge.integrations.outcome import Outcome, Refusal, Ruling
@@ -26,16 +25,10 @@ from reconverge.integrations.request import Request
 from reconverge.integrations.rules import Limits, Rule, checked_status, fitting_name, name_of
 from reconverge.reservation import Reservation
 
-logger = logging.getLogger("reconverge")
-
 OPEN: Final = "open"
 CLOSED: Final = "closed"
 DEFAULT_NAME: Final = "requests"
 """Of a limit that belongs to nothing in particular."""
-QUIET_NS: Final = 60 * SECOND_NS
-"""A failure is logged at most so often; the others are counted."""
-FAILURE_KINDS_MAX: Final = 64
-OTHER: Final = "other"
 
 Steps: TypeAlias = Generator[Any, Any, Outcome]
 """Yields what has to be awaited, or a `Cold` to wait for, and ends with the outcome."""
@@ -137,8 +130,7 @@ class Guard:
         self._names: set[str] = set()
         self._lock = threading.Lock()
         self._refused = self._shadowed = self._exempted = 0
-        self._failures: Counter[str] = Counter()
-        self._logged_ns: int | None = None
+        self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
     # ------------------------------------------------------------ declaring
 
@@ -345,23 +337,18 @@ class Guard:
         """What a response should say of rulings; `refused` if others have refused it."""
         if not self.headers_enabled or not rulings:
             return []
-        told = [ruling.told for ruling in rulings]
-        return fields_of(told, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS, refused=refused)
+        try:
+            told = [ruling.told for ruling in rulings]
+            return fields_of(told, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS, refused=refused)
+        except Exception as error:
+            self.failed(error, "fields")
+            return []
 
     # ------------------------------------------------------------ what goes wrong
 
     def failed(self, error: Exception, name: str) -> None:
         """Count what went wrong about a limit, and log it unless something was within the last minute."""
-        now_ns = self._clock.monotonic_ns()
-        with self._lock:
-            kind = type(error).__name__
-            known = kind in self._failures or len(self._failures) < FAILURE_KINDS_MAX
-            self._failures[kind if known else OTHER] += 1
-            if self._logged_ns is not None and now_ns - self._logged_ns < QUIET_NS:
-                return
-            self._logged_ns = now_ns
-        goes = "is refused" if self._fails_closed else "goes on"
-        logger.warning("reconverge: %r could not be decided about; the request %s", name, goes, exc_info=error)
+        self._failures.add(error, name)
 
     def _let_pass(self, error: Exception, name: str) -> None:
         """As `failed`, unless the error is meant for the framework: then it is raised again."""
@@ -372,7 +359,7 @@ class Guard:
     def stats(self) -> GuardStats:
         """A snapshot of what was done."""
         with self._lock:
-            return GuardStats(self._refused, self._shadowed, self._exempted, dict(self._failures))
+            return GuardStats(self._refused, self._shadowed, self._exempted, self._failures.counts())
 
 
 def one_of(guard: Guard | None, **settings: Any) -> Guard | None:

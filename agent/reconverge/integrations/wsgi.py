@@ -137,7 +137,7 @@ class Starting:
 
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         """Begin it, perhaps for the second time because of an error, as WSGI has it."""
-        self._status, self._headers = int(status[:3]), headers
+        self._status, self._headers = int(status[:3]) if status[:3].isdecimal() else FAILED, headers
         refused = any(name.lower() == "retry-after" for name, _ in headers)
         arguments = (status, merged(headers, fields_together([self.outcome], refused=refused)))
         return self._start_response(*arguments) if exc_info is None else self._start_response(*arguments, exc_info)

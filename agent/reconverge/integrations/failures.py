@@ -1,0 +1,46 @@
+"""What goes wrong in deciding about requests: always counted, and logged now and then."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock
+
+logger = logging.getLogger("reconverge")
+
+QUIET_NS: Final = 60 * SECOND_NS
+"""A failure is logged at most so often; the others are counted."""
+KINDS_MAX: Final = 64
+"""So many classes of errors are told apart."""
+OTHER: Final = "other"
+
+
+class Failures:
+    """Counts failures by the class of their error. `goes` says in the log what becomes of the request."""
+
+    def __init__(self, clock: Clock, goes: str) -> None:
+        self._clock = clock
+        self._goes = goes
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._logged_ns: int | None = None
+
+    def add(self, error: Exception, name: str) -> None:
+        """Count a failure about a limit, and log it unless another was logged within the last minute."""
+        now_ns = self._clock.monotonic_ns()
+        with self._lock:
+            kind = type(error).__name__
+            known = kind in self._counts or len(self._counts) < KINDS_MAX
+            self._counts[kind if known else OTHER] += 1
+            if self._logged_ns is not None and now_ns - self._logged_ns < QUIET_NS:
+                return
+            self._logged_ns = now_ns
+        logger.warning("reconverge: %r could not be decided about; the request %s", name, self._goes, exc_info=error)
+
+    def counts(self) -> dict[str, int]:
+        """How many there were of each class."""
+        with self._lock:
+            return dict(self._counts)
