@@ -159,3 +159,13 @@ def test_the_traces_are_what_their_readme_says() -> None:
 
 
 ROW_OF_A_TRACE = r"^\| `([\w.-]+)` \| (\d+) \| ([^|]+?) \|"
+
+
+def test_the_workers_with_httpx_stay_inside_the_servers_quota(tmp_path: Path) -> None:
+    """Four workers send 28 calls through a quota of 10 in 2 s; hardly one is held up so long that it is refused."""
+    ran = run("httpx_client.py", tmp_path)
+
+    calls, refused = numbers(r"(\d+) calls in [\d.]+ s, (\d+) of them refused", ran.stdout)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert 28 == calls
+    assert refused <= 1

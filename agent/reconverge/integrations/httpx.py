@@ -1,0 +1,133 @@
+"""Transports for httpx that keep the calls of all workers inside one quota."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reconverge.decision import Decision
+from reconverge.errors import MissingExtra
+from reconverge.integrations.outgoing import TIMEOUT_S, Outgoing
+from reconverge.limiter import Limiter
+
+try:
+    import httpx
+except ImportError as error:
+    raise MissingExtra("the transports for httpx", "httpx", "httpx") from error
+
+Key = Callable[[httpx.Request], str | None]
+"""Names whose quota a call uses; None for a call that needs none."""
+Cost = Callable[[httpx.Request], int]
+
+
+class QuotaUsedUp(httpx.TransportError):
+    """Raised instead of sending a call that the quota has no room for, or whose server wants to be left alone.
+
+    `decision` has the grounds; `retry_after` says in how many seconds another try may be worth it.
+    """
+
+    def __init__(self, decision: Decision, request: httpx.Request) -> None:
+        self.decision = decision
+        self.retry_after = decision.retry_after
+        super().__init__(
+            f"{request.url.host}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
+            f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn",
+            request=request,
+        )
+
+
+def by_origin(request: httpx.Request) -> str:
+    """The key of a call unless said otherwise: where it goes, as `api.example.com:443`."""
+    port = request.url.port or {"http": 80, "https": 443}.get(request.url.scheme, 0)
+    return f"{request.url.host}:{port}"
+
+
+class LimitedTransport(httpx.BaseTransport):
+    """Sends calls when their quota has room for them.
+
+    One of them is the transport of a client:
+
+        with httpx.Client(transport=LimitedTransport(agent.limit("api", "100/minute"))) as client:
+            client.get("https://api.example.com/")
+
+    Calls wait for their turn, first come, first served in each process. Each redirect is a call of its own. What the
+    server says in Retry-After, RateLimit and X-RateLimit fields lowers what is left, for all workers.
+
+    Args:
+        limiter: the quota; every key has one of its own.
+        inner: what sends; by default `httpx.HTTPTransport()`.
+        key: names whose quota a call uses; by default that of the server it goes to. None lets it pass.
+        cost: what a call costs; by default 1.
+        timeout, max_queue, listen: see `reconverge.integrations.outgoing.Outgoing`.
+
+    Raises:
+        QuotaUsedUp: (by a call) it would have to wait for longer than `timeout`, or too many wait already.
+        InvalidSetting: a setting makes no sense.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        inner: httpx.BaseTransport | None = None,
+        *,
+        key: Key = by_origin,
+        cost: Cost | None = None,
+        timeout: float | None = TIMEOUT_S,
+        max_queue: int | None = None,
+        listen: bool = True,
+    ) -> None:
+        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen)
+        self._inner = httpx.HTTPTransport() if inner is None else inner
+        self._key = key
+        self._cost = cost
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.BaseTransport`."""
+        key = self._key(request)
+        if key is None:
+            return self._inner.handle_request(request)
+        decision = self.outgoing.admit_blocking(key, 1 if self._cost is None else self._cost(request))
+        if decision is not None and not decision:
+            raise QuotaUsedUp(decision, request)
+        response = self._inner.handle_request(request)
+        self.outgoing.learn(key, response.status_code, response.headers)
+        return response
+
+    def close(self) -> None:
+        """See `httpx.BaseTransport`."""
+        self._inner.close()
+
+
+class AsyncLimitedTransport(httpx.AsyncBaseTransport):
+    """As `LimitedTransport`, for `httpx.AsyncClient` under asyncio."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        inner: httpx.AsyncBaseTransport | None = None,
+        *,
+        key: Key = by_origin,
+        cost: Cost | None = None,
+        timeout: float | None = TIMEOUT_S,
+        max_queue: int | None = None,
+        listen: bool = True,
+    ) -> None:
+        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen)
+        self._inner = httpx.AsyncHTTPTransport() if inner is None else inner
+        self._key = key
+        self._cost = cost
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        key = self._key(request)
+        if key is None:
+            return await self._inner.handle_async_request(request)
+        decision = await self.outgoing.admit(key, 1 if self._cost is None else self._cost(request))
+        if decision is not None and not decision:
+            raise QuotaUsedUp(decision, request)
+        response = await self._inner.handle_async_request(request)
+        self.outgoing.learn(key, response.status_code, response.headers)
+        return response
+
+    async def aclose(self) -> None:
+        """See `httpx.AsyncBaseTransport`."""
+        await self._inner.aclose()

@@ -1,0 +1,187 @@
+"""Calls to a metered server, kept inside a quota that all workers share; whatever sends them is an adapter's affair."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Generator, Mapping
+from typing import Final, TypeAlias
+
+from reconverge.clock import SECOND_NS, SystemClock, seconds
+from reconverge.decision import Decision
+from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
+from reconverge.integrations.heard import heard
+from reconverge.limiter import Limiter
+
+TIMEOUT_S: Final = 30.0
+HELD_KEYS_MAX: Final = 1000
+"""So many servers are remembered that want to be left alone; of more, those that said so first are forgotten."""
+NAP_S: Final = 3600.0
+"""The longest sleep at a time."""
+
+Steps: TypeAlias = Generator[float, None, Decision | None]
+"""Yields seconds to sleep; ends with a refusal, or None when no server wants to be left alone any more."""
+
+MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
+"""What the caller has to mend; the last is for who would hold up a running event loop."""
+
+_log = logging.getLogger("reconverge.outgoing")
+
+
+class Outgoing:
+    """What a transport asks before it sends, and tells after it has heard.
+
+    Args:
+        limiter: the quota; every key has one of its own.
+        timeout: seconds that a call may wait for its turn; 0 refuses at once, None waits as long as it takes.
+        max_queue: so many calls of this process may wait for one key.
+        listen: whether what the server says (Retry-After, RateLimit, X-RateLimit) lowers what is left of the quota.
+
+    Raises:
+        InvalidSetting: the timeout or the queue is negative or no number, or the limiter is none.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        *,
+        timeout: float | None = TIMEOUT_S,
+        max_queue: int | None = None,
+        listen: bool = True,
+    ) -> None:
+        if not isinstance(limiter, Limiter):
+            raise InvalidSetting("limiter", limiter, "is no limiter; agent.limit(name, '100/minute') gives one")
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0):
+            raise InvalidSetting("timeout", timeout, "must be a number of seconds of zero or more, or None")
+        if max_queue is not None and (isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0):
+            raise InvalidSetting("max_queue", max_queue, "must be a whole number of zero or more, or None")
+        self.limiter = limiter
+        self.failures = 0
+        """How often the limiter failed, for whatever reason, and the call went on without it."""
+        self._timeout_s = timeout
+        self._max_queue = max_queue
+        self._listens = listen
+        self._now_ns = limiter.table.now_ns
+        self._lock = threading.Lock()
+        self._held_until_ns: OrderedDict[str, int] = OrderedDict()
+
+    async def admit(self, key: str, cost: int = 1) -> Decision | None:
+        """Wait for one's turn; the answer is false if that takes too long, and None if the limiter has failed."""
+        began_ns = self._now_ns()
+        steps = self._steps(key, began_ns)
+        with contextlib.closing(steps):
+            try:
+                while True:  # noqa: ASYNC110  # what is waited for is time
+                    await asyncio.sleep(next(steps))
+            except StopIteration as end:
+                if end.value is not None:
+                    refusal: Decision = end.value
+                    return refusal
+        try:
+            return await self.limiter.wait(key, cost, timeout=self._left_s(began_ns), max_queue=self._max_queue)
+        except MISTAKES:
+            raise
+        except Exception:  # noqa: BLE001  # a call must not fail because of what should only pace it
+            self._failed()
+            return None
+
+    def admit_blocking(self, key: str, cost: int = 1) -> Decision | None:
+        """As `admit`, for a thread."""
+        began_ns = self._now_ns()
+        steps = self._steps(key, began_ns)
+        nobody = threading.Event()
+        with contextlib.closing(steps):
+            try:
+                while True:
+                    nobody.wait(next(steps))
+            except StopIteration as end:
+                if end.value is not None:
+                    refusal: Decision = end.value
+                    return refusal
+        try:
+            timeout_s = self._left_s(began_ns)
+            return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue)
+        except MISTAKES:
+            raise
+        except Exception:  # noqa: BLE001  # likewise
+            self._failed()
+            return None
+
+    def learn(self, key: str, status: int, fields: Mapping[str, str]) -> None:
+        """Hear what a response says, and leave the server alone, or use less of the quota, if it says so."""
+        if not self._listens:
+            return
+        try:
+            said = heard(status, fields, now=SystemClock.wall_ns() / SECOND_NS)
+            if said.hold is not None and said.hold > 0:
+                self._hold(key, said.hold)
+            remaining = 0 if status == 429 else said.remaining  # whatever is left elsewhere, here nothing is
+            if remaining is not None:
+                self._lower(key, remaining)
+        except Exception:  # noqa: BLE001  # a response must not be lost because of what it says about limits
+            self._failed()
+
+    def _hold(self, key: str, hold_s: float) -> None:
+        until_ns = self._now_ns() + round(hold_s * SECOND_NS)
+        with self._lock:
+            self._held_until_ns[key] = max(until_ns, self._held_until_ns.pop(key, 0))
+            while len(self._held_until_ns) > HELD_KEYS_MAX:
+                self._held_until_ns.popitem(last=False)
+
+    def _lower(self, key: str, remaining: int) -> None:
+        """Charge what others have used who do not share this quota, so that all workers hear of it.
+
+        What the server said is a little older than what is known here, so the difference is never too large because
+        of calls under way. Several workers may charge the same difference before they hear of each other: then less is
+        sent than could have been, until the window is over.
+        """
+        reservation = self.limiter.reserve(key, 0)
+        known = reservation.decision.remaining
+        if reservation and remaining < known:
+            reservation.settle(known - remaining)
+
+    def _steps(self, key: str, began_ns: int) -> Steps:
+        while True:
+            held_s = self._held_s(key)
+            if held_s <= 0:
+                return None
+            left_s = self._left_s(began_ns)
+            if left_s is not None and held_s > left_s:
+                grounds = self.limiter.test(key)
+                return _turned_away(grounds, max(held_s, grounds.retry_after))
+            yield min(held_s, NAP_S)
+
+    def _held_s(self, key: str) -> float:
+        with self._lock:
+            until_ns = self._held_until_ns.get(key)
+            if until_ns is None:
+                return 0.0
+            left_ns = until_ns - self._now_ns()
+            if left_ns <= 0:
+                del self._held_until_ns[key]
+            return seconds(left_ns)
+
+    def _left_s(self, began_ns: int) -> float | None:
+        if self._timeout_s is None:
+            return None
+        return max(0.0, self._timeout_s - seconds(self._now_ns() - began_ns))
+
+    def _failed(self) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            _log.exception("the limit %r failed; calls go on without it, and `failures` counts them", self.limiter.name)
+
+
+def _turned_away(grounds: Decision, retry_after: float) -> Decision:
+    return Decision(
+        allowed=False,
+        limit=grounds.limit,
+        remaining=0,
+        retry_after=retry_after,
+        reset_after=max(grounds.reset_after, retry_after),
+        staleness=grounds.staleness,
+        binding=grounds.binding,
+    )

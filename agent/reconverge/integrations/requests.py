@@ -1,0 +1,85 @@
+"""An adapter for requests that keeps the calls of all workers inside one quota."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from reconverge.decision import Decision
+from reconverge.errors import MissingExtra
+from reconverge.integrations.outgoing import TIMEOUT_S, Outgoing
+from reconverge.limiter import Limiter
+
+try:
+    import requests
+    from requests.adapters import HTTPAdapter
+except ImportError as error:
+    raise MissingExtra("the adapter for requests", "requests", "requests") from error
+
+Key = Callable[[requests.PreparedRequest], str | None]
+"""Names whose quota a call uses; None for a call that needs none."""
+Cost = Callable[[requests.PreparedRequest], int]
+
+
+class QuotaUsedUp(requests.RequestException):
+    """Raised instead of sending a call that the quota has no room for, or whose server wants to be left alone.
+
+    `decision` has the grounds; `retry_after` says in how many seconds another try may be worth it.
+    """
+
+    def __init__(self, decision: Decision, request: requests.PreparedRequest) -> None:
+        self.decision = decision
+        self.retry_after = decision.retry_after
+        super().__init__(
+            f"{by_origin(request)}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
+            f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn",
+            request=request,
+        )
+
+
+def by_origin(request: requests.PreparedRequest) -> str:
+    """The key of a call unless said otherwise: where it goes, as `api.example.com:443`."""
+    parts = urlsplit(request.url or "")
+    return f"{parts.hostname or ''}:{parts.port or {'http': 80, 'https': 443}.get(parts.scheme, 0)}"
+
+
+class LimitedAdapter(HTTPAdapter):
+    """Sends calls when their quota has room for them.
+
+    It is mounted on a session:
+
+        session = requests.Session()
+        session.mount("https://api.example.com/", LimitedAdapter(agent.limit("api", "100/minute")))
+
+    As `reconverge.integrations.httpx.LimitedTransport`, with the same arguments; further `options` are those of
+    `requests.adapters.HTTPAdapter`. What that tries again by itself (`max_retries`) is charged once.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        *,
+        key: Key = by_origin,
+        cost: Cost | None = None,
+        timeout: float | None = TIMEOUT_S,
+        max_queue: int | None = None,
+        listen: bool = True,
+        **options: Any,
+    ) -> None:
+        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen)
+        self._key = key
+        self._cost = cost
+        super().__init__(**options)
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        """See `requests.adapters.HTTPAdapter`."""
+        key = self._key(request)
+        if key is None:
+            return super().send(request, *args, **options)
+        decision = self.outgoing.admit_blocking(key, 1 if self._cost is None else self._cost(request))
+        if decision is not None and not decision:
+            raise QuotaUsedUp(decision, request)
+        response = super().send(request, *args, **options)
+        self.outgoing.learn(key, response.status_code, response.headers)
+        return response
