@@ -1,0 +1,252 @@
+"""Limits in an aiohttp server: a middleware, a decorator for handlers, and fields on whatever is answered.
+
+limits = Limits("100/minute", agent="redis://localhost:6379/0")
+limits.install(app)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
+
+from reconverge.errors import MissingExtra
+from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.declared import Declared
+from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.outcome import Outcome, fields_together
+from reconverge.integrations.request import CANCELLED, FAILED, Response
+from reconverge.integrations.rules import Limits as RuleLimits
+from reconverge.integrations.rules import Rule, RuleSettings
+
+try:
+    from aiohttp import web
+except ModuleNotFoundError as error:
+    raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
+
+LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
+"""Fields whose lines add up. Of others, what the application has set stands."""
+OF_CONTENT: Final = frozenset({"content-type", "content-length"})
+_make_key: Any = getattr(web, "RequestKey", None)
+SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("reconverge.serving", object)
+"""Under which a request has what was decided about it so far."""
+
+
+class AiohttpRequest:
+    """A `Request` of aiohttp. `raw` is aiohttp's."""
+
+    __slots__ = ("_addresses", "_client", "raw")
+
+    def __init__(self, request: web.Request, addresses: Addresses) -> None:
+        self.raw = request
+        self._addresses = addresses
+        self._client: str | type[AiohttpRequest] | None = AiohttpRequest
+
+    @property
+    def method(self) -> str:
+        """See `Request.method`; of a websocket's connection it is GET."""
+        return self.raw.method
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return self.raw.path
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`: the pattern."""
+        resource = self.raw.match_info.route.resource
+        return "" if resource is None else resource.canonical
+
+    @property
+    def client(self) -> str | None:
+        """See `Request.client`."""
+        if isinstance(self._client, type):
+            self._client = self._addresses.client(self.raw.remote or None, self.header)
+        return self._client
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as the application keeps it in `request["user"]`."""
+        return self.raw.get("user")
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        return self.raw.match_info
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        values = self.raw.headers.getall(name, None)
+        return None if values is None else ", ".join(values)
+
+
+class Limits:
+    """Limits what goes to an aiohttp server: requests, streams and the connections of websockets.
+
+    Args:
+        limits: of all requests together, for each key; see `Rule.limits`.
+        rules: further limits, of requests to some paths, say.
+        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        limits: RuleLimits | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        guard: Guard | None = None,
+        **settings: Unpack[GuardSettings],
+    ) -> None:
+        settings.setdefault("passes", (web.HTTPException,))
+        self.guard = guard or Guard(**settings)
+        all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
+        self._rules = [self.guard.declare(rule) for rule in all_rules]
+
+        @web.middleware
+        async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._serve(request, handler)
+
+        self.middleware = middleware
+        """For whoever orders middlewares himself; fields are added to responses by `add_fields`."""
+
+    def install(self, app: web.Application) -> None:
+        """Limit an application, with all that is mounted in it; before the middlewares that it has so far."""
+        app.middlewares.insert(0, self.middleware)
+        app.on_response_prepare.append(self.add_fields)
+
+    def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
+        """Limit a handler: a coroutine function, or a method of a `View`; see `Rule`.
+
+        The limit is named after the handler, so each counts on its own. Several limits of one handler, and what the
+        middleware has charged, are charged together, or none.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        rule = Rule(limits=limits, **settings)
+
+        def decorate(handler: AnyHandler) -> AnyHandler:
+            declared = self.guard.declare(rule, owner=handler)
+
+            @functools.wraps(handler)
+            async def limited(*args: Any, **kwargs: Any) -> web.StreamResponse:
+                request = _request_in(args)
+                serving = request.get(SERVING)
+                if not isinstance(serving, _Serving):
+                    serving = request[SERVING] = _Serving()
+                    with serving:
+                        answer = await self._check(serving, request, [declared])
+                        return serving.answered(answer or await handler(*args, **kwargs))
+                answer = await self._check(serving, request, [declared])
+                return answer or await handler(*args, **kwargs)
+
+            return cast("AnyHandler", limited)
+
+        return decorate
+
+    def request_filter(self, function: Any) -> Any:
+        """Let those requests pass for which `function` is true; a decorator, too."""
+        return self.guard.request_filter(function)
+
+    async def add_fields(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Say of the limits in a response what was decided, whoever has made it; as a signal calls it."""
+        serving = request.get(SERVING)
+        if isinstance(serving, _Serving):
+            serving.add_fields(response)
+
+    async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        serving = request[SERVING] = _Serving()
+        with serving:
+            answer = await self._check(serving, request, self._rules)
+            return serving.answered(answer or await handler(request))
+
+    async def _check(
+        self, serving: _Serving, request: web.Request, rules: Sequence[Declared]
+    ) -> web.StreamResponse | None:
+        """The response to a request that may not go on, None if it may."""
+        return serving.decided(await self.guard.check_async(AiohttpRequest(request, self.guard.addresses), rules))
+
+
+def outcome_of(request: web.Request) -> Outcome | None:
+    """What was decided last about a request; None when nothing was."""
+    serving = request.get(SERVING)
+    return serving.outcomes[-1] if isinstance(serving, _Serving) and serving.outcomes else None
+
+
+class _Serving:
+    """What was decided about one request, until it was answered."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self._told: web.StreamResponse | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, web.HTTPException):  # a response that is raised
+            self.answered(error)
+        elif error is not None:
+            gone = isinstance(error, asyncio.CancelledError | GeneratorExit | ConnectionError)
+            self._finish(Response(CANCELLED if gone else FAILED, complete=False))
+
+    def decided(self, outcome: Outcome) -> web.StreamResponse | None:
+        """Note what was decided; the response to a request that may not go on, None if it may."""
+        if outcome.allowed:
+            self.outcomes.append(outcome)
+            return None
+        for before in self.outcomes:
+            before.take_back()
+        self.outcomes[:] = [outcome]
+        if isinstance(outcome.response, web.StreamResponse):
+            return outcome.response
+        refusal = outcome.refusal
+        assert refusal is not None
+        head = {name: value for name, value in refusal.fields if name.lower() == "content-type"}
+        return web.Response(body=refusal.body, status=refusal.status, headers=head)
+
+    def answered(self, response: web.StreamResponse) -> web.StreamResponse:
+        """Settle by a response: one that was streamed has ended, any other is about to be sent."""
+        if any(outcome.unsettled for outcome in self.outcomes):
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            size = response.body_length if response.prepared else response.content_length or 0
+            self._finish(Response(response.status, headers, size, raw=response))
+        if not response.prepared:
+            self.add_fields(response)
+        return response
+
+    def add_fields(self, response: web.StreamResponse) -> None:
+        """Add the fields to the head of a response, once."""
+        if self._told is response:
+            return
+        self._told = response
+        refusal = self.outcomes[0].refusal if self.outcomes else None
+        if refusal is None:
+            fields = fields_together(self.outcomes, refused="Retry-After" in response.headers)
+        else:
+            fields = [each for each in refusal.fields if each[0].lower() not in OF_CONTENT]
+        for name, value in fields:
+            if name not in response.headers or name.lower() in LISTS:
+                response.headers.add(name, value)
+
+    def _finish(self, response: Response) -> None:
+        for outcome in self.outcomes:
+            outcome.finish(response)
+
+
+def _request_in(args: tuple[Any, ...]) -> web.Request:
+    """The request that a handler was given: its only argument, or that of the view whose method it is."""
+    for each in args:
+        if isinstance(each, web.Request):
+            return each
+        if isinstance(each, web.View):
+            return each.request
+    raise TypeError("a limited handler takes the request, or is a method of an aiohttp.web.View")

@@ -1,0 +1,382 @@
+"""Limits in Django: a middleware that does what the setting RECONVERGE says, and a decorator for views.
+
+MIDDLEWARE = [..., "reconverge.integrations.django.RateLimitMiddleware"]
+RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute"}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
+
+from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.declared import Declared, quotas_of_fixed
+from reconverge.integrations.guard import Guard
+from reconverge.integrations.outcome import Outcome, fields_together
+from reconverge.integrations.problem import PROBLEM_JSON
+from reconverge.integrations.request import CANCELLED, FAILED, Response
+from reconverge.integrations.rules import Limits, Rule, RuleSettings, name_of
+from reconverge.integrations.wsgi import LISTS, SettlingBody, WsgiRequest
+from reconverge.limiter import Limiter
+
+try:
+    from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+    from django.http import HttpResponse
+    from django.urls import Resolver404, resolve
+    from django.utils.decorators import method_decorator
+    from django.utils.functional import LazyObject, empty
+except ModuleNotFoundError as error:
+    raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
+
+from reconverge.integrations.django_settings import UserNotLoaded, configured
+
+View = TypeVar("View", bound=Callable[..., Any])
+HttpRequest: TypeAlias = Any
+"""Django's own, which has no types."""
+
+SERVING: Final = "_reconverge_serving"
+"""Of a request: what was decided about it so far."""
+OF_CONTENT: Final = frozenset({"content-type", "content-length"})
+"""Fields of a refusal that belong to its body, and not to one that the application has made."""
+
+
+class DjangoRequest(WsgiRequest):
+    """A `Request` of Django, under WSGI or ASGI. `raw` is Django's."""
+
+    __slots__ = ("_match", "_request", "_user", "_waits")
+
+    def __init__(self, request: HttpRequest, addresses: Addresses, *, waits: bool = False) -> None:
+        super().__init__(request.META, addresses)
+        self._request = request
+        self._waits = waits
+        self._user: object = empty
+        self._match: Any = empty
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return str(self._request.path)
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`: the name of the view, with its namespaces, or its dotted path where it has no name."""
+        match = self._resolved()
+        return "" if match is None else str(match.view_name)
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        match = self._resolved()
+        return {} if match is None else match.kwargs
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as the middleware for authentication has left it, which must stand above ours."""
+        user = getattr(self._request, "user", None)
+        if not self._waits or not _is_unloaded(user):
+            return user or super().user
+        if self._user is empty:
+            raise UserNotLoaded
+        return self._user
+
+    @property
+    def raw(self) -> HttpRequest:
+        """See `Request.raw`."""
+        return self._request
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        scope = getattr(self._request, "scope", None)
+        if scope is None:
+            return super().header(name)
+        # In META, a field with an underscore in its name passes for the one with a hyphen.
+        wanted = name.lower().encode("latin-1", "replace")
+        values: list[bytes] = [value for key, value in scope["headers"] if key == wanted]
+        return b", ".join(values).decode("latin-1") if values else None
+
+    async def load_user(self, guard: Guard) -> None:
+        """Wait for the user, which may take a question to the database."""
+        user, load = self._request.user, getattr(self._request, "auser", None)
+        self._user = None
+        try:
+            self._user = await (sync_to_async(_loaded)(user) if load is None else load())
+        except Exception as error:  # noqa: BLE001  # a database that is away must not break what needs none
+            guard.failed(error, "user")
+
+    def _resolved(self) -> Any:
+        """What the URL leads to; looked for if Django has not done so yet. None when it leads nowhere."""
+        if self._match is empty:
+            self._match = self._request.resolver_match
+            if self._match is None:
+                try:
+                    self._match = resolve(self._request.path_info, getattr(self._request, "urlconf", None))
+                except Resolver404:
+                    self._match = None
+        return self._match
+
+
+class RateLimitMiddleware:
+    """Limits what goes to a Django project, under WSGI and under ASGI, as the setting RECONVERGE says.
+
+    Raises:
+        ImproperlyConfigured: the setting makes no sense; it says which part of it.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self.get_response = get_response
+        self._waits = iscoroutinefunction(get_response)
+        if self._waits:
+            markcoroutinefunction(self)
+        else:
+            configured().check_blocking()
+        configured().check_names()
+
+    def __call__(self, request: HttpRequest) -> Any:
+        """Serve one request, as Django has it."""
+        if self._waits:
+            return self._serve_slowly(request)
+        serving = Serving(request)
+        with serving:
+            response = serving.check(configured().rules) or self.get_response(request)
+            return serving.answer(response)
+
+    async def _serve_slowly(self, request: HttpRequest) -> Any:
+        serving = Serving(request)
+        with serving:
+            response = await serving.check_slowly(configured().rules) or await self.get_response(request)
+            return serving.answer(response)
+
+
+class Serving:
+    """What was decided about one request, until its response is there."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+        self.outcomes: list[Outcome] = []
+        setattr(request, SERVING, self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        if error is not None:
+            gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
+            for outcome in self.outcomes:
+                outcome.finish(Response(CANCELLED if gone else FAILED))
+
+    def check(self, rules: Any) -> Any:
+        """The response to a request that may not go on, None if it may."""
+        guard = configured().guard
+        return self._decided(guard.check(DjangoRequest(self._request, guard.addresses), rules))
+
+    async def check_slowly(self, rules: Any) -> Any:
+        """As `check`, in an event loop."""
+        guard = configured().guard
+        request = DjangoRequest(self._request, guard.addresses, waits=True)
+        try:
+            outcome = await guard.check_async(request, rules)
+        except UserNotLoaded:
+            await request.load_user(guard)
+            outcome = await guard.check_async(request, rules)
+        return self._decided(outcome)
+
+    def _decided(self, outcome: Outcome) -> Any:
+        if outcome.allowed:
+            self.outcomes.append(outcome)
+            return None
+        for before in self.outcomes:
+            before.take_back()
+        self.outcomes[:] = [outcome]
+        if outcome.response is not None:
+            return outcome.response
+        refusal = outcome.refusal
+        assert refusal is not None
+        return HttpResponse(refusal.body, status=refusal.status, content_type=PROBLEM_JSON)
+
+    def answer(self, response: Any) -> Any:
+        """Add the fields to a response, and settle what depends on it once it was sent."""
+        refusal = self.outcomes[0].refusal if self.outcomes else None
+        if refusal is None:
+            fields = fields_together(self.outcomes, refused=response.has_header("Retry-After"))
+        else:
+            fields = [each for each in refusal.fields if each[0].lower() not in OF_CONTENT]
+        for name, value in fields:
+            if not response.has_header(name):
+                response.headers[name] = value
+            elif name.lower() in LISTS:
+                response.headers[name] = f"{response.headers[name]}, {value}"
+        unsettled = [outcome for outcome in self.outcomes if outcome.unsettled]
+        if unsettled:
+            _settle(response, unsettled)
+        return response
+
+
+class SettlingStream:
+    """An asynchronous body that is streamed as it is, and tells of its end when it is closed."""
+
+    def __init__(self, parts: AsyncIterable[bytes], ended: Callable[[int, bool], None]) -> None:
+        self._parts = aiter(parts)
+        self._ended = ended
+        self._bytes = 0
+        self._complete = False
+
+    def __aiter__(self) -> SettlingStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            part = await anext(self._parts)
+        except StopAsyncIteration:
+            self._complete = True
+            raise
+        self._bytes += len(part)
+        return part
+
+    def close(self) -> None:
+        """What Django calls when the response has ended, whether all of it was sent or not."""
+        self._ended(self._bytes, self._complete)
+
+
+def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], View]:
+    """Limit a view: a function, or a class, or with Django's `method_decorator` a method of one; see `Rule`.
+
+    The limit is named after the view, so each view counts on its own. Several limits of one view are charged together,
+    or none; so is what the middleware has charged.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        ImproperlyConfigured: the setting RECONVERGE makes no sense.
+    """
+    limited = _Limited(Rule(limits=limits, **settings))
+
+    def decorate(view: View) -> View:
+        if inspect.isclass(view):
+            return cast("View", method_decorator(decorate, name="dispatch")(view))
+        return cast("View", limited.around(view))
+
+    return decorate
+
+
+def guard() -> Guard:
+    """What decides by the setting RECONVERGE: has statistics, and takes request filters."""
+    return configured().guard
+
+
+def outcome_of(request: HttpRequest) -> Outcome | None:
+    """What was decided last about a request; None when nothing was."""
+    serving = getattr(getattr(request, "_request", request), SERVING, None)
+    return serving.outcomes[-1] if isinstance(serving, Serving) and serving.outcomes else None
+
+
+class _Limited:
+    """What one `limit` limits."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        if not isinstance(rule.limits, Limiter) and not callable(rule.limits):
+            quotas_of_fixed(rule.limits)
+        self._declared: dict[str, tuple[Guard, Declared]] = {}
+
+    def around(self, view: Any) -> Any:
+        """A view that is limited. Django makes one anew for each call of a decorated method."""
+        bound = getattr(getattr(view, "func", view), "__self__", None)
+        name = _name_of(view, bound)
+        placeholder = getattr(view, "__module__", None) == method_decorator.__module__
+        if self._rule.name is not None or not placeholder:
+            self._of(name)
+        if iscoroutinefunction(view) or getattr(bound, "view_is_async", False):
+
+            @functools.wraps(view)
+            async def limited_slowly(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                with _serving(request) as (serving, answer):
+                    response = await serving.check_slowly([self._of(name)])
+                    if response is None:
+                        response = await view(request, *args, **kwargs)
+                    return answer(response)
+
+            return limited_slowly
+        if self._rule.ever_waits and not placeholder:
+            raise InvalidSetting("rule", name, "has a coroutine function, and its view is no coroutine function")
+
+        @functools.wraps(view)
+        def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            with _serving(request) as (serving, answer):
+                response = serving.check([self._of(name)])
+                if response is None:
+                    response = view(request, *args, **kwargs)
+                return answer(response)
+
+        return limited
+
+    def _of(self, name: str) -> Declared:
+        """The rule, declared to the guard of this moment; tests change it."""
+        guard = configured().guard
+        known = self._declared.get(name)
+        if known is None or known[0] is not guard:
+            known = self._declared[name] = guard, guard.declare(self._rule, name=name)
+        return known[1]
+
+
+@contextmanager
+def _serving(request: HttpRequest) -> Iterator[tuple[Serving, Callable[[Any], Any]]]:
+    """What was decided about a request, and how to answer it: whoever was first adds the fields, the others nothing."""
+    request = getattr(request, "_request", request)  # of Django REST framework's
+    if not hasattr(request, "META"):
+        raise TypeError("a view takes the request first; limit a method with method_decorator(limit(...))")
+    before = getattr(request, SERVING, None)
+    if isinstance(before, Serving):
+        yield before, lambda response: response
+    else:
+        with Serving(request) as serving:
+            yield serving, serving.answer
+
+
+def _name_of(view: Any, bound: object) -> str:
+    """The name of the limit of a view; of a method, also of an inherited one, that of the class it is called for."""
+    if bound is not None:
+        of_class = name_of(type(bound))
+        return of_class if view.__name__ == "dispatch" else f"{of_class}.{view.__name__}"
+    return name_of(getattr(view, "view_class", view))
+
+
+def _settle(response: Any, unsettled: list[Outcome]) -> None:
+    """Settle when the response has ended; at once, if all of it is there."""
+
+    def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
+        headers = {name.lower(): value for name, value in response.items()}
+        for outcome in unsettled:
+            outcome.finish(Response(response.status_code, headers, bytes_sent, complete, response))
+
+    if getattr(response, "file_to_stream", None) is not None:
+        close = response.close
+
+        def close_and_settle() -> None:
+            close()
+            ended(int(response.headers.get("Content-Length", 0)), True)  # noqa: FBT003  # likewise
+
+        response.close = close_and_settle  # the server may send the file itself
+    elif response.streaming:
+        body = SettlingStream if response.is_async else SettlingBody
+        response.streaming_content = body(response.streaming_content, ended)
+    elif not getattr(response, "is_rendered", True):
+        response.add_post_render_callback(lambda rendered: ended(len(rendered.content), True))  # noqa: FBT003  # likewise
+    else:
+        ended(len(response.content), True)  # noqa: FBT003  # likewise
+
+
+def _is_unloaded(user: object) -> bool:
+    # Nothing else tells without loading him.
+    return isinstance(user, LazyObject) and getattr(user, "_wrapped", None) is empty
+
+
+def _loaded(user: object) -> object:
+    """A lazy user, after whatever it takes to know it."""
+    return user if isinstance(user.__class__, type) else None

@@ -1,0 +1,308 @@
+"""Limits in gRPC servers: an interceptor for servers on threads, and one for those on asyncio.
+
+server = grpc.server(pool, interceptors=[RateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
+server = grpc.aio.server(interceptors=[AioRateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias, Unpack
+from urllib.parse import unquote
+
+from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.declared import Declared
+from reconverge.integrations.fields import RETRY_AFTER
+from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.keys import by_header, by_ip, by_route, waits
+from reconverge.integrations.outcome import Outcome
+from reconverge.integrations.request import CANCELLED, FAILED, Response
+from reconverge.integrations.rules import Limits, Rule
+
+try:
+    import grpc
+    import grpc.aio
+except ModuleNotFoundError as error:
+    raise MissingExtra("the interceptor for gRPC", error.name or "grpcio", "grpc") from error
+
+Details: TypeAlias = Any
+"""A `grpc.HandlerCallDetails`: the method and the metadata of a call."""
+Context: TypeAlias = Any
+"""A `grpc.ServicerContext`, one of `grpc.aio`, or the one that synchronous handlers have there."""
+Metadata: TypeAlias = list[tuple[str, str | bytes]]
+
+by_peer = by_ip
+"""By the address of the peer, or of the client that a trusted proxy says it has."""
+by_metadata = by_header
+"""By the value under a key of the metadata, such as that of an API key."""
+by_rpc = by_route
+"""By the method that is called, such as `/shop.Orders/Place`."""
+
+HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
+"""How gRPC's status codes, in their order, are told to functions that look at a response."""
+OF_CONTENT: Final = frozenset({"content-type", "content-length"})
+ONE_OR_MANY: Final = {False: "unary", True: "stream"}
+STATUS_DETAILS: Final = "grpc-status-details-bin"
+RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
+
+_outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
+
+
+class GrpcRequest:
+    """A `Request` of gRPC. `raw` is the context of the call; the user is the first identity of the peer, if any."""
+
+    __slots__ = ("_addresses", "_metadata", "method", "raw")
+
+    def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
+        self.method: str = details.method
+        """See `Request.method`: the full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
+        self.raw = context
+        self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
+        self._addresses = addresses
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return self.method
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`."""
+        return self.method
+
+    @property
+    def client(self) -> str | None:
+        """See `Request.client`."""
+        return self._addresses.client(address_of(self.raw.peer()), self.header)
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as TLS has authenticated it."""
+        for identity in self.raw.peer_identities() or ():
+            return identity.decode("utf-8", "replace")
+        return None
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`: there are none."""
+        return {}
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`: the value in the metadata."""
+        name = name.lower()
+        values = [_text(value) for key, value in self._metadata if key == name]
+        return ", ".join(values) if values else None
+
+
+class Interceptor:
+    """What both interceptors take.
+
+    Args:
+        limits: of all calls together, for each key; see `Rule.limits`.
+        rules: further limits, of some methods, say: `paths=["/shop.Orders/*"]`.
+        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    waits = True
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        guard: Guard | None = None,
+        **settings: Unpack[GuardSettings],
+    ) -> None:
+        self.guard = guard or Guard(**settings)
+        key_func = settings.get("key_func", by_ip)
+        if not self.waits and waits(key_func):
+            raise InvalidSetting("key_func", key_func, "is a coroutine function, which no server of threads awaits")
+        self._rules = [self._declared(rule) for rule in [*([] if limits is None else [Rule(limits=limits)]), *rules]]
+
+    def _declared(self, rule: Rule) -> Declared:
+        if rule.methods is not None:
+            raise InvalidSetting("methods", rule.methods, "is about HTTP; write paths=['/package.Service/Method']")
+        if rule.ever_waits and not self.waits:
+            raise InvalidSetting("rule", rule.name, "has a coroutine function, which no server of threads awaits")
+        return self.guard.declare(rule)
+
+    def _handler(self, handler: Any, details: Details) -> Any:
+        """The handler of a method, limited; None if there is no such method."""
+        if handler is None:
+            return None
+        kind = f"{ONE_OR_MANY[handler.request_streaming]}_{ONE_OR_MANY[handler.response_streaming]}"
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        behavior = self._behavior(getattr(handler, kind), details, streams=handler.response_streaming)
+        return make(behavior, handler.request_deserializer, handler.response_serializer)
+
+    def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
+        """What serves a call, after asking; of the same kind as before, by which gRPC knows how to call it."""
+        if inspect.isasyncgenfunction(behavior):
+            return functools.wraps(behavior)(functools.partial(self._stream_slowly, behavior, details))
+        if inspect.iscoroutinefunction(behavior):
+            return functools.wraps(behavior)(functools.partial(self._answer_slowly, behavior, details))
+        if streams and not getattr(behavior, "experimental_non_blocking", False):
+            return functools.wraps(behavior)(functools.partial(self._stream, behavior, details))
+        return functools.wraps(behavior)(functools.partial(self._answer, behavior, details))
+
+    def _check(self, details: Details, context: Context) -> Outcome:
+        return self.guard.check(GrpcRequest(details, context, self.guard.addresses), self._rules)
+
+    async def _check_slowly(self, details: Details, context: Context) -> Outcome:
+        return await self.guard.check_async(GrpcRequest(details, context, self.guard.addresses), self._rules)
+
+    def _answer(self, behavior: Any, details: Details, request: Any, context: Context, *more: Any) -> Any:
+        outcome = self._check(details, context)
+        if not outcome.allowed:
+            return context.abort(*_refusal(outcome, context))
+        with _Serving(outcome, context):
+            return behavior(request, context, *more)
+
+    def _stream(self, behavior: Any, details: Details, request: Any, context: Context) -> Iterator[Any]:
+        outcome = self._check(details, context)
+        if not outcome.allowed:
+            context.abort(*_refusal(outcome, context))
+            return
+        with _Serving(outcome, context):
+            yield from behavior(request, context)
+
+    async def _answer_slowly(self, behavior: Any, details: Details, request: Any, context: Context) -> Any:
+        outcome = await self._check_slowly(details, context)
+        if not outcome.allowed:
+            await context.abort(*_refusal(outcome, context))
+        with _Serving(outcome, context):
+            return await behavior(request, context)
+
+    async def _stream_slowly(
+        self, behavior: Any, details: Details, request: Any, context: Context
+    ) -> AsyncIterator[Any]:
+        outcome = await self._check_slowly(details, context)
+        if not outcome.allowed:
+            await context.abort(*_refusal(outcome, context))
+        with _Serving(outcome, context):
+            async with aclosing(behavior(request, context)) as parts:
+                async for part in parts:
+                    yield part
+
+
+class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Limits the calls to a `grpc.server`; see `Interceptor`."""
+
+    waits = False
+
+    def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
+        """Find the handler of a call, as gRPC has it."""
+        return self._handler(continuation(handler_call_details), handler_call_details)
+
+
+class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type: ignore[misc]  # likewise
+    """Limits the calls to a `grpc.aio.server`; see `Interceptor`, and functions may be coroutine functions."""
+
+    async def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
+        """Find the handler of a call, as gRPC has it."""
+        return self._handler(await continuation(handler_call_details), handler_call_details)
+
+
+def current_outcome() -> Outcome | None:
+    """What was decided about the call that is being served; None outside of one."""
+    return _outcome.get()
+
+
+def address_of(peer: str) -> str | None:
+    """The address and port in what gRPC calls a peer; None for a unix socket, and for whatever else has none."""
+    scheme, _, address = unquote(peer).partition(":")
+    return address or None if scheme in {"ipv4", "ipv6"} else None
+
+
+class _Serving:
+    """Tells of the limits at the end of a call that goes on, and settles what depends on it."""
+
+    def __init__(self, outcome: Outcome, context: Context) -> None:
+        self._outcome = outcome
+        self._context = context
+        self._fields = _metadata(outcome.fields)
+
+    def __enter__(self) -> None:
+        _outcome.set(self._outcome)
+        _add_metadata(self._context, self._fields)
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        metadata = getattr(self._context, "trailing_metadata", None)
+        if metadata is not None:  # otherwise nobody can say whether the application has set some in place of ours
+            _add_metadata(self._context, self._fields)
+        if self._outcome.unsettled:
+            headers = {key: _text(value) for key, value in (metadata() if metadata else ()) or ()}
+            status = self._status(error)
+            self._outcome.finish(Response(status, headers, complete=error is None, raw=self._context))
+
+    def _status(self, error: BaseException | None) -> int:
+        code = getattr(self._context, "code", int)()
+        number = code.value[0] if isinstance(code, grpc.StatusCode) else code or 0
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            return CANCELLED
+        return FAILED if error is not None and number == 0 else HTTP_STATUS[number]
+
+
+def _refusal(outcome: Outcome, context: Context) -> tuple[Any, str]:
+    """Says in the trailing metadata of a call why it may not go on; the status to end it with, and its message."""
+    refusal = outcome.refusal
+    assert refusal is not None
+    code = grpc.StatusCode.UNAVAILABLE if refusal.status == 503 else grpc.StatusCode.RESOURCE_EXHAUSTED
+    message = refusal.detail.encode("ascii", "replace").decode()
+    metadata = _metadata(refusal.fields)
+    for name, value in refusal.fields:
+        if name == RETRY_AFTER:
+            metadata.append((STATUS_DETAILS, retry_info(code.value[0], message, int(value))))
+    _add_metadata(context, metadata)
+    return code, message
+
+
+def _metadata(fields: Sequence[tuple[str, str]]) -> Metadata:
+    return [(name.lower(), value) for name, value in fields if name.lower() not in OF_CONTENT]
+
+
+def _add_metadata(context: Context, metadata: Metadata) -> None:
+    there: tuple[Any, ...] = tuple(getattr(context, "trailing_metadata", tuple)() or ())
+    missing = [each for each in metadata if each not in there]
+    if missing:
+        context.set_trailing_metadata((*there, *missing))
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+# -------------------------------------------------------------------- google.rpc.Status, as protocol buffers write it
+
+
+def retry_info(code: int, message: str, after_s: int) -> bytes:
+    """A `google.rpc.Status` whose only detail is a `google.rpc.RetryInfo`: try again in so many seconds."""
+    duration = _number(1, after_s)
+    detail = _bytes(1, RETRY_INFO) + _bytes(2, _bytes(1, duration))
+    return _number(1, code) + _bytes(2, message.encode()) + _bytes(3, detail)
+
+
+def _number(field: int, value: int) -> bytes:
+    return bytes([field << 3]) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return bytes([field << 3 | 2]) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
