@@ -6,14 +6,14 @@ Method: aiohttp's own server and client on a loopback port; two servers with an 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, WSMsgType, web
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from reconverge import Agent
@@ -29,6 +29,16 @@ A_MEGABYTE = 1024 * 1024
 TEN_MB = 10 * A_MEGABYTE
 
 
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test as a coroutine."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
 def application(limits: Limits) -> web.Application:
     """An application of all kinds of answers, limited."""
 
@@ -38,8 +48,8 @@ def application(limits: Limits) -> web.Application:
     async def broken(request: web.Request) -> web.Response:
         raise ZeroDivisionError
 
-    async def teapot(request: web.Request) -> web.Response:
-        raise web.HTTPImATeapot
+    async def gone(request: web.Request) -> web.Response:
+        raise web.HTTPGone
 
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"RateLimit": '"theirs";r=1'})
@@ -77,7 +87,7 @@ def application(limits: Limits) -> web.Application:
         web.get("/", home),
         web.get("/items/{number}", home),
         web.get("/broken", broken),
-        web.get("/teapot", teapot),
+        web.get("/gone", gone),
         web.get("/stream/{upto}", stream),
         web.get("/chat", chat),
         web.get("/limited", limited),
@@ -91,7 +101,20 @@ def served(limits: Limits, *, max_field_size: int = 8190) -> TestClient[web.Requ
     """A client of the application on a loopback port; not started yet."""
     app = application(limits)
     limits.install(app)
-    return TestClient(TestServer(app), server_kwargs={"max_field_size": max_field_size})
+    return TestClient(Server(app, max_field_size))
+
+
+class Server(TestServer):
+    """A test server that takes fields of some size."""
+
+    __test__ = False
+
+    def __init__(self, app: web.Application, max_field_size: int) -> None:
+        super().__init__(app)
+        self._max_field_size = max_field_size
+
+    async def _make_runner(self, **options: Any) -> web.AppRunner:
+        return await super()._make_runner(max_field_size=self._max_field_size, **options)
 
 
 async def gets(client: TestClient[Any, Any], *paths: str, **headers: str) -> list[tuple[int, dict[str, int]]]:
@@ -110,16 +133,207 @@ def remaining(response: Any) -> dict[str, int]:
     return {name: int(left) for name, left in re.findall(r'"([^"]+)";r=(\d+)', lines)}
 
 
+@in_a_loop
 async def test_every_response_says_what_is_left_and_the_last_one_refuses() -> None:
     """Whether it is there, not found, raised, broken or streamed; streams keep what they say of limits themselves."""
     async with served(Limits("5/hour")) as client:
-        answers = await gets(client, "/", "/nowhere", "/teapot", "/broken", "/stream/3")
+        answers = await gets(client, "/", "/nowhere", "/gone", "/broken", "/stream/3")
         async with client.get("/") as refused:
             problem = json.loads(await refused.read())
 
-    assert [200, 404, 418, 500, 200] == [status for status, _ in answers]
+    assert [200, 404, 410, 500, 200] == [status for status, _ in answers]
     assert [4, 3, 2, 1, 0] == [left["requests"] for _, left in answers]
     assert 1 == answers[-1][1]["theirs"]
     assert (429, PROBLEM, 429) == (refused.status, refused.headers["Content-Type"], problem["status"])
     assert int(refused.headers["Retry-After"]) > 0
     assert 1 == len(refused.headers.getall("RateLimit"))
+
+
+@in_a_loop
+async def test_a_websocket_is_limited_when_it_connects() -> None:
+    """It says what is left as it opens, its messages cost nothing, and the connection too many is refused."""
+    async with served(Limits("1/hour")) as client:
+        async with client.ws_connect("/chat") as socket:
+            echoes: list[str] = []
+            for number in range(5):
+                await socket.send_str(str(number))
+                echoes.append(await socket.receive_str())
+            left = remaining(socket._response)
+        async with client.get("/chat", headers={"Connection": "Upgrade", "Upgrade": "websocket"}) as refused:
+            status = refused.status
+
+    assert [f"echo {number}" for number in range(5)] == echoes
+    assert ({"requests": 0}, 429) == (left, status)
+
+
+@in_a_loop
+async def test_a_stream_is_sent_as_it_comes() -> None:
+    """Its first part is there before its last one is made; a client that goes away has used what it was sent."""
+    settled: list[Response] = []
+
+    def settle(response: Response) -> int:
+        settled.append(response)
+        return 7
+
+    async with served(Limits(rules=[Rule(limits="1000/hour", name="bytes", settle=settle)])) as client:
+        response = await client.get("/stream/1000000000")
+        first = await response.content.readline()
+        response.close()
+        await eventually_in_loop(lambda: settled, "the stream is settled")
+        (left,) = [left for _, left in await gets(client, "/")]
+
+    assert b"0\n" == first
+    assert (499, False) == (settled[0].status, settled[0].complete)
+    assert {"bytes": 1000 - 7 - 1} == left
+
+
+@in_a_loop
+async def test_what_depends_on_the_response_is_settled_by_it() -> None:
+    """Of a plain one, a stream, a raised one and a failure: its status, and its bytes where there are any."""
+    settled: list[tuple[int, int]] = []
+
+    def settle(response: Response) -> int:
+        settled.append((response.status, response.bytes_sent))
+        return 0
+
+    async with served(Limits(rules=[Rule(limits="1000/hour", name="all", settle=settle)])) as client:
+        await gets(client, "/", "/stream/3", "/gone", "/broken")
+
+    assert [200, 200, 410, 500] == [status for status, _ in settled]
+    assert [7, 6] == [size for _, size in settled[:2]]
+
+
+@in_a_loop
+async def test_handlers_and_methods_of_views_are_limited() -> None:
+    """Each counts on its own; what refuses costs the others nothing."""
+    async with served(Limits("9/hour")) as client:
+        limited = await gets(client, "/limited", "/limited", "/limited")
+        shelf = await gets(client, "/shelf", "/shelf", "/shelf")
+        (home,) = await gets(client, "/")
+
+    assert [200, 200, 429] == [status for status, _ in limited] == [status for status, _ in shelf]
+    assert {"requests": 7, "limited": 0} == limited[1][1]
+    assert {"requests": 9 - 2 - 2 - 1} == home[1]
+
+
+@in_a_loop
+async def test_a_handler_says_itself_what_it_has_used() -> None:
+    """Of an estimate of ten, three were used."""
+    async with served(Limits()) as client:
+        answers = await gets(client, "/spending", "/spending")
+
+    assert [{"spending": 90}, {"spending": 87}] == [left for _, left in answers]
+
+
+@in_a_loop
+async def test_a_decorator_works_without_the_middleware() -> None:
+    """Where the limits were not installed, plain responses have the fields all the same."""
+    async with TestClient(TestServer(application(Limits()))) as client:
+        answers = await gets(client, "/limited", "/limited", "/limited", "/spending", "/spending")
+
+    assert [200, 200, 429, 200, 200] == [status for status, _ in answers]
+    assert [{"limited": 1}, {"limited": 0}, {"limited": 0}, {"spending": 90}, {"spending": 87}] == [
+        left for _, left in answers
+    ]
+
+
+@in_a_loop
+async def test_routes_are_patterns() -> None:
+    """A thousand paths of one route are one key, and all that lead nowhere another."""
+    async with served(Limits("2000/hour", key_func=by_route)) as client:
+        items = await gets(client, *(f"/items/{number}" for number in range(1000)))
+        nowhere = await gets(client, "/no/1", "/no/2")
+
+    assert 1000 == items[-1][1]["requests"]
+    assert 1998 == nowhere[-1][1]["requests"]
+
+
+@in_a_loop
+async def test_forwarding_headers_are_believed_of_trusted_proxies_only() -> None:
+    """Otherwise whoever makes them up is counted by his own address, every time."""
+    forged = [{"X-Forwarded-For": f"192.0.2.{number}"} for number in range(3)]
+    found: list[list[int]] = []
+    for limits in (Limits("2/hour"), Limits("2/hour", trusted_proxies=["127.0.0.0/8"])):
+        async with served(limits) as client:
+            found.append([status for headers in forged for status, _ in await gets(client, "/", **headers)])
+
+    assert [[200, 200, 429], [200, 200, 200]] == found
+
+
+@in_a_loop
+async def test_a_key_of_ten_megabytes_is_counted_like_any_other() -> None:
+    """Where the server takes such a field at all; by default it answers 400 itself."""
+    async with served(Limits("1/hour", key_func=by_header("X-Api-Key")), max_field_size=2 * TEN_MB) as client:
+        answers = [status for _ in range(2) for status, _ in await gets(client, "/", **{"X-Api-Key": "k" * TEN_MB})]
+    async with served(Limits("1/hour", key_func=by_header("X-Api-Key"))) as client:
+        refused = await gets(client, "/", **{"X-Api-Key": "k" * TEN_MB})
+
+    assert [200, 429] == answers
+    assert [400] == [status for status, _ in refused]
+
+
+@in_a_loop
+async def test_requests_without_a_key_are_treated_as_said() -> None:
+    """Refused, let pass, or counted together; by default by address."""
+    found: dict[str, list[int]] = {}
+    for missing in ("address", "shared", "exempt", "refuse"):
+        async with served(Limits("1/hour", key_func=by_header("X-Api-Key"), missing=missing)) as client:
+            found[missing] = [status for status, _ in await gets(client, "/", "/")]
+
+    assert {"address": [200, 429], "shared": [200, 429], "exempt": [200, 200], "refuse": [429, 429]} == found
+
+
+@in_a_loop
+async def test_a_function_that_fails_or_takes_its_time_is_no_failure_of_requests() -> None:
+    """What waits is awaited; what breaks is counted and the request goes on, or is refused if that was chosen."""
+
+    async def slowly(request: Any) -> str:
+        await asyncio.sleep(0)
+        return str(request.header("X-Tenant"))
+
+    def broken(request: Any) -> str:
+        raise ZeroDivisionError
+
+    async with served(Limits("1/hour", key_func=slowly)) as client:
+        waited = [(await gets(client, "/", **{"X-Tenant": name}))[0][0] for name in ("a", "b", "a")]
+    limits = Limits("1/hour", key_func=broken)
+    async with served(limits) as client:
+        went_on = [status for status, _ in await gets(client, "/", "/")]
+    async with served(Limits("1/hour", key_func=broken, fail="closed")) as client:
+        refused = [status for status, _ in await gets(client, "/")]
+
+    assert ([200, 200, 429], [200, 200], [503]) == (waited, went_on, refused)
+    assert {"ZeroDivisionError": 2} == limits.guard.stats().failures
+
+
+def test_what_makes_no_sense_is_told_when_it_is_declared() -> None:
+    """Limits and settings, before any request."""
+    with pytest.raises(InvalidLimit):
+        Limits("often")
+    with pytest.raises(InvalidSetting, match="fail"):
+        Limits("1/hour", fail="maybe")
+
+
+@in_a_loop
+async def test_two_servers_keep_one_limit_and_go_on_without_redis(own_redis: RedisServer) -> None:
+    """Together they admit what the limit says; when their Redis is killed no request fails."""
+    agents = [Agent(own_redis.url, namespace="aiohttp", sync_interval=0.02) for _ in range(2)]
+    async with served(Limits("60/hour", agent=agents[0])) as one, served(Limits("60/hour", agent=agents[1])) as two:
+        statuses = [status for _ in range(80) for client in (one, two) for status, _ in await gets(client, "/")]
+        own_redis.kill()
+        after = [status for client in (one, two) for status, _ in await gets(client, *["/"] * 20)]
+    for agent in agents:
+        await asyncio.to_thread(agent.stop)
+
+    assert 30 <= statuses.count(200) <= 60 * 1.1 + 2
+    assert {200, 429} == set(statuses)
+    assert {200, 429} >= set(after)
+
+
+@in_a_loop
+async def test_a_server_works_without_a_hub_that_answers() -> None:
+    """Nobody listens where the hub should be: all requests are answered, within the limit."""
+    async with served(Limits("20/hour", agent=f"redis://127.0.0.1:{free_port()}/0")) as client:
+        statuses = [status for status, _ in await gets(client, *["/"] * 30)]
+
+    assert [200] * 20 + [429] * 10 == statuses
