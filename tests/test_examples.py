@@ -138,6 +138,32 @@ def test_the_flask_application_limits_views_and_blueprints(hub: str, tmp_path: P
         assert "logins: 200 401 200 401 200 401 429 429 429 429" == logins
 
 
+@pytest.mark.parametrize("hub", ["none", "redis"])
+def test_the_django_project_does_what_its_settings_say(hub: str, tmp_path: Path, redis_server: RedisServer) -> None:
+    """All requests, one view and logins that fail have a quota each; what was streamed is charged to the word."""
+    ran = run("django_app", tmp_path, None if hub == "none" else redis_server.url)
+
+    home, _, search, fields, logins, chats = ran.stdout.splitlines()
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert '    RateLimit: "search";r=4;' == fields[:28]
+    assert chats.startswith("chats: 100 words in 10 answers")
+    if hub == "none":
+        assert ("/: {200: 20, 429: 10}", "/search/: {200: 5, 429: 25}") == (home, search)
+        assert "logins: 200 401 200 401 200 401 429 429 429 429" == logins
+
+
+@pytest.mark.parametrize("hub", ["none", "redis"])
+def test_the_grpc_service_tells_when_to_come_again(hub: str, tmp_path: Path, redis_server: RedisServer) -> None:
+    """The third stream in a minute is refused, with the seconds to wait; other calls go on."""
+    ran = run("grpc_service.py", tmp_path, None if hub == "none" else redis_server.url)
+
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert ran.stdout.startswith('hello, ada; ratelimit: "requests";r=19;')
+    assert 2 == ran.stdout.count("counted: 0 1 2 3 4")
+    message, told = numbers(r"RESOURCE_EXHAUSTED: .* Try again in (\d+) s\. retry-after: (\d+)", ran.stdout)
+    assert message == told > 0
+
+
 def test_every_example_is_run_here() -> None:
     """An example that nobody runs is an example that does not work."""
     source = Path(__file__).read_text()

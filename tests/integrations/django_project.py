@@ -134,7 +134,7 @@ def spending(request: Any) -> HttpResponse:
 
 
 @method_decorator(limit("2/hour"), name="dispatch")
-class Shelf(View):
+class Shelf(View):  # type: ignore[misc]  # Django has no types
     """A view whose methods count together."""
 
     def get(self, request: Any) -> HttpResponse:
@@ -147,7 +147,7 @@ class Shelf(View):
 
 
 @method_decorator(limit("2/hour"), name="dispatch")
-class Drawer(View):
+class Drawer(View):  # type: ignore[misc]  # likewise
     """Another, in an event loop."""
 
     async def get(self, request: Any) -> HttpResponse:
@@ -157,14 +157,14 @@ class Drawer(View):
 
 
 @limit("2/hour")
-class Box(View):
+class Box(View):  # type: ignore[misc]  # likewise
     """One that is decorated itself, and only one of whose methods costs anything more."""
 
     def get(self, request: Any) -> HttpResponse:
         """Show it."""
         return HttpResponse(b"a box")
 
-    @method_decorator(limit("1/hour"))
+    @method_decorator(limit("1/hour"))  # type: ignore[untyped-decorator]  # likewise
     def post(self, request: Any) -> HttpResponse:
         """Put something in."""
         return HttpResponse(b"put")

@@ -113,7 +113,7 @@ class Server(TestServer):
         super().__init__(app)
         self._max_field_size = max_field_size
 
-    async def _make_runner(self, **options: Any) -> web.AppRunner:
+    async def _make_runner(self, **options: Any) -> web.BaseRunner[web.Request]:
         return await super()._make_runner(max_field_size=self._max_field_size, **options)
 
 

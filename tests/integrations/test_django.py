@@ -29,6 +29,7 @@ from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import AsyncClient, Client, override_settings
 from django.utils.functional import SimpleLazyObject
+from django.views import View
 
 from reconverge.errors import InvalidLimit
 from reconverge.integrations import Addresses
@@ -293,7 +294,7 @@ def test_a_limit_that_cannot_be_read_is_no_decorator() -> None:
 def test_a_method_that_is_decorated_as_a_function_is_told() -> None:
     """It takes itself first, and no request; the error says what to do."""
 
-    class Wrong(django_project.View):
+    class Wrong(View):  # type: ignore[misc]  # Django has no types
         @limit("1/hour")
         def get(self, request: Any) -> Any:
             raise AssertionError

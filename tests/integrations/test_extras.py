@@ -19,7 +19,14 @@ except ImportError as error:
 
 
 @pytest.mark.parametrize(
-    ("module", "absent"), [("fastapi", ["starlette", "starlette.exceptions"]), ("flask", ["flask"])]
+    ("module", "absent"),
+    [
+        ("fastapi", ["starlette", "starlette.exceptions"]),
+        ("flask", ["flask"]),
+        ("django", ["django"]),
+        ("aiohttp", ["aiohttp"]),
+        ("grpc", ["grpc"]),
+    ],
 )
 def test_a_missing_framework_is_named_with_its_extra(module: str, absent: list[str]) -> None:
     """Under the name by which pip installs it."""

@@ -170,7 +170,7 @@ class Interceptor:
     def _stream(self, behavior: Any, details: Details, request: Any, context: Context) -> Iterator[Any]:
         outcome = self._check(details, context)
         if not outcome.allowed:
-            # Not aborted: on a server of asyncio that stops, a synchronous stream that was may keep its thread for ever.
+            # Not aborted: on a server of asyncio that stops, a synchronous stream that was may keep its thread.
             code, message = _refusal(outcome, context)
             context.set_code(code)
             context.set_details(message)
