@@ -44,14 +44,14 @@ server.start()
 
 with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
     greets, counts = channel.unary_unary("/example.Service/Greet"), channel.unary_stream("/example.Service/Count")
-    ada = [("x-api-key", "ada")]
+    ada = (("x-api-key", "ada"),)
     reply, call = greets.with_call(b"ada", metadata=ada)
     print(f"{reply.decode()}; ratelimit: {dict(call.trailing_metadata())['ratelimit']}")
     for _ in range(3):
         try:
             print("counted:", *(number.decode() for number in counts(b"5", metadata=ada)))
         except grpc.RpcError as error:
-            told = dict(error.trailing_metadata())
-            print(f"{error.code().name}: {error.details()} retry-after: {told['retry-after']}")
+            told: Any = error.trailing_metadata()
+            print(f"{error.code().name}: {error.details()} retry-after: {dict(told)['retry-after']}")
 
 server.stop(None).wait()

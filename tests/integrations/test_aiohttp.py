@@ -22,7 +22,7 @@ from reconverge.integrations import Rule, by_header, by_route
 from reconverge.integrations.aiohttp import Limits, outcome_of
 from reconverge.integrations.request import Response
 from tests.servers import RedisServer, free_port
-from tests.waiting import eventually_in_loop
+from tests.waiting import EVENTUALLY_S, eventually_in_loop
 
 PROBLEM = "application/problem+json"
 A_MEGABYTE = 1024 * 1024
@@ -113,7 +113,7 @@ class Server(TestServer):
         super().__init__(app)
         self._max_field_size = max_field_size
 
-    async def _make_runner(self, **options: Any) -> web.BaseRunner[web.Request]:
+    async def _make_runner(self, **options: Any) -> web.BaseRunner:
         return await super()._make_runner(max_field_size=self._max_field_size, **options)
 
 
@@ -200,7 +200,8 @@ async def test_what_depends_on_the_response_is_settled_by_it() -> None:
         await gets(client, "/", "/stream/3", "/gone", "/broken")
 
     assert [200, 200, 410, 500] == [status for status, _ in settled]
-    assert [7, 6] == [size for _, size in settled[:2]]
+    assert 7 == settled[0][1]
+    assert settled[1][1] > 6  # of a stream, aiohttp tells the bytes on the wire
 
 
 @in_a_loop
@@ -316,16 +317,20 @@ def test_what_makes_no_sense_is_told_when_it_is_declared() -> None:
 
 @in_a_loop
 async def test_two_servers_keep_one_limit_and_go_on_without_redis(own_redis: RedisServer) -> None:
-    """Together they admit what the limit says; when their Redis is killed no request fails."""
-    agents = [Agent(own_redis.url, namespace="aiohttp", sync_interval=0.02) for _ in range(2)]
+    """Together they never admit more than the limit; when their Redis is killed no request fails."""
+    agents = [Agent(own_redis.url, namespace="aiohttp", sync_interval=0.02, policy="strict") for _ in range(2)]
+    statuses: list[int] = []
     async with served(Limits("60/hour", agent=agents[0])) as one, served(Limits("60/hour", agent=agents[1])) as two:
-        statuses = [status for _ in range(80) for client in (one, two) for status, _ in await gets(client, "/")]
+        async with asyncio.timeout(EVENTUALLY_S):
+            while statuses.count(200) < 40:
+                statuses += [status for client in (one, two) for status, _ in await gets(client, *["/"] * 5)]
+        statuses += [status for client in (one, two) for status, _ in await gets(client, *["/"] * 40)]
         own_redis.kill()
         after = [status for client in (one, two) for status, _ in await gets(client, *["/"] * 20)]
     for agent in agents:
         await asyncio.to_thread(agent.stop)
 
-    assert 30 <= statuses.count(200) <= 60 * 1.1 + 2
+    assert 40 <= statuses.count(200) <= 60
     assert {200, 429} == set(statuses)
     assert {200, 429} >= set(after)
 

@@ -144,7 +144,7 @@ class Limits:
                     serving = request[SERVING] = _Serving()
                     with serving:
                         answer = await self._check(serving, request, [declared])
-                        return serving.answered(answer or await handler(*args, **kwargs))
+                        return await serving.ended(answer or await handler(*args, **kwargs))
                 answer = await self._check(serving, request, [declared])
                 return answer or await handler(*args, **kwargs)
 
@@ -166,7 +166,7 @@ class Limits:
         serving = request[SERVING] = _Serving()
         with serving:
             answer = await self._check(serving, request, self._rules)
-            return serving.answered(answer or await handler(request))
+            return await serving.ended(answer or await handler(request))
 
     async def _check(
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared]
@@ -212,6 +212,16 @@ class _Serving:
         assert refusal is not None
         head = {name: value for name, value in refusal.fields if name.lower() == "content-type"}
         return web.Response(body=refusal.body, status=refusal.status, headers=head)
+
+    async def ended(self, response: web.StreamResponse) -> web.StreamResponse:
+        """As `answered`, for what a handler returns; a stream is ended, which aiohttp would do next."""
+        streamed = response.prepared and not isinstance(response, web.WebSocketResponse)
+        if streamed and any(outcome.unsettled for outcome in self.outcomes):
+            try:
+                await response.write_eof()
+            except ConnectionError:  # aiohttp will meet it, too
+                self._finish(Response(CANCELLED, complete=False))
+        return self.answered(response)
 
     def answered(self, response: web.StreamResponse) -> web.StreamResponse:
         """Settle by a response: one that was streamed has ended, any other is about to be sent."""
