@@ -48,6 +48,9 @@ def application(limits: Limits) -> web.Application:
     async def broken(request: web.Request) -> web.Response:
         raise ZeroDivisionError
 
+    async def unconnected(request: web.Request) -> web.Response:
+        raise ConnectionRefusedError("by a database")
+
     async def gone(request: web.Request) -> web.Response:
         raise web.HTTPGone
 
@@ -88,6 +91,7 @@ def application(limits: Limits) -> web.Application:
         web.get("/items/{number}", home),
         web.get("/broken", broken),
         web.get("/gone", gone),
+        web.get("/unconnected", unconnected),
         web.get("/stream/{upto}", stream),
         web.get("/chat", chat),
         web.get("/limited", limited),
@@ -197,9 +201,9 @@ async def test_what_depends_on_the_response_is_settled_by_it() -> None:
         return 0
 
     async with served(Limits(rules=[Rule(limits="1000/hour", name="all", settle=settle)])) as client:
-        await gets(client, "/", "/stream/3", "/gone", "/broken")
+        await gets(client, "/", "/stream/3", "/gone", "/broken", "/unconnected")
 
-    assert [200, 200, 410, 500] == [status for status, _ in settled]
+    assert [200, 200, 410, 500, 500] == [status for status, _ in settled]
     assert 7 == settled[0][1]
     assert settled[1][1] > 6  # of a stream, aiohttp tells the bytes on the wire
 

@@ -28,6 +28,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import AsyncClient, Client, override_settings
+from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.views import View
 
@@ -280,6 +281,7 @@ def test_a_decorated_view_makes_one_limit_however_often_it_is_called() -> None:
         for _ in range(5):
             sync_get("/shelf/")
             sync_get("/box/", method="post")
+        method_decorator(limit("2/hour"), name="get")(type("Late", (View,), {"get": lambda view, request: None}))
         names = {name.rpartition(".")[2] for name in guard().agent.stats().limits}
 
     assert {"Shelf", "Box", "post"} == names & {"Shelf", "Box", "post", "dispatch", "dummy"}

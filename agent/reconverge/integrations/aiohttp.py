@@ -141,7 +141,7 @@ class Limits:
                 request = _request_in(args)
                 serving = request.get(SERVING)
                 if not isinstance(serving, _Serving):
-                    serving = request[SERVING] = _Serving()
+                    serving = request[SERVING] = _Serving(request)
                     with serving:
                         answer = await self._check(serving, request, [declared])
                         return await serving.ended(answer or await handler(*args, **kwargs))
@@ -163,7 +163,7 @@ class Limits:
             serving.add_fields(response)
 
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        serving = request[SERVING] = _Serving()
+        serving = request[SERVING] = _Serving(request)
         with serving:
             answer = await self._check(serving, request, self._rules)
             return await serving.ended(answer or await handler(request))
@@ -184,7 +184,8 @@ def outcome_of(request: web.Request) -> Outcome | None:
 class _Serving:
     """What was decided about one request, until it was answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
         self.outcomes: list[Outcome] = []
         self._told: web.StreamResponse | None = None
 
@@ -195,7 +196,7 @@ class _Serving:
         if isinstance(error, web.HTTPException):  # a response that is raised
             self.answered(error)
         elif error is not None:
-            gone = isinstance(error, asyncio.CancelledError | GeneratorExit | ConnectionError)
+            gone = self._request.transport is None or isinstance(error, asyncio.CancelledError | GeneratorExit)
             self._finish(Response(CANCELLED if gone else FAILED, complete=False))
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:
