@@ -4,7 +4,7 @@ Every node holds a line that it may fill alone; all lines together never exceed 
 moves the lines to where the traffic is.
 """
 
-from reconverge.agent import Agent, AgentStats, LimitStats
+from reconverge.agent import Agent
 from reconverge.clock import Clock
 from reconverge.decision import Decision, Usage
 from reconverge.errors import (
@@ -25,6 +25,7 @@ from reconverge.hub import Hub
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.reservation import Reservation
+from reconverge.stats import AgentStats, Health, LimitStats
 
 __all__ = [
     "Agent",
@@ -32,6 +33,7 @@ __all__ = [
     "Clock",
     "CostExceedsQuota",
     "Decision",
+    "Health",
     "Hub",
     "HubUnavailable",
     "InvalidCost",

@@ -7,66 +7,38 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from secrets import token_hex
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
 from reconverge.errors import InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
+from reconverge.hooks import Hooks
 from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.kernel import IMPLEMENTATION, Kernel
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
+from reconverge.lookout import Lookout
 from reconverge.loop import TaskLoop
 from reconverge.notice import tell_of_installation
 from reconverge.policies import choose
 from reconverge.process import register
-from reconverge.syncer import Syncer, SyncerStats
+from reconverge.settings import check_count, check_seconds, checked_namespace, checked_pace, lease_min_s
+from reconverge.stats import AgentStats, Health, LimitStats, health_of
+from reconverge.switches import ON, Switch, checked_switch
+from reconverge.syncer import Syncer
 from reconverge.thread_loop import ThreadLoop
-
-SYNC_INTERVAL_MIN: Final = 0.001
-SYNC_INTERVAL_MAX: Final = 3600.0
-MIN_SYNC_INTERVAL: Final = 0.005
-LEASE_INTERVALS_MIN: Final = 6
-LEASE_TIMEOUTS_MIN: Final = 3
-NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
+from reconverge.watch import Watch
 
 AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
 """The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitStats:
-    """What one limit has decided on this node. Decisions, not cost."""
-
-    admitted: int
-    refused: int
-    overflowed: int
-    """Decisions about keys beyond `max_keys`, which share one cell."""
-    keys: int
-
-
-@dataclass(frozen=True, slots=True)
-class AgentStats:
-    """A snapshot of one agent."""
-
-    hub: str
-    running: bool
-    kernel: str
-    keys: int
-    limits: dict[str, LimitStats]
-    exchanges: tuple[SyncerStats, ...]
-    """One for each shard of the hub; empty when there is no hub."""
-    bugs: int
-    """Failures that nobody foresaw, and that the loop outlived."""
 
 
 class Agent:
@@ -95,6 +67,7 @@ class Agent:
         sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
             has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
             In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
+        switch: "on", "shadow" or "off", for all limits; see `switch`.
         clock: where time comes from.
 
     Raises:
@@ -117,24 +90,22 @@ class Agent:
         exchange_timeout: float = 1.0,
         stop_timeout: float = 2.0,
         sigterm: bool = True,
+        switch: Switch = ON,
         clock: Clock | None = None,
     ) -> None:
         if hub is None:
             hub = os.environ.get("RECONVERGE_HUB", f"{MEMORY}://")
-        self._namespace = _checked_namespace(namespace)
-        _check_seconds("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
-        if min_sync_interval is None:
-            min_sync_interval = min(sync_interval, max(sync_interval / 10, MIN_SYNC_INTERVAL))
-        _check_seconds("min_sync_interval", min_sync_interval, 0.0, sync_interval)
-        _check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
-        # A lease that is over before an answer can come would never be worth anything.
-        lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_TIMEOUTS_MIN * exchange_timeout)
+        self._namespace = checked_namespace(namespace)
+        min_sync_interval = checked_pace(sync_interval, min_sync_interval)
+        check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
+        lease_min = lease_min_s(sync_interval, exchange_timeout)
         if lease_ttl is not None:
-            _check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
-        _check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
-        _check_count("max_keys", max_keys)
-        _check_count("key_bytes_max", key_bytes_max)
+            check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
+        check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
+        check_count("max_keys", max_keys)
+        check_count("key_bytes_max", key_bytes_max)
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
+        self._switched: Switch = checked_switch(switch)
         self._clock = clock or SystemClock()
         self._stop_timeout_s = stop_timeout
         self._timeout_s = exchange_timeout
@@ -163,6 +134,7 @@ class Agent:
         self._kernel = kernel
         tell_of_installation()
         self._begin()
+        self._lookout = Lookout(self)
         register(self, sigterm=sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
@@ -180,13 +152,14 @@ class Agent:
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
+        switch: Switch | None = None,
     ) -> Limiter:
         """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
 
         Several quotas, as in `10/second; 1000/hour` or as a sequence of `Limit`, must all hold. Settings are for all
         of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`, another limiter
         of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what the parent has
-        left for all may be borrowed.
+        left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was, or on.
 
         Raises:
             InvalidLimit: the name or the limit cannot be used.
@@ -195,17 +168,38 @@ class Agent:
         """
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         chosen = self._policy
+        if switch is not None:
+            checked_switch(switch)
         if (policy, max_overshoot, cold_allowance) != (None, None, None):
             chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         parents = None if parent is None else parent.tables
         table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
-        return self._limiters.setdefault(name, Limiter(table))
+        limiter = self._limiters.get(name) or self._limiters.setdefault(name, Limiter(table))
+        limiter.obey(self._switched)
+        if switch is not None:
+            limiter.switch(switch)
+        return limiter
 
     def limiter(self, name: str) -> Limiter:
         """The limiter of a declared limit. Raises UnknownLimit."""
         if name not in self._limiters:
             raise UnknownLimit(name, self._limiters)
         return self._limiters[name]
+
+    @property
+    def switched(self) -> Switch:
+        """How the agent is switched; its limits may each refuse less than that."""
+        return self._switched
+
+    def switch(self, to: Switch) -> None:
+        """Switch all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
+
+        Of this and a limit's own switch, whichever refuses less is in force; so "on" gives each its own back.
+        Exchanges go on. Raises InvalidSetting for what is no switch.
+        """
+        self._switched = checked_switch(to)
+        for limiter in list(self._limiters.values()):
+            limiter.obey(self._switched)
 
     # ------------------------------------------------------------ running
 
@@ -284,6 +278,8 @@ class Agent:
             name: LimitStats(table.admitted, table.refused, table.overflowed, len(table.cells))
             for name, table in list(self._kernel.tables.items())
         }
+        for limiter in list(self._limiters.values()):
+            limits |= limiter.stats(self.watch)
         return AgentStats(
             hub=self._hub_name,
             running=self._running,
@@ -292,7 +288,29 @@ class Agent:
             limits=limits,
             exchanges=tuple(syncer.stats(now_ns) for syncer in self._syncers),
             bugs=self._exchanges.bugs,
+            durations=self.watch.durations.copy(),
         )
+
+    def health(self) -> Health:
+        """How well it can decide now, for a readiness probe: true while it can be sent requests."""
+        return health_of(self.stats(), keys_max=self._kernel.keys_max)
+
+    @property
+    def watch(self) -> Watch:
+        """What the answers of the hub told beside the lines."""
+        return self._exchanges.watch
+
+    def add_hooks(self, hooks: Hooks) -> None:
+        """Have `hooks` told what happens, on a thread of its own that looks once a second; see `reconverge.hooks`."""
+        self._lookout.add(hooks)
+
+    def remove_hooks(self, hooks: Hooks) -> None:
+        """Tell them no more."""
+        self._lookout.remove(hooks)
+
+    def look(self) -> None:
+        """Tell the hooks now what has happened since the last look."""
+        self._lookout.look()
 
     def __repr__(self) -> str:
         return f"Agent({self._hub_name!r}, namespace={self._namespace!r}, limits={sorted(self._limiters)})"
@@ -304,12 +322,16 @@ class Agent:
         self._starting = threading.Lock()
         self._runner = None
         self._kernel.forget_everything()
+        for limiter in self._limiters.values():
+            limiter.switchboard.start_over()
         self._begin()
+        self._lookout.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
         """Say the last words; the process ends, and no further decision brings the exchanges back."""
         self._ended = True
         self.stop(timeout_s)
+        self._lookout.stop()
 
     # ------------------------------------------------------------ inside
 
@@ -378,21 +400,3 @@ class Agent:
 
 def _new_name() -> str:
     return token_hex(8)
-
-
-def _checked_namespace(namespace: object) -> str:
-    if not isinstance(namespace, str) or not 1 <= len(namespace) <= 64:
-        raise InvalidSetting("namespace", namespace, "must be a string of 1 to 64 characters")
-    if not set(namespace) <= NAMESPACE_CHARACTERS:
-        raise InvalidSetting("namespace", namespace, "may have letters, digits and _-.: only")
-    return namespace
-
-
-def _check_seconds(name: str, value: object, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InvalidSetting(name, value, f"must be a number of seconds from {least:g} to {most:g}")
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidSetting(name, value, "must be a whole number of at least 1")

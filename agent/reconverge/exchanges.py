@@ -10,7 +10,9 @@ from typing import Final, Protocol
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
+from reconverge.report import Answer, Batch
 from reconverge.syncer import Syncer
+from reconverge.watch import Watch
 
 logger = logging.getLogger("reconverge")
 
@@ -66,6 +68,8 @@ class Exchanges:
         """By how much an exchange, or getting over a bug, may delay the next look at what is due."""
         self._hub_name = hub_name
         self._hub: Hub | None = None
+        self.watch = Watch()
+        """What the answers told."""
         self.bugs = 0
         """Failures that nobody foresaw."""
         self._complained = False
@@ -154,9 +158,17 @@ class Exchanges:
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
             self._be_glad()
-            syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=self._clock.monotonic_ns())
+            now_ns = self._clock.monotonic_ns()
+            syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
+            self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
             return True
         return False
+
+    def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
+        try:
+            self.watch.answered(batch, answer, seconds=seconds)
+        except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange
+            self._note_bug(error)
 
     def _complain(self, error: HubUnavailable) -> None:
         """Warn once per outage, not once per attempt."""

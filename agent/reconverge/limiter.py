@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from reconverge.kernel import many_of
 from reconverge.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
-from reconverge.waiting import waiting_at
+from reconverge.stats import LimitStats
+from reconverge.switches import ON, Switch, Switchboard, checked_switch, weaker
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision, Usage
     from reconverge.kernel import Elastic, Joint, Many, WaitTable
     from reconverge.limit import Limit
     from reconverge.policies import Policy
+    from reconverge.watch import Watch
 
 
 class Limiter:
@@ -30,10 +31,16 @@ class Limiter:
 
     def __init__(self, table: WaitTable | Joint | Elastic) -> None:
         self._table = table
+        self.switchboard = Switchboard(table)
+        """Who answers, and what was admitted without or against the limit."""
+        self._own: Switch = ON
+        self._agents: Switch = ON
+        self._let_answer()
+
+    def _let_answer(self) -> None:
         # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
-        self.allow = table.allow  # type: ignore[method-assign]
-        self.hit = table.hit  # type: ignore[method-assign]
-        self._allow_many = many_of(table)
+        self.allow = self.switchboard.answers.allow  # type: ignore[method-assign]
+        self.hit = self.switchboard.answers.hit  # type: ignore[method-assign]
 
     @property
     def name(self) -> str:
@@ -65,9 +72,40 @@ class Limiter:
         """How far past its line this node may go."""
         return self._table.policy
 
+    @property
+    def switched(self) -> Switch:
+        """What is in force: whichever of its own switch and the agent's refuses less."""
+        return self.switchboard.state
+
+    def switch(self, to: Switch) -> None:
+        """Switch the limit "on", "off" or into "shadow", from the next decision on; whoever waits goes at once.
+
+        Off, it admits whatever comes, and counts nothing but how often it was asked. In shadow it decides and charges
+        as ever, but admits all the same what it would refuse: such a decision says `would_refuse`, and nobody waits.
+        Where the agent is switched so that it refuses less, that is in force.
+
+        `limiter.allow` and `limiter.hit` are other functions afterwards. Whoever keeps one in a variable while the
+        limit is on goes on asking the limit itself; one that is kept while it is not obeys all later switches.
+
+        Raises InvalidSetting for anything else.
+        """
+        self._own = checked_switch(to)
+        self._switch()
+
+    def obey(self, agents: Switch) -> None:
+        """Follow the agent's switch."""
+        self._agents = agents
+        self._switch()
+
+    def _switch(self) -> None:
+        state = weaker(self._own, self._agents)
+        if state != self.switchboard.state:
+            self.switchboard.turn(state)
+            self._let_answer()
+
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Whether `key` may use `cost` now; if so it is charged."""
-        return self._table.allow(key, cost, kind)
+        return self.switchboard.answers.allow(key, cost, kind)
 
     def allow_many(self, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
         """As `allow` for each of `keys`, in that order, at a fraction of the price: for gateways.
@@ -80,15 +118,15 @@ class Limiter:
             InvalidKey, InvalidCost, CostExceedsQuota: as `allow` does; nothing has been charged then.
             InvalidSetting: there are more costs than keys, or fewer.
         """
-        return self._allow_many(keys, costs)
+        return self.switchboard.answers.allow_many(keys, costs)
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `allow`, with what a response header wants to know."""
-        return self._table.hit(key, cost, kind)
+        return self.switchboard.answers.hit(key, cost, kind)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """What `hit` would answer now; nothing is charged, and `remaining` is what is left before this cost."""
-        return self._table.test(key, cost, kind)
+        return self.switchboard.answers.test(key, cost, kind)
 
     def usage(self, key: str) -> Usage:
         """How much `key` has used, on this node and on all; of several quotas, of the one with the least left."""
@@ -110,7 +148,7 @@ class Limiter:
         kept, or given back with "return". Raises InvalidSetting for anything else.
         """
         check_on_abandon(on_abandon)
-        decision, charges = self._table.hit_and_mark(key, estimate, kind)
+        decision, charges = self.switchboard.answers.hit_and_mark(key, estimate, kind)
         return Reservation(charges, key, estimate, decision, on_abandon)
 
     def refund(self, key: str, cost: int = 1, kind: str | None = None) -> None:
@@ -146,8 +184,7 @@ class Limiter:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
             InvalidSetting: `timeout` or `max_queue` is negative, or no number.
         """
-        limit = self._table
-        return await waiting_at(limit).wait(key, limit.costs_of(cost, kind), timeout, max_queue)
+        return await self.switchboard.answers.wait(key, cost, kind, timeout, max_queue)
 
     def wait_blocking(
         self,
@@ -163,8 +200,25 @@ class Limiter:
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        limit = self._table
-        return waiting_at(limit).wait_blocking(key, limit.costs_of(cost, kind), timeout, max_queue)
+        return self.switchboard.answers.wait_blocking(key, cost, kind, timeout, max_queue)
+
+    def stats(self, watch: Watch) -> dict[str, LimitStats]:
+        """What was decided about each of its own quotas, by name; `watch` has what exchanges told."""
+        board = self.switchboard
+        stats: dict[str, LimitStats] = {}
+        for number, table in enumerate(board.tables):
+            stats[table.name] = LimitStats(
+                admitted=table.admitted,
+                refused=max(0, table.refused - board.disregarded(table)),
+                overflowed=table.overflowed,
+                keys=len(table.cells),
+                would_refuse=0 if number else board.would_refuse,
+                unlimited=0 if number else board.unlimited,
+                near=watch.near[table.name],
+                overadmitted=watch.over[table.name],
+                switch=board.state,
+            )
+        return stats
 
     def warm(self, keys: Iterable[str]) -> None:
         """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""
@@ -177,4 +231,5 @@ class Limiter:
 
     def __repr__(self) -> str:
         limits = "; ".join(map(str, self.quotas.values()))
-        return f"Limiter({self.name!r}, {limits}, policy={self.policy.name})"
+        switched = "" if self.switched == ON else f", switched {self.switched}"
+        return f"Limiter({self.name!r}, {limits}, policy={self.policy.name}{switched})"

@@ -55,6 +55,12 @@ class SyncerStats:
     """The most by which this node's idea of the hub's time can be wrong."""
     staleness: float
     """Age of the last answer; infinite before the first."""
+    pending: int = 0
+    """Keys that have something to report."""
+    failing: str = ""
+    """The class of the last failure, while nothing has been answered since."""
+    lease: float = 0.0
+    """For how many seconds lines may be used; infinite when there is nobody to hear."""
 
 
 class Syncer:
@@ -94,6 +100,7 @@ class Syncer:
         self._next_ns = now_ns
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
+        self._failing = ""
         self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
 
     @property
@@ -232,6 +239,7 @@ class Syncer:
         self._under_way = False
         self._failures[kind] += 1
         self._failures_in_a_row += 1
+        self._failing = kind
         self._take_back()
         cap_ns = max(self._kernel.interval_ns, BACKOFF_CAP_NS)
         doublings = min(self._failures_in_a_row - 1, 30)
@@ -258,6 +266,9 @@ class Syncer:
             round_trip=self._shard.round_trip_ns / SECOND_NS,
             clock_error=self._shard.lag_ns / 2 / SECOND_NS,
             staleness=(now_ns - self._shard.acked_ns) / SECOND_NS if self._exchanges else inf,
+            pending=len(self._shard.stirred),
+            failing=self._failing if self._failures_in_a_row else "",
+            lease=max(0, self._shard.lease_until_ns - now_ns) / SECOND_NS,
         )
 
     def _lapse(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from math import ceil
 from operator import sub
 from typing import TypeAlias
@@ -18,11 +18,13 @@ from typing import TypeAlias
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, WaitTable, gate_of
+from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, Shadowed, Unlimited, WaitTable, gate_of
 from reconverge.turns import Bell, Ticket, Turns
 
 Steps: TypeAlias = Generator[int, None, Decision]
 """Yields the nanoseconds to sleep, at most NEVER_NS; woken earlier by the bell."""
+WayOut: TypeAlias = Callable[[str, Costs], Decision]
+"""What those who wait for a key are told when nobody has to wait any more."""
 
 SLEEP_MAX_NS = 3600 * SECOND_NS
 """The longest sleep at a time: what the operating system is asked to measure has to fit into its own numbers."""
@@ -41,6 +43,7 @@ class Waiting:
         clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
         """A clock that wakes whoever waits by itself, when it is advanced."""
+        self._way_out: WayOut | None = None
 
     # ------------------------------------------------------------ what callers ask
 
@@ -79,6 +82,14 @@ class Waiting:
         """See `reconverge.kernel.Listener`: there may be room now."""
         self._wake_first(key)
 
+    def let_out(self, way_out: WayOut | None) -> None:
+        """Have all who wait leave with that answer, and whoever waits from now on; with None, have them wait again."""
+        with self._lock:
+            self._way_out = way_out
+            tickets = [] if way_out is None else [ticket for queue in self._queues.values() for ticket in queue]
+        for ticket in tickets:
+            ticket.bell.ring()
+
     def time_has_passed(self, now_ns: int) -> None:
         """A clock was advanced by hand."""
         with self._lock:
@@ -91,7 +102,7 @@ class Waiting:
     def steps(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, bell: Bell) -> Steps:
         """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room."""
         gate, key = self._gate, self._table.check_key(key)
-        timeout_ns, room = _checked_timeout_ns(timeout), _checked_room(max_queue)
+        timeout_ns, room = checked_timeout_ns(timeout), _checked_room(max_queue)
         began_ns = self._table.now_ns()
         deadline_ns = min(began_ns + timeout_ns, NEVER_NS)
         ahead, tried, again_ns = self._costs_ahead(key, costs), False, began_ns
@@ -108,6 +119,8 @@ class Waiting:
         try:
             cells = gate.queue_up(key, costs)
             while True:
+                if (way_out := self._way_out) is not None:
+                    return way_out(key, costs)
                 now_ns, first = self._table.now_ns(), self._is_first(key, ticket)
                 if first and not tried:
                     turn = gate.try_turn(key, costs, again=True)
@@ -267,7 +280,8 @@ def _in_a_loop() -> bool:
     return True
 
 
-def _checked_timeout_ns(timeout: object) -> int:
+def checked_timeout_ns(timeout: object) -> int:
+    """How long to wait at most. Raises InvalidSetting."""
     if timeout is None:
         return NEVER_NS
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
@@ -285,5 +299,5 @@ def _checked_room(max_queue: object) -> int | None:
 
 def _answer(end: StopIteration) -> Decision:
     decision = end.value
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, Decision | Shadowed | Unlimited)
     return decision

@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from reconverge.agent import SYNC_INTERVAL_MAX
 from reconverge.cli import fleet
 from reconverge.cli.cut import Cut
 from reconverge.cli.figures import as_figures, figures_table, verdict_on
@@ -34,6 +33,7 @@ from reconverge.limit import (
     Limit,
 )
 from reconverge.policies import POLICIES
+from reconverge.settings import SYNC_INTERVAL_MAX
 
 BROKEN_STATUS: Final = 1
 SPEED_MAX: Final = 1e6

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from reconverge.agent import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
 from reconverge.cli import picture
 from reconverge.cli.picture import Chart, Series
 from reconverge.cli.quantity import round_trip_ns
@@ -25,6 +24,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit import ALGORITHMS, ALIGNMENTS, CLOCK, GREEDY, REFILLS, UTC, Limit
 from reconverge.policies import BALANCED, Policy, choose
+from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
 from reconverge.simulation import COMPARED, PATTERNS, Arrival, Experiment, Figures, Fleet, RunFigures, Traffic, run
 from reconverge.simulation.parallel import PROCESSES
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel._decision import Usage
+from reconverge.kernel._decision import Shadowed, Unlimited, Usage, WouldRefuse
 from reconverge.kernel._elastic import Elastic
-from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Decision
+from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._many import Many, many_of
@@ -19,6 +19,7 @@ __all__ = [
     "MISSING",
     "NEVER_NS",
     "AllOf",
+    "Cell",
     "Charged",
     "Costs",
     "Decision",
@@ -27,11 +28,14 @@ __all__ = [
     "Joint",
     "Kernel",
     "Many",
+    "Shadowed",
     "Table",
     "Turn",
+    "Unlimited",
     "Usage",
     "Verdict",
     "WaitTable",
+    "WouldRefuse",
     "gate_of",
     "many_of",
     "settle",

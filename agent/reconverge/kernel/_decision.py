@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,34 @@ class Decision:
     """Admitted above the quota, as the limit's `soft` allows."""
     borrowed: bool = False
     """Admitted beyond the limit's own share, out of what its parent has left for all."""
+    switch: ClassVar[str] = "on"
+    """How the limit was switched: "on", "shadow" or "off"."""
+    would_refuse: ClassVar[bool] = False
+    """Admitted only because the limit is in shadow."""
 
     def __bool__(self) -> bool:
         return self.allowed
+
+
+class Unlimited(Decision):
+    """The answer of a limit that is off: nothing was decided, and nothing charged."""
+
+    __slots__ = ()
+    switch: ClassVar[str] = "off"
+
+
+class Shadowed(Decision):
+    """The answer of a limit in shadow that would have been the same without."""
+
+    __slots__ = ()
+    switch: ClassVar[str] = "shadow"
+
+
+class WouldRefuse(Shadowed):
+    """The answer of a limit in shadow that would have been a refusal, with its grounds; nothing was charged."""
+
+    __slots__ = ()
+    would_refuse: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

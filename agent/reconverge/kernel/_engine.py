@@ -52,6 +52,6 @@ else:
     report_cells = native.report_cells
     hear_cells = native.hear_cells
     # So that dataclasses.replace, asdict and fields take it for what it stands for.
-    for name in ("__dataclass_fields__", "__dataclass_params__", "__match_args__"):
+    for name in ("__dataclass_fields__", "__dataclass_params__", "__match_args__", "switch", "would_refuse"):
         setattr(Decision, name, getattr(_decision.Decision, name))
     assert dataclasses.is_dataclass(Decision)

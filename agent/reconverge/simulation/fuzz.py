@@ -16,7 +16,6 @@ from math import ceil
 from random import Random
 from typing import Final
 
-from reconverge.agent import SYNC_INTERVAL_MAX
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit import (
     ALGORITHMS,
@@ -38,6 +37,7 @@ from reconverge.limit import (
     Limit,
 )
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.settings import SYNC_INTERVAL_MAX
 from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run

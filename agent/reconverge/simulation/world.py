@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from reconverge.agent import LEASE_INTERVALS_MIN
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Kernel
@@ -20,6 +19,7 @@ from reconverge.limit import FIRST_HIT
 from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import Policy
 from reconverge.report import Answer, Batch
+from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.fleet import LIMIT_NAME, Fleet
 from reconverge.simulation.member import Member, NodeClock

@@ -1,0 +1,125 @@
+"""What an agent has to tell whoever collects metrics, whichever system that is.
+
+All of it is read off counters that are kept anyway, at the moment at which somebody asks. Nothing is told by key, and
+whatever tells one series from another has a bound: limits beyond `limits_max` are told together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from reconverge.errors import InvalidSetting
+from reconverge.stats import STATES, AgentStats, Health, LimitStats
+
+if TYPE_CHECKING:
+    from reconverge.agent import Agent
+
+LIMITS_MAX: Final = 100
+CLASSES_MAX: Final = 50
+"""Classes of failures; there are about thirty."""
+OTHER: Final = "(other)"
+"""Stands for all beyond those bounds. No limit is called so."""
+DURATIONS: Final = "reconverge_sync_duration_seconds"
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is told of every agent, under one name."""
+
+    name: str
+    """As Prometheus shows it, with the ending that it gives to counters."""
+    kind: Kind
+    help: str
+    labels: Labels = ()
+
+
+METRICS: Final = (
+    Metric("reconverge_requests_total", "counter", "Decisions, by what became of them.", ("limit", "result")),
+    Metric("reconverge_near_limit_total", "counter", "How often a key had used 80 % of its quota.", ("limit",)),
+    Metric("reconverge_overadmitted_total", "counter", "Cost that the fleet admitted beyond a capacity.", ("limit",)),
+    Metric("reconverge_keys", "gauge", "Keys that are counted.", ("limit",)),
+    Metric(DURATIONS, "histogram", "How long exchanges took that were answered."),
+    Metric("reconverge_sync_failures_total", "counter", "Exchanges that failed, by the class of failure.", ("class",)),
+    Metric("reconverge_pending_reports", "gauge", "Keys that have something to report to the hub."),
+    Metric("reconverge_staleness_seconds", "gauge", "Age of the last answer of the hub; infinite before the first."),
+    Metric("reconverge_health", "gauge", "1 for the state that the agent is in.", ("state",)),
+    Metric("reconverge_bugs_total", "counter", "Failures that nobody foresaw, and that were outlived."),
+)
+RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
+"""Of a decision: admitted by the limit, refused, admitted only because it is in shadow, or because it is off;
+the names of what `LimitStats` counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The value of one series."""
+
+    labels: Labels
+    value: float
+
+
+class Readings:
+    """All series of an agent but the histogram, by the name of the metric; the same ones, in the same order, each time.
+
+    Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
+    """
+
+    def __init__(self, limits_max: int = LIMITS_MAX) -> None:
+        if isinstance(limits_max, bool) or not isinstance(limits_max, int) or limits_max < 1:
+            raise InvalidSetting("limits_max", limits_max, "must be a whole number of at least 1")
+        self._limits_max = limits_max
+
+    def of_agent(self, agent: Agent) -> dict[str, list[Reading]]:
+        """As they are now."""
+        return self.of(agent.stats(), agent.health())
+
+    def of(self, stats: AgentStats, health: Health) -> dict[str, list[Reading]]:
+        """As they were when the snapshot was taken."""
+        limits = dict(self._limits(stats))
+        failures: Counter[str] = Counter()
+        for shard in stats.exchanges:
+            for kind, count in shard.failures.items():
+                failures[kind if kind in failures or len(failures) < CLASSES_MAX else OTHER] += count
+        return {
+            "reconverge_requests_total": [
+                Reading((name, result), getattr(limit, result)) for name, limit in limits.items() for result in RESULTS
+            ],
+            "reconverge_near_limit_total": [Reading((name,), limit.near) for name, limit in limits.items()],
+            "reconverge_overadmitted_total": [Reading((name,), limit.overadmitted) for name, limit in limits.items()],
+            "reconverge_keys": [Reading((name,), limit.keys) for name, limit in limits.items()],
+            "reconverge_sync_failures_total": [Reading((kind,), count) for kind, count in failures.items()],
+            "reconverge_pending_reports": [Reading((), sum(shard.pending for shard in stats.exchanges))],
+            "reconverge_staleness_seconds": [
+                Reading((), max((shard.staleness for shard in stats.exchanges), default=0.0))
+            ],
+            "reconverge_health": [Reading((state,), float(state == health.state)) for state in STATES],
+            "reconverge_bugs_total": [Reading((), stats.bugs)],
+        }
+
+    def _limits(self, stats: AgentStats) -> Iterator[tuple[str, LimitStats]]:
+        """The limits by name, those beyond the bound together. Limits are never removed, so each keeps its place."""
+        names = list(stats.limits)
+        for name in names[: self._limits_max]:
+            yield name, stats.limits[name]
+        others = [stats.limits[name] for name in names[self._limits_max :]]
+        if others:
+            yield OTHER, _together(others)
+
+
+def _together(limits: list[LimitStats]) -> LimitStats:
+    return LimitStats(
+        admitted=sum(limit.admitted for limit in limits),
+        refused=sum(limit.refused for limit in limits),
+        overflowed=sum(limit.overflowed for limit in limits),
+        keys=sum(limit.keys for limit in limits),
+        would_refuse=sum(limit.would_refuse for limit in limits),
+        unlimited=sum(limit.unlimited for limit in limits),
+        near=sum(limit.near for limit in limits),
+        overadmitted=sum(limit.overadmitted for limit in limits),
+    )

@@ -1,0 +1,95 @@
+"""Metrics for OpenTelemetry: read when they are collected.
+
+    from reconverge.integrations.opentelemetry import instrument
+    instrument(agent)
+
+In a prefork server, call it in each worker, after the fork, where the provider of the worker's own metrics is set up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from reconverge.agent import Agent
+from reconverge.errors import MissingExtra
+from reconverge.hooks import Look, SilentHooks
+from reconverge.integrations.metrics import DURATIONS, LIMITS_MAX, METRICS, Metric, Readings
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
+except ImportError as error:
+    raise MissingExtra("metrics for OpenTelemetry", "opentelemetry-api", "opentelemetry") from error
+
+METER: Final = "reconverge"
+
+
+class Durations(SilentHooks):
+    """Hands on how long each exchange took, once a second."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+
+    def looked(self, event: Look, /) -> None:
+        """See `Hooks.looked`."""
+        for seconds in event.durations:
+            self._histogram.record(seconds)
+
+
+def instrument(
+    agent: Agent, *, meter_provider: MeterProvider | None = None, limits_max: int = LIMITS_MAX
+) -> Callable[[], None]:
+    """Have an agent's numbers collected, under the names that they have for Prometheus, without the ending `_total`.
+
+    The durations of exchanges, which no collector can ask for, are recorded by a hook, once a second.
+
+    Args:
+        agent: whose.
+        meter_provider: by whom; by default by the one that is set globally.
+        limits_max: so many limits are told one by one, in the order of their declaration, and all further ones
+            together as "(other)".
+
+    Returns:
+        What ends it: nothing is told any more.
+
+    Raises:
+        InvalidSetting: `limits_max` is no whole number of at least 1.
+    """
+    readings = Readings(limits_max)
+    meter = get_meter(METER, meter_provider=meter_provider)
+    ended = False
+
+    def observe(metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def callback(_options: CallbackOptions) -> Iterable[Observation]:
+            if ended:
+                return []
+            told = readings.of_agent(agent)[metric.name]
+            return [Observation(each.value, dict(zip(metric.labels, each.labels, strict=True))) for each in told]
+
+        return callback
+
+    for metric in METRICS:
+        if metric.name != DURATIONS:
+            _create(meter, metric, observe(metric))
+    hooks = Durations(meter.create_histogram(DURATIONS.removesuffix("_seconds"), "s", _help(DURATIONS)))
+    agent.add_hooks(hooks)
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
+        agent.remove_hooks(hooks)
+
+    return end
+
+
+def _create(meter: Meter, metric: Metric, callback: Callable[[CallbackOptions], Iterable[Observation]]) -> None:
+    name, unit = metric.name.removesuffix("_total"), "1"
+    if name.endswith("_seconds"):
+        name, unit = name.removesuffix("_seconds"), "s"
+    create = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+    create(name, callbacks=[callback], unit=unit, description=metric.help)
+
+
+def _help(name: str) -> str:
+    (metric,) = (metric for metric in METRICS if metric.name == name)
+    return metric.help

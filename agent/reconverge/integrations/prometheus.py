@@ -1,0 +1,137 @@
+"""Metrics for Prometheus: read when they are scraped, or, of prefork servers, written down by every worker.
+
+    from prometheus_client import CollectorRegistry
+    from reconverge.integrations.prometheus import AgentCollector
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(agent))
+
+A server that forks workers has each scrape answered by one of them. There, with `PROMETHEUS_MULTIPROC_DIR` set as
+prometheus-client wants it, `agent.add_hooks(WorkerMetrics())` has every worker write its numbers down once a second,
+for whichever worker is asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any, Final
+
+from reconverge.agent import Agent
+from reconverge.errors import MissingExtra
+from reconverge.hooks import Look, SilentHooks
+from reconverge.integrations.metrics import LIMITS_MAX, METRICS, Labels, Metric, Readings
+from reconverge.watch import BOUNDS_S, Durations
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.metrics_core import Metric as Family
+    from prometheus_client.registry import REGISTRY, Collector
+    from prometheus_client.utils import floatToGoString
+except ImportError as error:
+    raise MissingExtra("metrics for Prometheus", "prometheus-client", "prometheus") from error
+
+TOTAL: Final = "_total"
+"""prometheus-client puts that behind the name of a counter itself."""
+LIVE_MODES: Final = {"reconverge_staleness_seconds": "livemax"}
+"""How the gauges of workers are put together, if not summed up."""
+
+
+class AgentCollector(Collector):
+    """What one agent of this process has to tell, read when it is scraped. One for each registry.
+
+    Args:
+        agent: whose.
+        limits_max: so many limits are told one by one, in the order of their declaration, and all further ones
+            together as "(other)".
+
+    Raises:
+        InvalidSetting: `limits_max` is no whole number of at least 1.
+    """
+
+    def __init__(self, agent: Agent, *, limits_max: int = LIMITS_MAX) -> None:
+        self._agent = agent
+        self._readings = Readings(limits_max)
+
+    def describe(self) -> Iterator[Family]:
+        """The names alone, so that a registry can tell that they are taken."""
+        for metric in METRICS:
+            yield _family(metric)
+
+    def collect(self) -> Iterator[Family]:
+        """All series as they are now."""
+        stats = self._agent.stats()
+        readings = self._readings.of(stats, self._agent.health())
+        for metric in METRICS:
+            family = _family(metric)
+            if isinstance(family, HistogramMetricFamily):
+                family.add_metric([], _buckets(stats.durations), stats.durations.sum)
+            else:
+                for reading in readings[metric.name]:
+                    family.add_metric(reading.labels, reading.value)
+            yield family
+
+
+class WorkerMetrics(SilentHooks):
+    """Writes an agent's numbers down once a second, as metrics that prometheus-client adds up over all workers.
+
+    One for each registry; `agent.add_hooks` may be called before the fork or after it. Gauges are summed over the
+    workers that live, but for the staleness, of which the largest is told.
+
+    Args:
+        registry: where to; by default that of prometheus-client.
+        limits_max: as for `AgentCollector`.
+    """
+
+    def __init__(self, *, registry: CollectorRegistry = REGISTRY, limits_max: int = LIMITS_MAX) -> None:
+        self._readings = Readings(limits_max)
+        self._metrics = {metric.name: (metric, _written(metric, registry)) for metric in METRICS}
+        self._written: dict[tuple[str, Labels], float] = {}
+        self._pid = os.getpid()
+
+    def looked(self, event: Look, /) -> None:
+        """See `Hooks.looked`."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._written.clear()  # a forked child counts from zero, and so do its files
+        readings = self._readings.of(event.stats, event.health)
+        for metric, written in self._metrics.values():
+            if isinstance(written, Histogram):
+                for seconds in event.durations:
+                    written.observe(seconds)
+                continue
+            for reading in readings[metric.name]:
+                child = written.labels(*reading.labels) if metric.labels else written
+                if isinstance(child, Gauge):
+                    child.set(reading.value)
+                else:
+                    child.inc(self._risen(metric.name, reading.labels, reading.value))
+
+    def _risen(self, name: str, labels: Labels, value: float) -> float:
+        before = self._written.get((name, labels), 0.0)
+        self._written[name, labels] = value
+        return max(0.0, value - before)
+
+
+def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.name.removesuffix(TOTAL), metric.help, labels=metric.labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+def _written(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    if metric.kind == "counter":
+        return Counter(metric.name.removesuffix(TOTAL), metric.help, metric.labels, registry=registry)
+    if metric.kind == "gauge":
+        mode: Any = LIVE_MODES.get(metric.name, "livesum")
+        return Gauge(metric.name, metric.help, metric.labels, registry=registry, multiprocess_mode=mode)
+    return Histogram(metric.name, metric.help, metric.labels, registry=registry, buckets=BOUNDS_S)
+
+
+def _buckets(durations: Durations) -> list[tuple[str, float]]:
+    """What took up to each bound, as Prometheus adds it up."""
+    bounds = map(floatToGoString, BOUNDS_S)
+    return list(zip(bounds, accumulate(durations.counts), strict=True))

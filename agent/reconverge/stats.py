@@ -1,0 +1,97 @@
+"""What an agent says of itself when it is asked how it is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconverge.switches import ON
+from reconverge.syncer import SyncerStats
+from reconverge.watch import Durations
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStats:
+    """What one quota of a limit has decided on this node. Decisions, not cost, unless it says so."""
+
+    admitted: int
+    refused: int
+    """Without those that had no consequence, because the limit was in shadow."""
+    overflowed: int
+    """Decisions about keys beyond `max_keys`, which share one cell."""
+    keys: int
+    would_refuse: int = 0
+    """Admitted all the same, because the limit was in shadow. Of several quotas, told with the first for all."""
+    unlimited: int = 0
+    """Admitted without being asked, because the limit was off. Of several quotas, told with the first for all."""
+    near: int = 0
+    """How often an exchange found a key that all nodes together had used 80 % of the quota for, once for each time."""
+    overadmitted: int = 0
+    """Cost that all nodes together have admitted beyond the capacity, as far as exchanges have told this one."""
+    switch: str = ON
+    """What is in force: "on", "shadow" or "off"."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStats:
+    """A snapshot of one agent."""
+
+    hub: str
+    running: bool
+    kernel: str
+    keys: int
+    limits: dict[str, LimitStats]
+    exchanges: tuple[SyncerStats, ...]
+    """One for each shard of the hub; empty when there is no hub."""
+    bugs: int
+    """Failures that nobody foresaw, and that the loop outlived."""
+    durations: Durations = field(default_factory=Durations)
+    """How long the exchanges took that were answered."""
+
+
+READY: Final = "ready"
+STARTING: Final = "starting"
+DEGRADED: Final = "degraded"
+PARTITIONED: Final = "partitioned"
+STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
+"""From good to bad; the worst shard counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How well an agent can decide now, with the grounds for it. True while it can be sent requests.
+
+    `ready`: the hub answers. `starting`: it has not been asked yet, or has not had the time to answer.
+    `degraded`: it does not answer just now, or keys share one count, and decisions go on within their lines.
+    `partitioned`: it has not answered for so long that there are no lines, and the policy alone decides.
+    """
+
+    state: str
+    grounds: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.state in (READY, DEGRADED)
+
+
+def health_of(stats: AgentStats, *, keys_max: int) -> Health:
+    """What a snapshot amounts to."""
+    findings = [_health_of_shard(number, shard, running=stats.running) for number, shard in enumerate(stats.exchanges)]
+    if stats.keys >= keys_max:
+        findings.append((DEGRADED, f"max_keys={keys_max} keys are counted; all further ones share one count"))
+    state = max((state for state, _ in findings), key=STATES.index, default=READY)
+    return Health(state, tuple(ground for found, ground in findings if found != READY))
+
+
+def _health_of_shard(number: int, shard: SyncerStats, *, running: bool) -> tuple[str, str]:
+    failing = (
+        f"shard {number}: {shard.failures_in_a_row} exchanges in a row have failed, the last with {shard.failing!r}"
+    )
+    if shard.lease > 0:
+        if shard.failures_in_a_row:
+            return DEGRADED, f"{failing}; lines may be used for another {shard.lease:.1f} s"
+        return READY, ""
+    if shard.failures_in_a_row:
+        return PARTITIONED, f"{failing}, and no lines are left"
+    if not running:
+        return STARTING, f"shard {number}: nobody exchanges; the first decision begins to, or `with agent`"
+    return STARTING, f"shard {number}: the hub has yet to answer"

@@ -1,0 +1,116 @@
+"""What the hub's answers tell beside the lines: which keys are nearly used up or beyond, and how long they took.
+
+Looked at once an answer has been taken in, in the loop that exchanges; no decision waits for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import TYPE_CHECKING, Final
+
+from reconverge.report import Answer, Batch, CellAnswer, Status
+
+if TYPE_CHECKING:
+    from reconverge.kernel import Cell
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
+"""Of the buckets into which exchanges are sorted by how long they took."""
+NEAR_SHARE: Final = 0.8
+"""Whoever has used so much of a quota is near to its end."""
+KEYS_SEEN_MAX: Final = 10_000
+"""So many keys are remembered to be near; beyond that all are forgotten, and told of again."""
+KEYS_TOLD_MAX: Final = 100
+DURATIONS_TOLD_MAX: Final = 1000
+"""Between two looks of the lookout; newer ones take the place of older ones."""
+
+
+@dataclass(slots=True)
+class Durations:
+    """How long exchanges took, in seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS_S))
+    """How many took up to the bound of the same place, and longer than the one before."""
+    sum: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more took so long."""
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum += seconds
+
+    def copy(self) -> Durations:
+        """As they are now."""
+        return Durations(list(self.counts), self.sum)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is remembered of a key that is near."""
+
+    epoch: int
+    excess: int = 0
+    """The most that was used beyond the capacity, in parts of a request."""
+
+
+class Watch:
+    """Keeps count of what answers tell about one agent's limits."""
+
+    def __init__(self) -> None:
+        self.near: Counter[str] = Counter()
+        self.over: Counter[str] = Counter()
+        self.durations = Durations()
+        self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
+        """Limit and key of those that came near, for whoever tells of them."""
+        self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
+        """Limit and key of some that were refused, likewise."""
+        self.recent: deque[float] = deque(maxlen=DURATIONS_TOLD_MAX)
+        """How long the latest exchanges took, likewise."""
+        self.tells = False
+        """Whether anybody does."""
+        self._seen: dict[tuple[str, str], _Seen] = {}
+
+    def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
+        """An exchange took so long, and its answer has been taken in."""
+        self.durations.add(seconds)
+        if self.tells:
+            self.recent.append(seconds)
+        if answer.status is not Status.MERGED:
+            return
+        if self.tells:
+            names = [limit.name for limit in batch.limits]
+            self.refused_keys.extend((names[report.limit], report.key) for report in batch.cells if report.ask > 0)
+        cells: Sequence[Cell] = getattr(batch.cells, "cells", ())
+        answers: Sequence[CellAnswer] = ()
+        for number, cell in enumerate(cells):
+            used = cell.fleet_used
+            if used < NEAR_SHARE * min(cell.table.nominal, cell.capacity):
+                if self._seen:
+                    self._seen.pop((cell.table.name, cell.key), None)
+                continue
+            seen = self._see(cell)
+            if used > cell.capacity:
+                answers = answers or tuple(answer.cells)
+                self._see_excess(cell, seen, ceil(used - answers[number].silent - cell.capacity))
+
+    def _see(self, cell: Cell) -> _Seen:
+        """Count a key that is near, once for each time that it comes near, and for each fixed window."""
+        table = cell.table
+        seen = self._seen.get((table.name, cell.key))
+        if seen is None or (table.meter.aligned and seen.epoch != cell.epoch):
+            if len(self._seen) >= KEYS_SEEN_MAX:
+                self._seen.clear()
+            seen = self._seen[table.name, cell.key] = _Seen(cell.epoch)
+            self.near[table.name] += 1
+            if self.tells:
+                self.near_keys.append((table.name, cell.key))
+        return seen
+
+    def _see_excess(self, cell: Cell, seen: _Seen, excess: int) -> None:
+        """Count what is beyond the capacity, as far as it is more than was counted before."""
+        unit = cell.table.unit
+        if excess > seen.excess:
+            self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)
+            seen.excess = excess

@@ -1,0 +1,118 @@
+"""Goal: a readiness probe is told how well the agent can decide, and why not better.
+
+Method: a real Redis that comes late, goes, and comes back; the same snapshot on both sides of each edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconverge import Agent, Health
+from reconverge.stats import AgentStats, health_of
+from reconverge.syncer import SyncerStats
+from tests.agent.conftest import MakeAgent
+from tests.agent.world import introduce
+from tests.servers import RedisServer, free_port
+from tests.waiting import eventually
+
+SHARD = SyncerStats(
+    node="a.0",
+    exchanges=1,
+    early=0,
+    cells=1,
+    failures={},
+    failures_in_a_row=0,
+    rebirths=0,
+    lapses=0,
+    round_trip=0.001,
+    clock_error=0.0,
+    staleness=0.1,
+    lease=30.0,
+)
+"""A shard with which all is well."""
+
+
+def snapshot(*shards: SyncerStats, keys: int = 0, running: bool = True) -> AgentStats:
+    """What an agent says of itself."""
+    return AgentStats("redis://", running, "pure", keys, {}, shards, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "shards", "running"),
+    [
+        ("ready", (), False),
+        ("ready", (SHARD,), True),
+        ("ready", (SHARD,), False),
+        ("degraded", (replace(SHARD, failures_in_a_row=1, failing="timeout"),), True),
+        ("degraded", (replace(SHARD, failures_in_a_row=1, lease=0.001),), True),
+        ("partitioned", (replace(SHARD, failures_in_a_row=1, lease=0.0),), True),
+        ("starting", (replace(SHARD, exchanges=0, lease=0.0),), True),
+        ("starting", (replace(SHARD, exchanges=0, lease=0.0),), False),
+        ("degraded", (SHARD, replace(SHARD, failures_in_a_row=2)), True),
+        ("partitioned", (replace(SHARD, failures_in_a_row=2), replace(SHARD, failures_in_a_row=9, lease=0.0)), True),
+    ],
+)
+def test_the_worst_shard_counts(state: str, shards: tuple[SyncerStats, ...], running: bool) -> None:
+    """And there are grounds for whatever is not as it should be, naming the shard."""
+    health = health_of(snapshot(*shards, running=running), keys_max=100)
+
+    assert state == health.state
+    assert (state in ("ready", "degraded")) == bool(health)
+    assert (state == "ready") == (health.grounds == ())
+
+
+def test_keys_that_share_a_count_are_a_ground() -> None:
+    """From the last key that was counted on its own."""
+    assert Health("ready") == health_of(snapshot(SHARD, keys=99), keys_max=100)
+    full = health_of(snapshot(SHARD, keys=100), keys_max=100)
+    assert "degraded" == full.state
+    assert "max_keys=100" in full.grounds[0]
+
+
+def test_whoever_has_no_hub_is_ready() -> None:
+    """There is nobody to hear."""
+    assert Health("ready") == Agent("memory://").health()
+
+
+def test_an_agent_goes_through_all_states_with_its_hub(own_redis: RedisServer, make_agent: MakeAgent) -> None:
+    """It starts, is ready, is degraded while its lines last, cut off when they do not, and ready again in the end."""
+    agent = make_agent(own_redis.url, lease_ttl=1.5, exchange_timeout=0.5)
+    limiter = agent.limit("login", "1000/hour")
+    states = [agent.health().state]
+    introduce(limiter)
+    states.append(agent.health().state)
+    own_redis.pause()
+    for state in ("degraded", "partitioned"):
+        eventually(lambda state=state: agent.health().state == state, state)  # type: ignore[misc]  # bound above
+        states.append(agent.health().state)
+    grounds = agent.health().grounds
+    own_redis.resume()
+    eventually(lambda: agent.health().state == "ready", "the answer")
+
+    assert ["starting", "ready", "degraded", "partitioned"] == states
+    assert "'timeout'" in grounds[0]
+    assert own_redis.url not in grounds[0]
+
+
+def test_whose_hub_was_never_there_is_cut_off(make_agent: MakeAgent) -> None:
+    """From the first failure on, and not merely slow to start."""
+    agent = make_agent(f"redis://:secret@127.0.0.1:{free_port()}/0", stop_timeout=0.0)
+    with agent:
+        eventually(lambda: agent.health().state == "partitioned", "a failure")
+
+    assert "secret" not in str(agent.health())
+
+
+def test_whoever_has_stopped_has_nobody_who_exchanges(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """Until the next decision."""
+    agent = make_agent(redis_server.url)
+    introduce(agent.limit("login", "1000/hour"))
+    agent.stop()
+    stopped = agent.health()
+    agent.limiter("login").allow("ada")
+    eventually(lambda: agent.health().state == "ready", "an answer")
+
+    assert "starting" == stopped.state
+    assert "nobody exchanges" in stopped.grounds[0]

@@ -1,0 +1,235 @@
+"""Goal: hooks are told what happens, and whatever they do, nobody who decides notices.
+
+Method: hooks that write down what they are told, at looks that the test asks for; one real thread, one real fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+import weakref
+
+import pytest
+
+from reconverge import Agent
+from reconverge.clock import ManualClock
+from reconverge.hooks import ExchangeFailed, HealthChanged, LogHooks, Look, NearLimit, Refused, SilentHooks, key_hash
+from tests.agent.conftest import MakeAgent
+from tests.agent.world import introduce
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+KEY = "ada@example.com"
+
+
+class Diary(SilentHooks):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+        self.looks = 0
+        self.threads: set[str] = set()
+
+    def refused(self, event: Refused, /) -> None:
+        """See `Hooks.refused`."""
+        self.events.append(event)
+
+    def would_have_refused(self, event: Refused, /) -> None:
+        """See `Hooks.would_have_refused`."""
+        self.events.append(("would", event))
+
+    def near_limit(self, event: NearLimit, /) -> None:
+        """See `Hooks.near_limit`."""
+        self.events.append(event)
+
+    def degraded(self, event: HealthChanged, /) -> None:
+        """See `Hooks.degraded`."""
+        self.events.append(("degraded", event.before, event.state))
+
+    def recovered(self, event: HealthChanged, /) -> None:
+        """See `Hooks.recovered`."""
+        self.events.append(("recovered", event.before, event.state))
+
+    def exchange_failed(self, event: ExchangeFailed, /) -> None:
+        """See `Hooks.exchange_failed`."""
+        self.events.append(event.kind)
+
+    def looked(self, event: Look, /) -> None:
+        """See `Hooks.looked`."""
+        self.looks += 1
+        self.threads.add(threading.current_thread().name)
+
+
+class Clumsy(SilentHooks):
+    """Fails whenever it is told something."""
+
+    def refused(self, event: Refused, /) -> None:
+        """See `Hooks.refused`."""
+        raise RuntimeError(f"about {event.limit}")
+
+
+def test_refusals_are_told_once_with_their_number() -> None:
+    """Since the hooks were there, and since the last look; those in shadow are told as what they are."""
+    agent = Agent("memory://", clock=ManualClock())
+    limiter, diary = agent.limit("login", "1/minute"), Diary()
+    limiter.allow(KEY)
+    limiter.allow(KEY)
+    agent.add_hooks(diary)
+    for count in (2, 0, 1):
+        for _ in range(count):
+            limiter.allow(KEY)
+        agent.look()
+    limiter.switch("shadow")
+    limiter.allow(KEY)
+    agent.look()
+    agent.remove_hooks(diary)
+    limiter.switch("on")
+    limiter.allow(KEY)
+    agent.look()
+
+    assert [Refused("login", 2), Refused("login", 1), ("would", Refused("login", 1))] == diary.events
+
+
+def test_a_hub_brings_the_keys_and_its_loss_is_told(own_redis: RedisServer, make_agent: MakeAgent) -> None:
+    """Whose keys are near and refused; that exchanges fail, and that the agent is worse off, and better again."""
+    agent = make_agent(own_redis.url, exchange_timeout=0.5)
+    limiter, diary = agent.limit("login", "10/hour", algorithm="fixed-window"), Diary()
+    agent.add_hooks(diary)
+    introduce(limiter, KEY, "bob")
+
+    def told(what: object) -> None:
+        def is_told() -> bool:
+            limiter.allow(KEY)
+            agent.look()
+            return what in diary.events
+
+        eventually(is_told, str(what))
+
+    told(NearLimit("login", 1, (KEY,)))
+
+    def refused_keys() -> set[str]:
+        limiter.allow(KEY)
+        agent.look()
+        return {key for event in diary.events if isinstance(event, Refused) for key in event.keys}
+
+    eventually(lambda: refused_keys() == {KEY}, "the key that is refused")
+    own_redis.pause()
+    told("timeout")
+    told(("degraded", "ready", "degraded"))
+    own_redis.resume()
+    told(("recovered", "degraded", "ready"))
+
+
+def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Decisions go on, other hooks are told, and it is logged once."""
+    agent = Agent("memory://", clock=ManualClock())
+    limiter, diary = agent.limit("login", "1/minute"), Diary()
+    agent.add_hooks(Clumsy())
+    agent.add_hooks(diary)
+    for _ in range(3):
+        limiter.allow(KEY)
+        agent.look()
+
+    assert [Refused("login", 1)] * 2 == diary.events
+    assert 2 == agent._lookout.failures
+    assert ["reconverge: the hook refused of Clumsy failed"] == [record.message for record in caplog.records]
+
+
+def test_the_agent_looks_by_itself_on_a_thread_of_its_own() -> None:
+    """As long as there are hooks; and the thread ends with the agent."""
+    agent, diary = Agent("memory://"), Diary()
+    agent.add_hooks(diary)
+    eventually(lambda: diary.looks, "a look")
+    reference, thread = weakref.ref(agent), agent._lookout._thread
+    del agent
+
+    def is_gone() -> bool:
+        gc.collect()
+        return reference() is None and thread is not None and not thread.is_alive()
+
+    eventually(is_gone, "the end of the thread")
+
+    assert {"reconverge-lookout"} == diary.threads
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only counts, and leaves
+def test_a_forked_child_looks_for_itself() -> None:
+    """With a thread of its own, from counts of zero."""
+    agent, diary = Agent("memory://", clock=ManualClock()), Diary()
+    limiter = agent.limit("login", "1/minute")
+    agent.add_hooks(diary)
+    for _ in range(5):
+        limiter.allow(KEY)
+    agent.look()
+    told = list(diary.events)
+    child = os.fork()
+    if not child:
+        diary.events.clear()
+        limiter.allow(KEY)
+        limiter.allow(KEY)
+        agent.look()
+        os._exit(0 if diary.events == [Refused("login", 1)] and agent._lookout._thread is not None else 1)
+    _, status = os.waitpid(child, 0)
+
+    assert [Refused("login", 4)] == told
+    assert 0 == os.waitstatus_to_exitcode(status)
+
+
+def logged(caplog: pytest.LogCaptureFixture, *events: Refused, **settings: object) -> list[logging.LogRecord]:
+    """What a logger is told about refusals."""
+    caplog.set_level(logging.INFO)
+    hooks = LogHooks(**settings)  # type: ignore[arg-type]  # whatever the test says
+    for event in events:
+        hooks.refused(event)
+    return caplog.records
+
+
+def test_a_log_shows_hashes_of_keys(caplog: pytest.LogCaptureFixture) -> None:
+    """By which whoever knows the key finds it, and nobody else; its facts are there for whoever collects logs."""
+    (record,) = logged(caplog, Refused("login", 3, (KEY,)), secret=b"of the service")
+    facts = vars(record)
+
+    assert ("login", 3, [key_hash(KEY, secret=b"of the service")]) == (facts["limit"], facts["count"], facts["keys"])
+    assert 12 == len(facts["keys"][0])
+    assert KEY not in str(facts)
+    assert key_hash(KEY) != key_hash(KEY, secret=b"of the service")
+
+
+def test_a_log_shows_keys_to_who_wants_that(caplog: pytest.LogCaptureFixture) -> None:
+    """And no more than a few, however many there are."""
+    (record,) = logged(caplog, Refused("login", 99, (KEY, *map(str, range(98)))), show_keys=True)
+
+    assert [KEY, *map(str, range(9))] == vars(record)["keys"]
+
+
+def test_a_log_says_the_same_thing_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    """Of each limit once in so many seconds, to the nanosecond."""
+    clock = ManualClock()
+    caplog.set_level(logging.INFO)
+    hooks = LogHooks(every=60.0, clock=clock)
+    hooks.refused(Refused("login", 1))
+    hooks.refused(Refused("api", 1))
+    clock.advance_ns(59_999_999_999)
+    hooks.refused(Refused("login", 2))
+    clock.advance_ns(1)
+    hooks.refused(Refused("login", 3))
+
+    assert [("login", 1), ("api", 1), ("login", 3)] == [
+        (vars(record)["limit"], vars(record)["count"]) for record in caplog.records
+    ]
+
+
+def test_a_log_tells_of_health_and_failures(caplog: pytest.LogCaptureFixture) -> None:
+    """Worse as a warning, better as information, each with its grounds."""
+    caplog.set_level(logging.INFO)
+    hooks = LogHooks()
+    hooks.exchange_failed(ExchangeFailed("timeout", 3))
+    hooks.degraded(HealthChanged("degraded", "ready", ("shard 0: no answer",)))
+    hooks.recovered(HealthChanged("ready", "degraded", ()))
+    hooks.near_limit(NearLimit("login", 1))
+    hooks.would_have_refused(Refused("login", 1))
+
+    assert ["WARNING", "WARNING", "INFO", "INFO", "INFO"] == [record.levelname for record in caplog.records]
+    assert "shard 0: no answer" in caplog.text
