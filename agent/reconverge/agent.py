@@ -20,7 +20,7 @@ from reconverge.exchanges import Exchanges
 from reconverge.hooks import Hooks
 from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
-from reconverge.kernel import IMPLEMENTATION, Kernel
+from reconverge.kernel import IMPLEMENTATION, Kernel, change_pace
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
@@ -28,8 +28,8 @@ from reconverge.loop import TaskLoop
 from reconverge.notice import tell_of_installation
 from reconverge.policies import choose
 from reconverge.process import register
-from reconverge.settings import check_count, check_seconds, checked_namespace, checked_pace, lease_min_s
-from reconverge.stats import AgentStats, Health, LimitStats, health_of
+from reconverge.settings import check_count, check_lease, check_seconds, checked_namespace, checked_pace, lease_min_s
+from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 from reconverge.switches import ON, Switch, checked_switch
 from reconverge.syncer import Syncer
 from reconverge.thread_loop import ThreadLoop
@@ -201,6 +201,32 @@ class Agent:
         for limiter in list(self._limiters.values()):
             limiter.obey(self._switched)
 
+    @property
+    def limiters(self) -> dict[str, Limiter]:
+        """The limiters of all limits that this agent has declared, by name."""
+        return dict(self._limiters)
+
+    def change_pace(self, sync_interval: float, min_sync_interval: float | None = None) -> None:
+        """Exchange every `sync_interval` seconds from now on, as if the agent had been made so.
+
+        Raises InvalidSetting, and changes nothing, if leases are too short for that.
+        """
+        self.plan_pace(sync_interval, min_sync_interval)()
+
+    def plan_pace(self, sync_interval: float, min_sync_interval: float | None = None) -> Callable[[], None]:
+        """See `change_pace`: finds out whether that can be done, and returns what does it, which does not fail."""
+        shortest = checked_pace(sync_interval, min_sync_interval)
+        check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
+
+        def change() -> None:
+            change_pace(self._kernel, round(sync_interval * SECOND_NS), interval_min_ns=round(shortest * SECOND_NS))
+            for syncer in self._syncers:
+                syncer.take_pace(self._clock.monotonic_ns())
+            if self._running:
+                self._wake()
+
+        return change
+
     # ------------------------------------------------------------ running
 
     def start(self) -> None:
@@ -274,18 +300,13 @@ class Agent:
     def stats(self) -> AgentStats:
         """A snapshot of what was decided and exchanged."""
         now_ns = self._clock.monotonic_ns()
-        limits = {
-            name: LimitStats(table.admitted, table.refused, table.overflowed, len(table.cells))
-            for name, table in list(self._kernel.tables.items())
-        }
-        for limiter in list(self._limiters.values()):
-            limits |= limiter.stats(self.watch)
+        boards = [limiter.switchboard for limiter in list(self._limiters.values())]
         return AgentStats(
             hub=self._hub_name,
             running=self._running,
             kernel=IMPLEMENTATION,
             keys=self._kernel.keys,
-            limits=limits,
+            limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch),
             exchanges=tuple(syncer.stats(now_ns) for syncer in self._syncers),
             bugs=self._exchanges.bugs,
             durations=self.watch.durations.copy(),

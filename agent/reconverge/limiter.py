@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from reconverge.declaration import quotas_of
+from reconverge.errors import InvalidLimit
+from reconverge.kernel import Elastic, Joint
 from reconverge.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
-from reconverge.stats import LimitStats
 from reconverge.switches import ON, Switch, Switchboard, checked_switch, weaker
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision, Usage
-    from reconverge.kernel import Elastic, Joint, Many, WaitTable
+    from reconverge.kernel import Many, WaitTable
     from reconverge.limit import Limit
     from reconverge.policies import Policy
-    from reconverge.watch import Watch
 
 
 class Limiter:
@@ -102,6 +103,61 @@ class Limiter:
         if state != self.switchboard.state:
             self.switchboard.turn(state)
             self._let_answer()
+
+    def change(
+        self,
+        limit: str | Limit | Sequence[Limit],
+        *,
+        algorithm: str | None = None,
+        soft: float | str | None = None,
+        max_debt: int | None = None,
+        costs: Mapping[str, int] | None = None,
+    ) -> None:
+        """Have the limit be another one from the next decision on, in which all that was used counts on.
+
+        Quota, burst, `soft`, `max_debt` and `costs` can change, and are as said here, the same way as for
+        `Agent.limit`; how is counted cannot, nor the quota of a limit that is paced or has to do with shares. A larger
+        quota is in force when the last node has changed; of a smaller one, every node keeps to its part at once.
+
+        Raises:
+            InvalidLimit: the limit cannot be used, or cannot become this one; nothing has changed then.
+            InvalidSetting: a setting contradicts what the limit says.
+        """
+        self.plan_change(limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)()
+
+    def plan_change(
+        self,
+        limit: str | Limit | Sequence[Limit],
+        *,
+        algorithm: str | None = None,
+        soft: float | str | None = None,
+        max_debt: int | None = None,
+        costs: Mapping[str, int] | None = None,
+    ) -> Callable[[], None]:
+        """See `change`: finds out whether that can be done, and returns what does it, which does not fail."""
+        quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
+        table = self._table
+        own = {each.name: each.limit for each in self.switchboard.tables}
+        if quotas != own and isinstance(table, Elastic):
+            raise InvalidLimit(str(limit), f"{self.name!r} is a share, which cannot change while it is in use")
+        if list(quotas) != list(own):
+            known = ", ".join(own)
+            raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them, and their order")
+        for each in self.switchboard.tables:
+            problem = each.why_not(quotas[each.name])
+            if problem is not None:
+                raise InvalidLimit(
+                    str(quotas[each.name]), f"{each.name!r} {problem}; restart, or declare another limit"
+                )
+
+        def change() -> None:
+            for each in self.switchboard.tables:
+                if each.limit != quotas[each.name]:
+                    each.change(quotas[each.name])
+            if isinstance(table, Joint):
+                table.take_note()
+
+        return change
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Whether `key` may use `cost` now; if so it is charged."""
@@ -201,24 +257,6 @@ class Limiter:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
         return self.switchboard.answers.wait_blocking(key, cost, kind, timeout, max_queue)
-
-    def stats(self, watch: Watch) -> dict[str, LimitStats]:
-        """What was decided about each of its own quotas, by name; `watch` has what exchanges told."""
-        board = self.switchboard
-        stats: dict[str, LimitStats] = {}
-        for number, table in enumerate(board.tables):
-            stats[table.name] = LimitStats(
-                admitted=table.admitted,
-                refused=max(0, table.refused - board.disregarded(table)),
-                overflowed=table.overflowed,
-                keys=len(table.cells),
-                would_refuse=0 if number else board.would_refuse,
-                unlimited=0 if number else board.unlimited,
-                near=watch.near[table.name],
-                overadmitted=watch.over[table.name],
-                switch=board.state,
-            )
-        return stats
 
     def warm(self, keys: Iterable[str]) -> None:
         """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""

@@ -37,6 +37,14 @@ def checked_namespace(namespace: object) -> str:
     return namespace
 
 
+def check_lease(sync_interval: float, exchange_timeout: float, lease_s: float) -> None:
+    """Raise InvalidSetting unless leases are long enough for such an interval."""
+    least_s = lease_min_s(sync_interval, exchange_timeout)
+    if lease_s < least_s:
+        problem = f"needs a lease of at least {least_s:g} s, and it is {lease_s:g} s; restart with a longer lease_ttl"
+        raise InvalidSetting("sync_interval", sync_interval, problem)
+
+
 def check_seconds(name: str, value: object, least: float, most: float) -> None:
     """Raise InvalidSetting unless `value` is a number of seconds in those bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:

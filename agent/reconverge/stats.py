@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from reconverge.switches import ON
+from reconverge.switches import ON, Switchboard
 from reconverge.syncer import SyncerStats
-from reconverge.watch import Durations
+from reconverge.watch import Durations, Watch
+
+if TYPE_CHECKING:
+    from reconverge.kernel import WaitTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,32 @@ class AgentStats:
     """Failures that nobody foresaw, and that the loop outlived."""
     durations: Durations = field(default_factory=Durations)
     """How long the exchanges took that were answered."""
+
+
+def stats_of_limits(
+    tables: Mapping[str, WaitTable], boards: Iterable[Switchboard], watch: Watch
+) -> dict[str, LimitStats]:
+    """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
+    told: dict[str, tuple[int, int, int, str]] = {}
+    for board in boards:
+        for number, table in enumerate(board.tables):
+            would_refuse, unlimited = (0, 0) if number else (board.would_refuse, board.unlimited)
+            told[table.name] = (board.disregarded(table), would_refuse, unlimited, board.state)
+    stats: dict[str, LimitStats] = {}
+    for name, table in tables.items():
+        disregarded, would_refuse, unlimited, switch = told.get(name, (0, 0, 0, ON))
+        stats[name] = LimitStats(
+            admitted=table.admitted,
+            refused=max(0, table.refused - disregarded),
+            overflowed=table.overflowed,
+            keys=len(table.cells),
+            would_refuse=would_refuse,
+            unlimited=unlimited,
+            near=watch.near[name],
+            overadmitted=watch.over[name],
+            switch=switch,
+        )
+    return stats
 
 
 READY: Final = "ready"

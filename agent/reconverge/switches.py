@@ -20,7 +20,7 @@ Switch: TypeAlias = Literal["on", "shadow", "off"]
 ON: Final = "on"
 SHADOW: Final = "shadow"
 OFF: Final = "off"
-SWITCHES: Final[tuple[Switch, ...]] = (ON, SHADOW, OFF)
+SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
 """Each refuses less than the one before."""
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
@@ -31,15 +31,14 @@ Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
 def checked_switch(switch: object) -> Switch:
     """Return `switch` if it is one. Raises InvalidSetting."""
-    for known in SWITCHES:
-        if switch == known:
-            return known
-    raise InvalidSetting("switch", switch, f"must be {', '.join(map(repr, SWITCHES))}")
+    if not isinstance(switch, str) or switch not in SWITCHES:
+        raise InvalidSetting("switch", switch, f"must be {', '.join(map(repr, SWITCHES))}")
+    return SWITCHES[switch]
 
 
 def weaker(one: Switch, other: Switch) -> Switch:
     """Of the switches of an agent and of a limit, the one that refuses less."""
-    return max(one, other, key=SWITCHES.index)
+    return max(one, other, key=list(SWITCHES).index)
 
 
 class Answers(Protocol):

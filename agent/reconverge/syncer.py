@@ -125,6 +125,10 @@ class Syncer:
         regular_ns = min(regular_ns, self._silent_until_ns())
         return min(max(early_ns, self._started_ns + self._kernel.interval_min_ns), max(regular_ns, self._next_ns))
 
+    def take_pace(self, now_ns: int) -> None:
+        """Heed the interval that the kernel has now: do not wait for longer than that."""
+        self._next_ns = min(self._next_ns, now_ns + self._kernel.interval_ns)
+
     def attend(self, until_ns: int) -> None:
         """Whoever drives this syncer will ask again what is due, at `until_ns` at the latest if still there."""
         self._shard.attended_until_ns = until_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
+from reconverge.kernel._changes import change_pace
 from reconverge.kernel._decision import Shadowed, Unlimited, Usage, WouldRefuse
 from reconverge.kernel._elastic import Elastic
 from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision
@@ -36,6 +37,7 @@ __all__ = [
     "Verdict",
     "WaitTable",
     "WouldRefuse",
+    "change_pace",
     "gate_of",
     "many_of",
     "settle",

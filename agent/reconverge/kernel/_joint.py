@@ -24,11 +24,15 @@ class Joint:
         self.name = name
         self.tables = tuple(tables)
         """One for each quota, in the order in which they were declared."""
-        self.limit = tables[0].limit
         self.policy = tables[0].policy
         self.now_ns = tables[0].now_ns
-        self._kinds = any(table.costs is not None for table in tables)
+        self.take_note()
         self.share_lock()
+
+    def take_note(self) -> None:
+        """Of the quotas as they are now."""
+        self.limit = self.tables[0].limit
+        self._kinds = any(table.costs is not None for table in self.tables)
 
     def share_lock(self) -> None:
         """Give all tables one lock, in place of those they have."""

@@ -1,0 +1,123 @@
+"""Where in a file of settings something is said: the line of a field, in TOML and in YAML."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from reconverge.errors import MissingExtra, ReconvergeError
+
+try:
+    import yaml
+except ImportError as error:
+    raise MissingExtra("a file of settings", "PyYAML", "config") from error
+
+TOML: Final = (".toml",)
+YAML: Final = (".yaml", ".yml", ".json")
+_TABLE: Final = re.compile(r"\s*\[(?P<path>[^\[\]]+)\]\s*(?:#.*)?")
+_NAME: Final = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
+_FIELD: Final = re.compile(rf"\s*(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)\s*=.*")
+_PART: Final = re.compile(_NAME)
+_LINE: Final = re.compile(r"at line (?P<line>\d+)")
+
+
+class InvalidConfiguration(ReconvergeError, ValueError):
+    """Raised when settings cannot be used. Names where they come from, and of a file the line and the field.
+
+    `source` is the file, or else the environment or the arguments; `line` counts from 1, and is None where there is
+    none; `field` is written with dots, as in `limits.login.soft`.
+    """
+
+    def __init__(self, source: str, problem: str, *, line: int | None = None, field: str = "") -> None:
+        self.source = source
+        self.problem = problem
+        self.line = line
+        self.field = field
+        where = source if line is None else f"{source}, line {line}"
+        super().__init__(f"{where}: {field}: {problem}" if field else f"{where}: {problem}")
+
+
+class Source:
+    """A file of settings: what it says, and where it says it.
+
+    Raises InvalidConfiguration if it cannot be read, or is neither TOML nor YAML.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        try:
+            self._text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
+        self._toml = path.suffix in TOML
+        if not self._toml and path.suffix not in YAML:
+            raise InvalidConfiguration(str(path), f"ends in none of {', '.join((*TOML, *YAML))}")
+        said = self._read_toml() if self._toml else self._read_yaml()
+        if not isinstance(said, dict):
+            raise InvalidConfiguration(self.name, "is no table of settings", line=1)
+        self.said: dict[str, Any] = said
+
+    def line_of(self, path: Sequence[str | int]) -> int | None:
+        """The line in which a field begins, or the nearest thing around it that is there."""
+        return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
+
+    def _read_toml(self) -> Any:
+        try:
+            return tomllib.loads(self._text)
+        except tomllib.TOMLDecodeError as error:
+            match = _LINE.search(str(error))
+            line = self._text.count("\n") + 1 if match is None else int(match["line"])
+            raise InvalidConfiguration(self.name, f"is not TOML: {error}", line=line) from None
+
+    def _read_yaml(self) -> Any:
+        try:
+            return yaml.safe_load(self._text) or {}
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            problem = f"is not YAML: {getattr(error, 'problem', None) or error}"
+            raise InvalidConfiguration(self.name, problem, line=None if mark is None else mark.line + 1) from None
+
+    def _line_in_toml(self, path: Sequence[str | int]) -> int | None:
+        wanted, table, best, found = [str(part) for part in path], list[str](), 0, None
+        for number, line in enumerate(self._text.splitlines(), start=1):
+            header, field = _TABLE.fullmatch(line), _FIELD.fullmatch(line)
+            if header is not None:
+                table = here = _parts(header["path"])
+            elif field is not None:
+                here = table + _parts(field["path"])
+            else:
+                continue
+            # A table begins with the first of its fields, if it has no header.
+            common = len(_common(here, wanted))
+            if common > best and (len(here) <= len(wanted) or common == len(wanted)):
+                best, found = common, number
+        return found
+
+    def _line_in_yaml(self, path: Sequence[str | int]) -> int | None:
+        node, line = yaml.compose(self._text, Loader=yaml.SafeLoader), None
+        for part in path:
+            if not isinstance(node, yaml.MappingNode):
+                break
+            for key, value in node.value:
+                if key.value == str(part):
+                    node, line = value, key.start_mark.line + 1
+                    break
+            else:
+                break
+        return line
+
+
+def _parts(path: str) -> list[str]:
+    return [part.strip("\"'") for part in _PART.findall(path)]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    common: list[str] = []
+    for here, there in zip(one, other, strict=False):
+        if here != there:
+            break
+        common.append(here)
+    return common

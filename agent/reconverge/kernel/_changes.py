@@ -1,0 +1,84 @@
+"""Changing what a limit admits, and how often it is exchanged, without forgetting what was used.
+
+Lines may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that those
+of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone, once the
+last node has told it of the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+from reconverge.kernel._cell import Cell
+from reconverge.kernel._compiled import serve
+from reconverge.kernel._corrections import Corrections
+from reconverge.limit import PACED, Limit
+
+if TYPE_CHECKING:
+    from reconverge.kernel._pure import Kernel
+
+CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
+"""The others say how it is counted: a limit that counts differently is another one."""
+
+
+class Changes(Corrections):
+    """A limit that can be changed."""
+
+    def why_not(self, limit: Limit) -> str | None:
+        """What keeps this limit from becoming that one, if anything does."""
+        fixed = [field.name for field in fields(Limit) if field.name not in CHANGEABLE]
+        changed = [name for name in fixed if getattr(limit, name) != getattr(self.limit, name)]
+        if changed:
+            before = ", ".join(f"{name}={getattr(self.limit, name)!r}" for name in changed)
+            return f"counts with {before}, which cannot change while it is in use"
+        if limit != self.limit and limit.algorithm in PACED:
+            return f"is a {limit.algorithm}, whose quota cannot change while it is in use"
+        if self.limit not in (limit, self.pool):
+            return "has shares set aside from it, so its quota cannot change while it is in use"
+        return None
+
+    def change(self, limit: Limit) -> None:
+        """Admit as `limit` says from now on; whatever has been used counts on. Nothing may speak against it."""
+        now_ns = self.now_ns()
+        with self.lock:
+            cells, before = self.all_cells(), self.capacity
+            for cell in cells:
+                self.advance(cell, now_ns)
+                self.measure(cell)
+            self.limit = limit
+            self._count_by(limit)
+            self.soft = self.capacity > self.nominal
+            self.costs = None if limit.costs is None else dict(limit.costs)
+            self.withheld = limit.withheld
+            serve(self)
+            for cell in cells:
+                self._adapt(cell, before, now_ns)
+
+    def take_pace(self) -> None:
+        """Heed the interval that the kernel has now."""
+        with self.lock:
+            serve(self)
+
+    def _adapt(self, cell: Cell, before: int, now_ns: int) -> None:
+        """Have a cell keep to the new capacity, where it was `before`."""
+        cell.room = -1
+        if cell.shard.alone:
+            cell.line = cell.base = cell.capacity = self.capacity
+        else:
+            cell.capacity = min(cell.capacity, self.capacity) if cell.heard else self.capacity
+            if self.capacity < before:
+                cell.line = cell.line * self.capacity // before
+                cell.base = cell.base * self.capacity // before
+                cell.overdraft = cell.overdraft * self.capacity // before
+            cell.water = self.water(max(0, self.headroom(cell, now_ns)))
+            self._call(cell, now_ns)
+        self.set_until(cell, now_ns)
+
+
+def change_pace(kernel: Kernel, interval_ns: int, *, interval_min_ns: int) -> None:
+    """Exchange so often from now on, with so much in between."""
+    kernel.interval_ns = interval_ns
+    kernel.interval_min_ns = interval_min_ns
+    for table in list(kernel.tables.values()):
+        table.take_pace()

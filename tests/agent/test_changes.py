@@ -1,0 +1,228 @@
+"""Goal: a limit that is changed while it is in use admits as the new one does, and forgets nothing.
+
+Method: compared with a limit that was always so and has used as much, on every algorithm; then two nodes and a hub.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter
+from reconverge.testing import ManualClock
+from tests.agent.conftest import MakeAgent
+from tests.agent.world import admitted_of, introduce, net_at
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "fixed-window": {"algorithm": "fixed-window"},
+    "first-hit": {"algorithm": "fixed-window", "align": "first-hit"},
+    "calendar": {"algorithm": "fixed-window", "align": "calendar", "window": 86_400},
+    "sliding-window": {"algorithm": "sliding-window"},
+    "sliding-slices": {"algorithm": "sliding-slices"},
+    "sliding-log": {"algorithm": "sliding-log"},
+    "token-bucket": {"algorithm": "token-bucket"},
+    "token-bucket, step by step": {"algorithm": "token-bucket", "refill": "interval"},
+    "gcra": {"algorithm": "gcra"},
+}
+
+
+def limit_of(quota: int, settings: dict[str, Any]) -> Limit:
+    """A limit of that quota a minute, if nothing else is said."""
+    return Limit(quota, settings.get("window", 60), **{key: each for key, each in settings.items() if key != "window"})
+
+
+def lone(limit: str | Limit, **settings: Any) -> tuple[Limiter, ManualClock]:
+    """A limiter of a node without a hub."""
+    clock = ManualClock(start=0)
+    return Agent("memory://", clock=clock).limit("login", limit, **settings), clock
+
+
+@pytest.mark.parametrize("settings", ALGORITHMS.values(), ids=ALGORITHMS)
+@pytest.mark.parametrize(("before", "after"), [(10, 30), (30, 10), (10, 4)])
+def test_whatever_was_used_counts_on(settings: dict[str, Any], before: int, after: int) -> None:
+    """Six of so many were used; then as much is left as of a limit that was always the new one, now and later."""
+    changed, clock = lone(limit_of(before, settings))
+    assert 6 == admitted_of(changed, 6)
+    changed.change(limit_of(after, settings))
+    left = [admitted_of(changed, 50)]
+    kept = changed.usage("ada")
+    clock.advance(2 * settings.get("window", 60))
+    left.append(admitted_of(changed, 50))
+
+    assert [max(0, after - 6), after] == left
+    assert (max(6, after), after) == (kept.own, kept.limit)
+    assert limit_of(after, settings) == changed.limit
+
+
+@pytest.mark.parametrize("settings", ALGORITHMS.values(), ids=ALGORITHMS)
+def test_a_changed_limit_goes_on_as_if_it_had_always_been_so(settings: dict[str, Any]) -> None:
+    """Every decision of a minute is the same as that of one with the same past."""
+    changed, clock = lone(limit_of(20, settings))
+    always, other_clock = lone(limit_of(12, settings))
+    for limiter in (changed, always):
+        assert 6 == admitted_of(limiter, 6)
+    changed.change(limit_of(12, settings))
+    answers: list[tuple[object, object]] = []
+    for _ in range(90):
+        clock.advance(1.1)
+        other_clock.advance(1.1)
+        answers.append((changed.hit("ada"), always.hit("ada")))
+
+    assert [] == [pair for pair in answers if pair[0] != pair[1]]
+
+
+def test_keys_of_which_there_is_no_object_change_as_well() -> None:
+    """A node without a hub keeps most keys as bare numbers; ten thousand of them, all used up."""
+    limiter, _ = lone("2/minute")
+    keys = [str(number) for number in range(10_000)]
+    for _ in range(3):
+        limiter.allow_many(keys)
+    limiter.change("3/minute")
+
+    assert 10_000 == sum(limiter.allow_many(keys))
+    assert 0 == sum(limiter.allow_many(keys))
+
+
+def test_whoever_kept_allow_asks_the_changed_limit() -> None:
+    """A change is no switch."""
+    limiter, _ = lone("1/minute")
+    kept = limiter.allow
+    answers = [kept("ada"), kept("ada")]
+    limiter.change("2/minute")
+
+    assert [True, False, True, False] == [*answers, kept("ada"), kept("ada")]
+
+
+def test_burst_soft_and_costs_change_too() -> None:
+    """All that says how much is admitted, and not how it is counted."""
+    limiter, _ = lone("10/minute", soft=0.1, costs={"GET": 1})
+    assert 6 == admitted_of(limiter, 6)
+    limiter.change("10/minute", soft="50%", costs={"GET": 2, "POST": 3})
+    decision = limiter.hit("ada", kind="POST")
+
+    assert limiter.allow("ada", kind="GET")
+    assert decision.allowed
+    assert not decision.over_quota
+    assert limiter.hit("ada", kind="GET").over_quota
+    bucket, _ = lone("10/minute burst 20")
+    assert 20 == admitted_of(bucket, 30)
+    bucket.change("10/minute burst 25")
+    assert 5 == admitted_of(bucket, 30)
+
+
+def test_several_quotas_change_in_one() -> None:
+    """By their names, each as far as it has changed."""
+    limiter, _ = lone("2/second; 10/hour as hourly")
+    assert 2 == admitted_of(limiter, 5)
+    limiter.change("5/second; 4/hour as hourly")
+
+    assert 2 == admitted_of(limiter, 5)
+    assert "login#hourly" == limiter.hit("ada").binding
+    assert 5 == limiter.limit.quota
+
+
+@pytest.mark.parametrize(
+    ("declared", "changed", "problem"),
+    [
+        ("10/minute", "10/hour", "window=60"),
+        ("10/minute", Limit(10, 60, algorithm="fixed-window"), "algorithm='sliding-window'"),
+        (Limit(10, 60, algorithm="leaky-bucket"), Limit(20, 60, algorithm="leaky-bucket"), "leaky-bucket"),
+        ("10/minute; 100/hour", "10/minute", "must keep them"),
+        ("10/minute; 100/hour", "100/hour; 10/minute", "window=60"),
+        ("10/minute", "none", "none"),
+    ],
+)
+def test_what_cannot_change_is_refused_and_has_not_changed(declared: Any, changed: Any, problem: str) -> None:
+    """With the reason; also of several quotas of which only the last cannot."""
+    limiter, _ = lone(declared)
+    before = limiter.quotas
+
+    with pytest.raises(InvalidLimit, match=problem):
+        limiter.change(changed)
+    assert before == limiter.quotas
+
+
+def test_shares_keep_what_was_set_aside() -> None:
+    """Neither a share can change nor what it was taken from; to what it is already, each may."""
+    agent = Agent("memory://")
+    parent = agent.limit("all", "10/minute")
+    share = agent.limit("vip", "4/minute", parent=parent)
+    share.change("4/minute")
+    parent.change("10/minute")
+
+    with pytest.raises(InvalidLimit, match="is a share"):
+        share.change("5/minute")
+    with pytest.raises(InvalidLimit, match="shares set aside"):
+        parent.change("12/minute")
+
+
+# -------------------------------------------------------------------- with a hub
+
+
+def test_nodes_keep_to_a_lowered_quota_and_totals_stay_exact(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """Two nodes that share a hundred are told of forty: together they admit forty, and the hub knows of each."""
+    limiters = [
+        make_agent(redis_server.url, policy="strict").limit("login", "100/hour", algorithm="fixed-window")
+        for _ in range(2)
+    ]
+    admitted = sum(introduce(limiter) for limiter in limiters)
+    for limiter in limiters:
+        admitted += admitted_of(limiter, 8)
+    for limiter in limiters:
+        limiter.change(Limit(40, 3600, algorithm="fixed-window"))
+
+    def used_up() -> bool:
+        nonlocal admitted
+        admitted += sum(admitted_of(limiter, 3) for limiter in limiters)
+        return all(limiter.usage("ada").total >= 40 for limiter in limiters)
+
+    eventually(used_up, "the end of the quota")
+    eventually(lambda: net_at(redis_server.url) == admitted, "all that was admitted, at the hub")
+
+    assert 40 == admitted
+
+
+def test_a_raised_quota_is_in_force_when_the_last_node_has_it(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """Until then the smaller one of the two counts."""
+    first, second = [
+        make_agent(redis_server.url, policy="strict").limit("login", "10/hour", algorithm="fixed-window")
+        for _ in range(2)
+    ]
+    admitted = introduce(first) + introduce(second)
+
+    def admitted_now(goal: int) -> bool:
+        nonlocal admitted
+        admitted += admitted_of(first, 5) + admitted_of(second, 5)
+        return admitted >= goal
+
+    raised = Limit(30, 3600, algorithm="fixed-window")
+    first.change(raised)
+    eventually(lambda: admitted_now(10), "the smaller quota used up")
+    eventually(lambda: first.usage("ada").total == 10, "everybody's knowledge of that")
+    assert not admitted_now(11)
+    second.change(raised)
+    eventually(lambda: admitted_now(30), "the larger quota used up")
+    eventually(lambda: net_at(redis_server.url) == admitted, "all that was admitted, at the hub")
+
+    assert 30 == admitted
+
+
+def test_another_pace_is_in_force_at_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """An agent that was about to wait for an hour exchanges every few milliseconds."""
+    agent = make_agent(redis_server.url, sync_interval=100.0, lease_ttl=1000.0)
+    limiter = agent.limit("login", "1000000/hour")
+    introduce(limiter)
+    agent.change_pace(0.01)
+
+    def exchanges() -> int:
+        limiter.allow("ada")
+        return agent.stats().exchanges[0].exchanges
+
+    eventually(lambda: exchanges() > 20, "twenty exchanges")
+    with pytest.raises(InvalidSetting, match="needs a lease of at least 1200 s"):
+        agent.change_pace(200.0)
+    with pytest.raises(InvalidSetting, match="must be a number of seconds"):
+        agent.change_pace(-1)
