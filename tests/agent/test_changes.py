@@ -74,6 +74,19 @@ def test_a_changed_limit_goes_on_as_if_it_had_always_been_so(settings: dict[str,
     assert [] == [pair for pair in answers if pair[0] != pair[1]]
 
 
+def test_what_drained_before_the_change_drained_at_the_old_rate() -> None:
+    """Of sixty that a bucket gets back in a minute, ten have come back after ten seconds, whatever comes then."""
+    limiter, clock = lone("60/minute burst 60")
+    assert 60 == admitted_of(limiter, 61)
+    clock.advance(10)
+    limiter.change("6/minute burst 60")
+    admitted = [admitted_of(limiter, 61)]
+    clock.advance(10)
+    admitted.append(admitted_of(limiter, 61))
+
+    assert [10, 1] == admitted
+
+
 def test_keys_of_which_there_is_no_object_change_as_well() -> None:
     """A node without a hub keeps most keys as bare numbers; ten thousand of them, all used up."""
     limiter, _ = lone("2/minute")
@@ -183,6 +196,21 @@ def test_nodes_keep_to_a_lowered_quota_and_totals_stay_exact(redis_server: Redis
     eventually(lambda: net_at(redis_server.url) == admitted, "all that was admitted, at the hub")
 
     assert 40 == admitted
+
+
+def test_a_line_is_lowered_at_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """In the proportion in which the quota falls, without waiting for an exchange; and it is not raised so."""
+    limiter = make_agent(redis_server.url, sync_interval=100.0, lease_ttl=1000.0).limit(
+        "login", "1000/hour", algorithm="fixed-window"
+    )
+    introduce(limiter)
+    before = limiter.usage("ada").line
+    limiter.change(Limit(300, 3600, algorithm="fixed-window"))
+    lowered = limiter.usage("ada").line
+    limiter.change(Limit(900, 3600, algorithm="fixed-window"))
+
+    assert before > 100
+    assert [before * 300 // 1000] * 2 == [lowered, limiter.usage("ada").line]
 
 
 def test_a_raised_quota_is_in_force_when_the_last_node_has_it(redis_server: RedisServer, make_agent: MakeAgent) -> None:

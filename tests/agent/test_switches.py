@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -243,6 +244,8 @@ def test_a_forked_child_keeps_the_switch_and_not_the_counts() -> None:
     with limiter.switchboard._lock:
         child = os.fork()
         if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # whoever waits for a lock that nobody holds would wait for ever
             limiter.allow("ada")
             os._exit(limiter.switchboard.unlimited if limiter.switched == "off" else 99)
     ended: list[tuple[int, int]] = []
