@@ -6,7 +6,7 @@ Where a line is marked with `type: ignore`, the checker has to object: a mark th
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from reconverge import (
     Agent,
@@ -14,6 +14,7 @@ from reconverge import (
     Clock,
     CostExceedsQuota,
     Decision,
+    Health,
     Hub,
     HubUnavailable,
     InvalidCost,
@@ -33,7 +34,9 @@ from reconverge import (
     Usage,
 )
 from reconverge.clock import ManualClock, SystemClock
+from reconverge.hooks import LogHooks, Refused, SilentHooks
 from reconverge.integrations import Guard, Outcome, Refusal, Request, Rule, by_header, by_ip, together
+from reconverge.integrations.config import load
 from reconverge.integrations.decorators import limited
 from reconverge.report import Answer, Batch, Totals
 
@@ -89,6 +92,7 @@ def agents() -> None:
         exchange_timeout=0.5,
         stop_timeout=1.0,
         sigterm=False,
+        switch="on",
         clock=SystemClock(),
     )
 
@@ -116,6 +120,33 @@ def running(agent: OwnAgent) -> None:
     agent.stop()
     agent.stop(timeout=0.5)
     assert_type(agent.ready, bool)
+
+
+class Pager(SilentHooks):
+    """Hears of what it is interested in."""
+
+    def refused(self, event: Refused, /) -> None:
+        """See `Hooks.refused`."""
+        assert_type(event.count, int)
+
+
+def operating(agent: Agent, limiter: Limiter) -> None:
+    """Switches are three words, decisions say which; hooks are whatever has the methods."""
+    limiter.switch("shadow")
+    agent.switch("off")
+    assert_type(limiter.switched, Literal["on", "shadow", "off"])
+    assert_type(limiter.hit("ada").would_refuse, bool)
+    assert_type(limiter.hit("ada").switch, str)
+    assert_type(agent.health(), Health)
+    assert_type(agent.limiters, dict[str, Limiter])
+    limiter.change("200/minute", soft="10%")
+    agent.change_pace(0.5)
+    agent.add_hooks(Pager())
+    agent.add_hooks(LogHooks(every=1.0))
+    assert_type(load("shop.toml", namespace="shop").limiter("login"), Limiter)
+
+    limiter.switch("dark")  # type: ignore[arg-type]
+    agent.add_hooks(print)  # type: ignore[arg-type]
 
 
 async def running_in_a_loop(agent: OwnAgent) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._compiled import serve
-from reconverge.kernel._corrections import Corrections
+from reconverge.kernel._table import Table
 from reconverge.limit import PACED, Limit
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
 """The others say how it is counted: a limit that counts differently is another one."""
 
 
-class Changes(Corrections):
+class Changes(Table):
     """A limit that can be changed."""
 
     def why_not(self, limit: Limit) -> str | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconverge.clock import SECOND_NS, seconds
 from reconverge.errors import InvalidCost
 from reconverge.kernel._cell import DEMAND_MAX, Cell
-from reconverge.kernel._changes import Changes
 from reconverge.kernel._compiled import serve
+from reconverge.kernel._corrections import Corrections
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._engine import Decision
 from reconverge.kernel._lows import Mark
@@ -49,7 +49,7 @@ class Charged(NamedTuple):
     """What was charged for each unit of the estimate: the cost of its kind."""
 
 
-class Table(Changes):
+class Table(Corrections):
     """What callers ask of one limit."""
 
     def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import DEMAND_MAX, Cell
+from reconverge.kernel._changes import Changes
 from reconverge.kernel._keys import plain_key
-from reconverge.kernel._table import Table
 
 
-class WaitTable(Table):
+class WaitTable(Changes):
     """A limit that can be waited for. Whoever calls what it does for those who wait holds the lock.
 
     Demand is what arrives, so whoever waits is counted on arrival, and not again with every try. Every limit lets the
