@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from reconverge.hooks import ExchangeFailed, HealthChanged, Hooks, Look, NearLimit, Refused
 from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
-from reconverge.watch import Watch
+from reconverge.watch import KEYS_TOLD_MAX, Watch
 
 logger = logging.getLogger("reconverge")
 
@@ -48,10 +48,11 @@ class Lookout:
 
     def start_over(self) -> None:
         """In a forked child, whose parent's thread and counts are not there: begin with what is there now."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a hook may ask for a look
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
+        self._refused, self._near = _Keys(), _Keys()
         self._state: str = STARTING
         if self._hooks:
             self._begin()
@@ -72,9 +73,14 @@ class Lookout:
 
     def stop(self) -> None:
         """Tell of what has happened until now, and look no more."""
-        if self._hooks:
-            self.look()
-            self._end.set()
+        if self._hooks and self._lock.acquire(
+            timeout=PACE_S
+        ):  # a hook that hangs must not keep the process from ending
+            try:
+                self.look()
+            finally:
+                self._lock.release()
+        self._end.set()
 
     def look(self) -> None:
         """Tell what has changed since the last look. Raises nothing."""
@@ -83,14 +89,16 @@ class Lookout:
             return
         with self._lock:
             stats, health, watch = agent.stats(), agent.health(), agent.watch
-            refused, near = _drain(watch.refused_keys), _drain(watch.near_keys)
+            refused, near = self._refused, self._near
+            refused.add(watch.refused_keys)
+            near.add(watch.near_keys)
             for name, limit in stats.limits.items():
                 if count := self._new("refused", name, limit.refused):
-                    self._tell("refused", Refused(name, count, refused.get(name, ())))
+                    self._tell("refused", Refused(name, count, refused.of(name)))
                 if count := self._new("would_refuse", name, limit.would_refuse):
-                    self._tell("would_have_refused", Refused(name, count, refused.get(name, ())))
+                    self._tell("would_have_refused", Refused(name, count, refused.of(name)))
                 if count := self._new("near", name, limit.near):
-                    self._tell("near_limit", NearLimit(name, count, near.get(name, ())))
+                    self._tell("near_limit", NearLimit(name, count, near.of(name)))
             failures: Counter[str] = Counter()
             for shard in stats.exchanges:
                 failures.update(shard.failures)
@@ -153,12 +161,24 @@ def _taken(queue: deque[Any]) -> Iterator[Any]:
         yield queue.popleft()  # nobody else takes anything out
 
 
-def _drain(pairs: deque[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """The keys in a queue, by limit, each once."""
-    keys: dict[str, dict[str, None]] = {}
-    for limit, key in _taken(pairs):
-        keys.setdefault(limit, {})[key] = None
-    return {limit: tuple(each) for limit, each in keys.items()}
+class _Keys:
+    """Keys of which something is known to have happened, until it is told how often."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, dict[str, None]] = {}
+
+    def add(self, pairs: deque[tuple[str, str]]) -> None:
+        """Take in what the exchanges have noted, each key once; of each limit no more than can be told."""
+        for limit, key in _taken(pairs):
+            keys = self._keys.setdefault(limit, {})
+            keys.pop(key, None)
+            keys[key] = None
+            if len(keys) > KEYS_TOLD_MAX:
+                del keys[next(iter(keys))]
+
+    def of(self, limit: str) -> tuple[str, ...]:
+        """Those of a limit, which are told now."""
+        return tuple(self._keys.pop(limit, ()))
 
 
 def _keep_looking(reference: weakref.ref[Lookout], end: threading.Event) -> None:

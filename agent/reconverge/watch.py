@@ -103,9 +103,9 @@ class Watch:
             if len(self._seen) >= KEYS_SEEN_MAX:
                 self._seen.clear()
             seen = self._seen[table.name, cell.key] = _Seen(cell.epoch)
-            self.near[table.name] += 1
             if self.tells:
                 self.near_keys.append((table.name, cell.key))
+            self.near[table.name] += 1  # after the key, so that whoever is told of the one hears of the other
         return seen
 
     def _see_excess(self, cell: Cell, seen: _Seen, excess: int) -> None:

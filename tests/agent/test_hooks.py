@@ -18,6 +18,7 @@ from reconverge.clock import ManualClock
 from reconverge.hooks import ExchangeFailed, HealthChanged, LogHooks, Look, NearLimit, Refused, SilentHooks, key_hash
 from tests.agent.conftest import MakeAgent
 from tests.agent.world import introduce
+from tests.hooked import hooked
 from tests.servers import RedisServer
 from tests.waiting import eventually
 
@@ -76,15 +77,14 @@ def test_refusals_are_told_once_with_their_number() -> None:
     limiter, diary = agent.limit("login", "1/minute"), Diary()
     limiter.allow(KEY)
     limiter.allow(KEY)
-    agent.add_hooks(diary)
-    for count in (2, 0, 1):
-        for _ in range(count):
-            limiter.allow(KEY)
+    with hooked(agent, diary):
+        for count in (2, 0, 1):
+            for _ in range(count):
+                limiter.allow(KEY)
+            agent.look()
+        limiter.switch("shadow")
+        limiter.allow(KEY)
         agent.look()
-    limiter.switch("shadow")
-    limiter.allow(KEY)
-    agent.look()
-    agent.remove_hooks(diary)
     limiter.switch("on")
     limiter.allow(KEY)
     agent.look()
@@ -96,8 +96,6 @@ def test_a_hub_brings_the_keys_and_its_loss_is_told(own_redis: RedisServer, make
     """Whose keys are near and refused; that exchanges fail, and that the agent is worse off, and better again."""
     agent = make_agent(own_redis.url, exchange_timeout=0.5)
     limiter, diary = agent.limit("login", "10/hour", algorithm="fixed-window"), Diary()
-    agent.add_hooks(diary)
-    introduce(limiter, KEY, "bob")
 
     def told(what: object) -> None:
         def is_told() -> bool:
@@ -107,30 +105,31 @@ def test_a_hub_brings_the_keys_and_its_loss_is_told(own_redis: RedisServer, make
 
         eventually(is_told, str(what))
 
-    told(NearLimit("login", 1, (KEY,)))
-
     def refused_keys() -> set[str]:
         limiter.allow(KEY)
         agent.look()
         return {key for event in diary.events if isinstance(event, Refused) for key in event.keys}
 
-    eventually(lambda: refused_keys() == {KEY}, "the key that is refused")
-    own_redis.pause()
-    told("timeout")
-    told(("degraded", "ready", "degraded"))
-    own_redis.resume()
-    told(("recovered", "degraded", "ready"))
+    with hooked(agent, diary):
+        introduce(limiter, KEY, "bob")
+        told(NearLimit("login", 1, (KEY,)))
+
+        eventually(lambda: refused_keys() == {KEY}, "the key that is refused")
+        own_redis.pause()
+        told("timeout")
+        told(("degraded", "ready", "degraded"))
+        own_redis.resume()
+        told(("recovered", "degraded", "ready"))
 
 
 def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """Decisions go on, other hooks are told, and it is logged once."""
     agent = Agent("memory://", clock=ManualClock())
     limiter, diary = agent.limit("login", "1/minute"), Diary()
-    agent.add_hooks(Clumsy())
-    agent.add_hooks(diary)
-    for _ in range(3):
-        limiter.allow(KEY)
-        agent.look()
+    with hooked(agent, Clumsy(), diary):
+        for _ in range(3):
+            limiter.allow(KEY)
+            agent.look()
 
     assert [Refused("login", 1)] * 2 == diary.events
     assert 2 == agent._lookout.failures
@@ -159,19 +158,19 @@ def test_a_forked_child_looks_for_itself() -> None:
     """With a thread of its own, from counts of zero."""
     agent, diary = Agent("memory://", clock=ManualClock()), Diary()
     limiter = agent.limit("login", "1/minute")
-    agent.add_hooks(diary)
-    for _ in range(5):
-        limiter.allow(KEY)
-    agent.look()
-    told = list(diary.events)
-    child = os.fork()
-    if not child:
-        diary.events.clear()
-        limiter.allow(KEY)
-        limiter.allow(KEY)
+    with hooked(agent, diary):
+        for _ in range(5):
+            limiter.allow(KEY)
         agent.look()
-        os._exit(0 if diary.events == [Refused("login", 1)] and agent._lookout._thread is not None else 1)
-    _, status = os.waitpid(child, 0)
+        told = list(diary.events)
+        child = os.fork()
+        if not child:
+            diary.events.clear()
+            limiter.allow(KEY)
+            limiter.allow(KEY)
+            agent.look()
+            os._exit(0 if diary.events == [Refused("login", 1)] and agent._lookout._thread is not None else 1)
+        _, status = os.waitpid(child, 0)
 
     assert [Refused("login", 4)] == told
     assert 0 == os.waitstatus_to_exitcode(status)

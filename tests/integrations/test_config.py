@@ -293,6 +293,7 @@ def test_sighup_reloads_and_a_wrong_file_is_logged(shop: Path, caplog: pytest.Lo
     eventually(lambda: caplog.records, "what is wrong")
 
     assert "shop.toml, line 1: polcy: there is no such setting" in caplog.text
+    assert "Traceback" not in caplog.text
     assert 20 == configuration.limiter("api").limit.quota
     assert [signal.SIGHUP] * 2 == heard
 

@@ -38,7 +38,10 @@ def test_every_decision_is_collected_by_what_became_of_it() -> None:
         limiter.allow("ada")
     metrics = collected(reader)
     results = {labels[1]: point.value for labels, point in metrics["reconverge_requests"].items()}
+    thread = agent._lookout._thread
     end()
+    assert thread is not None
+    thread.join()
 
     assert {"admitted": 2, "refused": 1, "would_refuse": 0, "unlimited": 0} == results
     assert 1 == metrics["reconverge_keys"]["login",].value
@@ -52,8 +55,10 @@ def test_exchanges_are_collected(redis_server: RedisServer) -> None:
         end = instrument(agent, meter_provider=MeterProvider([reader]))
         introduce(agent.limit("login", "1000/hour"))
         agent.look()
-        metrics = collected(reader)
+        metrics, thread = collected(reader), agent._lookout._thread
         end()
+    assert thread is not None
+    thread.join()
     names = {metric.name.removesuffix("_total").removesuffix("_seconds") for metric in METRICS}
 
     assert names - {"reconverge_sync_failures"} == set(metrics)

@@ -19,6 +19,7 @@ from reconverge.integrations.metrics import METRICS
 from reconverge.integrations.prometheus import AgentCollector, WorkerMetrics
 from reconverge.testing import ManualClock
 from tests.agent.world import introduce
+from tests.hooked import hooked
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 
@@ -134,12 +135,12 @@ def test_workers_write_down_what_collectors_read() -> None:
     agent = Agent("memory://", clock=ManualClock(start=0))
     limiter = agent.limit("login", "2/minute")
     registry = CollectorRegistry()
-    agent.add_hooks(WorkerMetrics(registry=registry))
-    for _ in range(3):
-        limiter.allow("ada")
+    with hooked(agent, WorkerMetrics(registry=registry)):
+        for _ in range(3):
+            limiter.allow("ada")
+            agent.look()
         agent.look()
-    agent.look()
-    told, written = scraped(registry_of(agent)), scraped(registry)
+        told, written = scraped(registry_of(agent)), scraped(registry)
 
     assert {} == {name: value for name, value in told.items() if written.get(name, 0) != value}
     assert {metric.name.removesuffix("_total") for metric in METRICS} == {family.name for family in registry.collect()}

@@ -1,0 +1,24 @@
+"""Hooks for the length of a block, after which nobody looks any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from reconverge import Agent
+from reconverge.hooks import Hooks
+
+
+@contextmanager
+def hooked(agent: Agent, *hooks: Hooks) -> Iterator[None]:
+    """Have `hooks` told what happens within the block."""
+    for each in hooks:
+        agent.add_hooks(each)
+    thread = agent._lookout._thread
+    try:
+        yield
+    finally:
+        for each in hooks:
+            agent.remove_hooks(each)
+        if thread is not None:
+            thread.join()
