@@ -28,9 +28,13 @@ from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, en
 from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
 from reconverge_sync.redis_errors import as_unavailable
 from reconverge_sync.redis_failure import Address
+from reconverge_sync.wire import bulk, bulks, packed, sends_packed
 
 SCRIPT: Final = files("reconverge_sync").joinpath("exchange.lua").read_bytes()
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
+_BY_SHA: Final = bulks((b"EVALSHA", SCRIPT_SHA.encode()))
+_BY_TEXT: Final = bulks((b"EVAL", SCRIPT))
+_SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 DEFAULT_PORT: Final = 6379
 SCHEMES: Final = ("redis", "rediss", "redis+unix")
 CONNECT_SHARE: Final = 0.5
@@ -99,12 +103,13 @@ class RedisHub:
         return await self._exchange(self._settings.namespace, batch)
 
     async def _exchange(self, namespace: str, batch: Batch) -> Answer:
-        keys = _keys(namespace, batch)
         shared, rows = encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())
-        arguments: list[object] = [len(keys), *keys, shared, rows]
+        arguments = [shared, rows]
         if self._clock is not None:
-            arguments.append(self._clock.wall_ns() // MICROSECOND_NS)
-        return decode_answer(await self._run(*arguments))
+            arguments.append(b"%d" % (self._clock.wall_ns() // MICROSECOND_NS))
+        keys = len(_SHARED_KEYS) + len(batch.cells)
+        parts = (bulk(b"%d" % keys), _bulks_of_keys(namespace, batch), bulks(arguments))
+        return decode_answer(await self._run(keys + len(arguments), *parts))
 
     async def totals(self) -> dict[str, Totals]:
         """See `Hub.totals`."""
@@ -139,14 +144,15 @@ class RedisHub:
         elif client is not None:
             self._leave_alone(client)
 
-    async def _run(self, *arguments: object) -> object:
+    async def _run(self, arguments: int, *parts: bytes) -> object:
+        """Run the script with so many keys and arguments; their number comes first among the parts."""
         try:
-            return await self._call("EVALSHA", SCRIPT_SHA, *arguments)
+            return await self._call("EVALSHA", packed(3 + arguments, _BY_SHA, *parts))
         except HubUnavailable as error:
             if not isinstance(error.__cause__, NoScriptError):
                 raise
         # The server has forgotten the script, or never had it; nothing was applied, and EVAL makes it known again.
-        return await self._call("EVAL", SCRIPT, *arguments)
+        return await self._call("EVAL", packed(3 + arguments, _BY_TEXT, *parts))
 
     async def _call(self, *command: object) -> object:
         problem: HubUnavailable | None = None
@@ -188,12 +194,25 @@ def _prefix(namespace: str, shard: int) -> str:
 
 
 def _keys(namespace: str, batch: Batch) -> list[bytes]:
-    prefix = _prefix(namespace, batch.shard)
-    keys = [f"{prefix}{name}".encode() for name in ("meta", "nodes", "accounts")]
-    prefixes = [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
+    prefixes = _prefixes(namespace, batch)
+    return _shared_keys(namespace, batch) + [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
+
+
+def _bulks_of_keys(namespace: str, batch: Batch) -> bytes:
+    """The same, as they travel."""
     if isinstance(batch.cells, Rows):
-        return keys + batch.cells.named(prefixes)
-    return keys + [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
+        return bulks(_shared_keys(namespace, batch)) + batch.cells.bulks(_prefixes(namespace, batch))
+    return bulks(_keys(namespace, batch))
+
+
+def _shared_keys(namespace: str, batch: Batch) -> list[bytes]:
+    prefix = _prefix(namespace, batch.shard)
+    return [f"{prefix}{name}".encode() for name in _SHARED_KEYS]
+
+
+def _prefixes(namespace: str, batch: Batch) -> list[bytes]:
+    prefix = _prefix(namespace, batch.shard)
+    return [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
 
 
 def _cells_of(limit: LimitReport) -> str:
@@ -285,16 +304,18 @@ class _Connection:
         )
 
     def client(self, timeout_s: float) -> redis.asyncio.Redis:
-        return redis.asyncio.Redis(
-            **self._options,
-            retry=Retry(NoBackoff(), 0),
-            retry_on_error=[],
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s * CONNECT_SHARE,
-            health_check_interval=0,
-            max_connections=CONNECTIONS_MAX,
-            protocol=2,
-            **_ANONYMOUS,
+        return sends_packed(
+            redis.asyncio.Redis(
+                **self._options,
+                retry=Retry(NoBackoff(), 0),
+                retry_on_error=[],
+                socket_timeout=timeout_s,
+                socket_connect_timeout=timeout_s * CONNECT_SHARE,
+                health_check_interval=0,
+                max_connections=CONNECTIONS_MAX,
+                protocol=2,
+                **_ANONYMOUS,
+            )
         )
 
     def __repr__(self) -> str:

@@ -1,0 +1,53 @@
+"""One command as the bytes that travel, and a client of Redis that sends them as they are.
+
+redis-py makes an object of each key, looks at each and joins them all again, which took most of an exchange. So the
+command is put together here, and handed to redis-py for what it knows better: connecting, logging in, time limits, and
+letting go of a connection on which an answer may still be under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import redis.asyncio
+
+
+class Packed(bytes):
+    """A whole command, as it travels."""
+
+    __slots__ = ()
+
+
+def bulk(value: bytes) -> bytes:
+    """One argument of a command, as it travels."""
+    return b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+def bulks(values: Iterable[bytes]) -> bytes:
+    """Several arguments, one after the other."""
+    return b"".join(map(bulk, values))
+
+
+def packed(arguments: int, *parts: bytes) -> Packed:
+    """A command of so many arguments, from parts of which each has one or several of them."""
+    return Packed(b"".join((b"*%d\r\n" % arguments, *parts)))
+
+
+def sends_packed(client: redis.asyncio.Redis) -> redis.asyncio.Redis:
+    """The same client, which has connected nowhere yet, made to send packed commands as they are."""
+    pool: Any = client.connection_pool
+    pool.connection_class = _sending_packed(pool.connection_class)
+    return client
+
+
+@cache
+def _sending_packed(kind: type[Any]) -> type[Any]:
+    def pack_command(self: Any, *arguments: Any) -> list[bytes]:
+        if type(arguments[-1]) is Packed:
+            return [arguments[-1]]
+        packed: list[bytes] = kind.pack_command(self, *arguments)
+        return packed
+
+    return type(kind.__name__, (kind,), {"pack_command": pack_command})
