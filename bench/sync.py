@@ -147,7 +147,7 @@ class _Node:
                 batch = self._syncer.take(now_ns)
                 spent_ns["take"] += time.thread_time_ns() - begun_ns
                 if batch is None:
-                    break
+                    continue  # it has looked at some of what was promised, or there is nothing to say
                 cells += len(batch.cells)
                 found = await self.hub.exchange(batch)
                 begun_ns = time.thread_time_ns()

@@ -123,6 +123,7 @@ class Exchanges:
             while not syncer.left:
                 if not await self._exchange(syncer):
                     return
+                await asyncio.sleep(0)  # when there turned out to be nothing to say yet, nobody has waited
         except Exception as error:  # noqa: BLE001  # as above: the other shards' last words must still be said
             self._note_bug(error)
 

@@ -158,7 +158,7 @@ class Syncer:
         )
         if everything and not (early and not cells):
             self._next_ns = now_ns + self._interval_ns()
-        if not cells and (early or not (limits or self._leaving or self._silent(now_ns))):
+        if not cells and (early or self._more or not (limits or self._leaving or self._silent(now_ns))):
             self._kernel.take_back(self._shard.index)
             return None
         self._started_ns = now_ns

@@ -10,6 +10,12 @@ from reconverge.kernel._cell import Cell
 from reconverge.kernel._exchange import look_again
 
 
+LOOKS_MAX = 512
+"""So many promises are looked at in one go: those who decide, and those who share a loop, are held up no longer."""
+PASSED_MAX = 4096
+"""So many cells that were reported meanwhile are passed by in one go."""
+
+
 class Agenda:
     """Promises to look at quiet cells again, the next one first. Each cell has one, which the next one replaces."""
 
@@ -26,14 +32,22 @@ class Agenda:
         heapq.heappush(self._promises, (due_ns, self._numbers, cell))
 
     def due_ns(self) -> int:
-        """When the next cell has to be looked at."""
-        while self._promises and self._promises[0][2].due_ns != self._promises[0][0]:
+        """When the next cell has to be looked at; or an earlier moment, after many promises that were replaced."""
+        for _ in range(LOOKS_MAX):
+            if not self._promises or self._promises[0][2].due_ns == self._promises[0][0]:
+                break
             heapq.heappop(self._promises)
         return self._promises[0][0] if self._promises else NEVER_NS
 
-    def pop(self) -> Cell:
-        """The cell that has to be looked at next; there is one, of which `due_ns` has told."""
-        cell = heapq.heappop(self._promises)[2]
+    def is_due(self, now_ns: int) -> bool:
+        """Whether there is a promise to look at by now, which may have been replaced."""
+        return bool(self._promises) and self._promises[0][0] <= now_ns
+
+    def pop(self) -> Cell | None:
+        """The cell of the next promise, of which there is one; None if it was replaced by another."""
+        due_ns, _, cell = heapq.heappop(self._promises)
+        if cell.due_ns != due_ns:
+            return None
         cell.due_ns = NEVER_NS
         return cell
 
@@ -83,13 +97,17 @@ def due_cells(
 
 
 def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Those that are in a hurry; returns whether one had no room."""
+    """Those that are in a hurry; returns whether there may be more."""
     shard.early_ns = NEVER_NS
+    passed = 0
     for _ in range(len(shard.wanted)):
+        if passed == PASSED_MAX:
+            shard.early_ns = now_ns
+            return True
         cell = shard.wanted.popleft()
         if not cell.wanted or cell in cells:
-            continue  # reported meanwhile
-        if early and cell.early_ns > now_ns:
+            passed += 1  # reported meanwhile
+        elif early and cell.early_ns > now_ns:
             shard.wanted.append(cell)
             shard.early_ns = min(shard.early_ns, cell.early_ns)
         elif len(cells) < cells_max:
@@ -102,23 +120,29 @@ def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell,
 
 
 def _take_stirred(shard: ShardFields, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Those that have something new; returns whether one had no room."""
+    """Those that have something new; returns whether there may be more."""
+    passed = 0
     for _ in range(len(shard.stirred)):
+        if passed == PASSED_MAX:
+            return True
         cell = shard.stirred.popleft()
         if not cell.stirred or cell in cells:
-            continue
-        if len(cells) == cells_max:
+            passed += 1
+        elif len(cells) == cells_max:
             shard.stirred.appendleft(cell)
             return True
-        cells[cell] = None
+        else:
+            cells[cell] = None
     return False
 
 
 def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Those that were promised another look, and turn out to be worth it; returns whether one had no room."""
-    while shard.agenda.due_ns() <= now_ns:
+    """Those that were promised another look, and turn out to be worth it; returns whether there may be more."""
+    for _ in range(LOOKS_MAX):
+        if not shard.agenda.is_due(now_ns):
+            return False
         cell = shard.agenda.pop()
-        if cell.stirred or cell in cells:
+        if cell is None or cell.stirred or cell in cells:
             continue
         if len(cells) == cells_max:
             shard.agenda.promise(cell, now_ns)
@@ -126,4 +150,4 @@ def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cel
         with cell.table.lock:
             if look_again(cell, now_ns):
                 cells[cell] = None
-    return False
+    return shard.agenda.is_due(now_ns)

@@ -39,6 +39,16 @@ queue_pop(Queue *queue)
     return cell;
 }
 
+/* The same, where others will be popped soon: they are on their way by then. */
+static inline Cell *
+fetched_pop(Queue *queue)
+{
+    if (queue->count > AHEAD) {
+        fetch_cell(queue->cells[(queue->first + AHEAD) & (queue->size - 1)]);
+    }
+    return queue_pop(queue);
+}
+
 /* Put the cell that was popped last back where it was; the reference goes with it. */
 static void
 queue_push_back(Queue *queue, Cell *cell)
@@ -125,6 +135,9 @@ PyType_Spec Queue_spec = {
 
 /* ------------------------------------------------------------------ promises */
 
+#define LOOKS_MAX 512   /* promises in one go */
+#define PASSED_MAX 4096 /* cells that were reported meanwhile, in one go */
+
 static inline bool
 sooner(const Promise *one, const Promise *other)
 {
@@ -184,7 +197,10 @@ i64
 agenda_due_ns(Agenda *agenda)
 {
     /* A promise that was replaced by another is not kept. */
-    while (agenda->count > 0 && agenda->promises[0].cell->due_ns != agenda->promises[0].due_ns) {
+    for (int looks = 0; looks < LOOKS_MAX && agenda->count > 0; looks++) {
+        if (agenda->promises[0].cell->due_ns == agenda->promises[0].due_ns) {
+            break;
+        }
         Py_DECREF(agenda_pop(agenda));
     }
     return agenda->count > 0 ? agenda->promises[0].due_ns : NEVER_NS;
@@ -287,20 +303,27 @@ is_full(const Found *found)
 static int
 take_wanted(Shard *shard, i64 now_ns, bool early, Found *found)
 {
-    int failed = 0;
+    Queue *queue = shard->wanted;
+    int failed = 0, passed = 0;
     shard->early_ns = NEVER_NS;
-    for (i64 left = shard->wanted->count; left > 0 && shard->wanted->count > 0 && !failed; left--) {
-        Cell *cell = queue_pop(shard->wanted);
+    for (i64 left = queue->count; left > 0 && queue->count > 0 && !failed; left--) {
+        if (passed == PASSED_MAX) {
+            shard->early_ns = now_ns;
+            found->more = true;
+            break;
+        }
+        Cell *cell = fetched_pop(queue);
         if (!cell->wanted || cell->taken) { /* reported meanwhile */
+            passed++;
             Py_DECREF(cell);
         } else if (early && cell->early_ns > now_ns) {
-            failed = queue_append(shard->wanted, cell);
+            failed = queue_append(queue, cell);
             shard->early_ns = at_most(shard->early_ns, cell->early_ns);
             Py_DECREF(cell);
         } else if (!is_full(found)) {
             failed = add(found, cell);
         } else {
-            queue_push_back(shard->wanted, cell);
+            queue_push_back(queue, cell);
             shard->early_ns = now_ns;
             found->more = true;
             break;
@@ -313,15 +336,21 @@ take_wanted(Shard *shard, i64 now_ns, bool early, Found *found)
 static int
 take_stirred(Shard *shard, Found *found)
 {
-    int failed = 0;
-    for (i64 left = shard->stirred->count; left > 0 && shard->stirred->count > 0 && !failed; left--) {
-        Cell *cell = queue_pop(shard->stirred);
+    Queue *queue = shard->stirred;
+    int failed = 0, passed = 0;
+    for (i64 left = queue->count; left > 0 && queue->count > 0 && !failed; left--) {
+        if (passed == PASSED_MAX) {
+            found->more = true;
+            break;
+        }
+        Cell *cell = fetched_pop(queue);
         if (!cell->stirred || cell->taken) {
+            passed++;
             Py_DECREF(cell);
         } else if (!is_full(found)) {
             failed = add(found, cell);
         } else {
-            queue_push_back(shard->stirred, cell);
+            queue_push_back(queue, cell);
             found->more = true;
             break;
         }
@@ -350,22 +379,32 @@ look_again_under_lock(Cell *cell, i64 now_ns)
     return now;
 }
 
+static inline bool
+is_due(const Agenda *agenda, i64 now_ns)
+{
+    return agenda->count > 0 && agenda->promises[0].due_ns <= now_ns;
+}
+
 /* Those that were promised another look, and turn out to be worth it. */
 static int
 take_promised(Shard *shard, i64 now_ns, Found *found)
 {
+    Agenda *agenda = shard->agenda;
     int failed = 0;
-    while (!failed && agenda_due_ns(shard->agenda) <= now_ns) {
-        Cell *cell = agenda_pop(shard->agenda);
-        cell->due_ns = NEVER_NS;
-        if (cell->stirred || cell->taken) {
+    for (int looks = 0; looks < LOOKS_MAX && !failed && is_due(agenda, now_ns); looks++) {
+        i64 due_ns = agenda->promises[0].due_ns;
+        Cell *cell = agenda_pop(agenda);
+        bool replaced = cell->due_ns != due_ns;
+        if (!replaced) {
+            cell->due_ns = NEVER_NS;
+        }
+        if (replaced || cell->stirred || cell->taken) {
             Py_DECREF(cell);
             continue;
         }
         if (is_full(found)) {
-            failed = agenda_promise(shard->agenda, cell, now_ns);
+            failed = agenda_promise(agenda, cell, now_ns);
             Py_DECREF(cell);
-            found->more = true;
             break;
         }
         int now = look_again_under_lock(cell, now_ns);
@@ -376,6 +415,7 @@ take_promised(Shard *shard, i64 now_ns, Found *found)
             Py_DECREF(cell);
         }
     }
+    found->more = is_due(agenda, now_ns);
     return failed;
 }
 

@@ -17,6 +17,17 @@ int stir(Cell *cell);
 int call_for_exchange(Store *store, Cell *cell, i64 now_ns);
 int want(Store *store, Cell *cell, i64 when_ns);
 
+#define AHEAD 8 /* so many cells are on the way at once when one after the other is worked on */
+
+/* Have the processor fetch a cell before it is its turn. */
+static inline void
+fetch_cell(const Cell *cell)
+{
+    for (size_t line = 0; line < sizeof(Cell); line += 64) {
+        __builtin_prefetch((const char *)cell + line, 1);
+    }
+}
+
 static inline i64
 usable_line(const Terms *terms, const Cell *cell, i64 now_ns)
 {

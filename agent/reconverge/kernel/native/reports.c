@@ -3,8 +3,6 @@
 #include "cells.h"
 #include "python.h"
 
-#define AHEAD 4
-
 typedef struct {
     PyObject_HEAD
     Py_ssize_t count;
@@ -374,15 +372,6 @@ let_go(Lock *held)
     }
 }
 
-/* Have the processor fetch a cell before it is its turn. */
-static inline void
-fetch(const void *cell)
-{
-    for (size_t line = 0; line < sizeof(Cell); line += 64) {
-        __builtin_prefetch((const char *)cell + line, 1);
-    }
-}
-
 static int
 report_in_python(Cell *cell, i64 limit, i64 now_ns, bool in_touch, Report *row)
 {
@@ -427,7 +416,7 @@ report_cells(PyObject *Py_UNUSED(module), PyObject *args)
     for (Py_ssize_t at = 0; at < most && at < PyList_GET_SIZE(list); at++) {
         Cell *cell = (Cell *)PyList_GET_ITEM(list, at);
         if (at + AHEAD < most) {
-            fetch(PyList_GET_ITEM(list, at + AHEAD));
+            fetch_cell((Cell *)PyList_GET_ITEM(list, at + AHEAD));
         }
         if (!Py_IS_TYPE(cell, types.cell) || cell->table == NULL) {
             PyErr_SetString(PyExc_TypeError, "only cells are reported");
@@ -562,7 +551,7 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
         Cell *cell = reports->cells[at];
         Answer answer;
         if (at + AHEAD < reports->count) {
-            fetch(reports->cells[at + AHEAD]);
+            fetch_cell(reports->cells[at + AHEAD]);
         }
         if (hold(&held, cell) < 0) {
             Py_CLEAR(news);
