@@ -44,7 +44,7 @@ local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local MOST = 9007199254740992
-local CELLS_MAX = 256 -- with many more, the answer has more values than Lua can unpack
+local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 local call = redis.call
@@ -52,9 +52,10 @@ local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 local to_bytes, from_bytes = struct.pack, struct.unpack
 
 -- Rows, with amounts of 32 bits or of 64. What cannot be negative is read without a sign: if it is, it is too large.
-local REPORT, REPORT_BYTES = '<i8I8I4i4I4I4I4I4I4I4I4I4I4', 60
+-- An `i` without a number has 32 bits, and is read sooner than one with.
+local REPORT, REPORT_BYTES = '<i8I8IiIIIIIIIII', 60
 local REPORT_WIDE, REPORT_WIDE_BYTES = '<i8I8I8i8I8I8I8I8I8I8I8I8I8', 104
-local ANSWER, ANSWER_WIDE, ANSWER_FIELDS = 'i8iiiiiiiiiiiiiii8', 'i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8', 16
+local ANSWER, ANSWER_WIDE = '<i8iiiiiiiiiiiiiii8', '<i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8'
 local ANSWER_HEADER, NARROW_MAX = '<I2BBI4i8', 2147483647
 
 -- ------------------------------------------------------------------ checking
@@ -93,7 +94,7 @@ local function check_batch(raw, rows)
   check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
   if #rows == cells * REPORT_BYTES then
     for position = 1, #rows, REPORT_BYTES do
-      local epoch, reset_us, limit = from_bytes('<i8I8I4', rows, position)
+      local epoch, reset_us, limit = from_bytes('<i8I8I', rows, position)
       if limit >= known then check(false, 'limit of a cell') end
       if epoch > MOST or epoch < -MOST or reset_us > MOST then check(false, 'moments of a cell') end
     end
@@ -112,7 +113,9 @@ local function check_batch(raw, rows)
 end
 
 -- What one exchange is about: set once.
-local hub_us, meta, batch, node
+local hub_us, meta, batch, node, interval_us, stirred_us, calm_us
+-- What is looked up for each cell of what its limit says.
+local rule_capacity, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
 
@@ -148,6 +151,7 @@ local function rule_of(limit)
   made.learns_until_us = learns_until(made)
   made.epoch = floor(hub_us / made.window_us)
   made.elsewhere = made.first_hit or made.closes_us > 0
+  made.overdrafts = floor(made.capacity * made.overshoot_milli / 1000)
   return made
 end
 
@@ -155,6 +159,9 @@ local function use_rule(of)
   local kind = of.kind
   rule, window_us = of, of.window_us
   fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
+  rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.capacity, of.epoch, of.lives_us, of.elsewhere
+  -- Who leaves is granted nothing.
+  rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
 end
 
 -- ------------------------------------------------------------------ place.py
@@ -434,29 +441,37 @@ local function forget()
   if not bucket then cell_current = 0 end
 end
 
-local answer_values, answered, wide = {}, 0, false
+-- The answer, piece by piece: its header, which is written last, and a row for each cell.
+local pieces, answered, wide, row_format = { '' }, 1, false, ANSWER
+
+local function widen()
+  for position = 2, answered do
+    pieces[position] = to_bytes(ANSWER_WIDE, from_bytes(ANSWER, pieces[position]))
+  end
+  wide, row_format = true, ANSWER_WIDE
+end
+
 local function cell_answer()
   local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity
-  local free, reserved = capacity - cell_lines - cell_debts, cell_first == node and 0 or cell_reserved
+  local free, reserved = capacity - cell_lines - cell_debts, cell_reserved
   local current, previous, silent = cell_current, cell_previous, cell_silent
   local needs_milli, demand_milli, last_demand = cell_needs_milli, cell_demand_milli, cell_last_demand
   local window_demand = cell_window_demand
   if free < 0 then free = 0 end
+  if cell_first == node then reserved = 0 end
   if bucket then
     current = min(ceil(cell_fill_milli), MOST)
   elseif dated then
     current = current + previous
   end
-  local all = line + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
-    + demand_milli + last_demand + window_demand
-  if all > NARROW_MAX or current < 0 then wide = true end
-  local values, at = answer_values, answered
-  values[at + 1], values[at + 2], values[at + 3], values[at + 4] = cell_epoch, line, base, overdraft
-  values[at + 5], values[at + 6], values[at + 7], values[at + 8] = capacity, free, reserved, current
-  values[at + 9], values[at + 10], values[at + 11], values[at + 12] = previous, silent, needs_milli, demand_milli
-  values[at + 13], values[at + 14], values[at + 15], values[at + 16] =
-    cell_active, last_demand, window_demand, cell_reset_us
-  answered = at + ANSWER_FIELDS
+  if not wide then
+    local all = line + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
+      + demand_milli + last_demand + window_demand
+    if all > NARROW_MAX or current < 0 then widen() end
+  end
+  answered = answered + 1
+  pieces[answered] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
+    silent, needs_milli, demand_milli, cell_active, last_demand, window_demand, cell_reset_us)
 end
 
 -- ------------------------------------------------------------------ merge.py
@@ -496,8 +511,7 @@ local function take_counts()
     entry_previous = report_current
   end
   local used = used_of(entry_current, entry_previous)
-  local debt = ceil(used) - entry_line
-  entry_debt = debt > 0 and debt or 0
+  entry_debt = used > entry_line and ceil(used) - entry_line or 0
   entry_need_milli, entry_demand_milli = report_need_milli, report_demand_milli
   entry_window_demand = same_epoch and report_window_demand or 0
   if report_ask > 0 and entry_line - used < report_ask then
@@ -506,19 +520,19 @@ local function take_counts()
   else
     entry_ask = 0
   end
-  local capacity = rule.capacity
-  entry_seen_us, entry_capacity = hub_us, capacity
-  if capacity < cell_capacity then cell_capacity = capacity end
+  entry_seen_us, entry_capacity = hub_us, rule_capacity
+  if rule_capacity < cell_capacity then cell_capacity = rule_capacity end
   return used
 end
 
 local function raise(target, pool, used, free)
   local head = entry_line - used
-  local wanted = ceil(target - head)
   if entry_ask <= 0 or entry_ask > pool then
-    if wanted > free then wanted = free end
-    return wanted > 0 and wanted or 0
+    if free <= 0 or target <= head then return 0 end
+    local wanted = ceil(target - head)
+    return wanted > free and free or wanted
   end
+  local wanted = ceil(target - head)
   if cell_first == '' then wanted = max(wanted, ceil(entry_ask - head)) end
   local raised = max(0, min(wanted, free))
   if head + raised >= entry_ask then return raised end
@@ -545,21 +559,21 @@ local function grant(used)
     if report_asked > 0 or target >= 1 then
       local free = capacity - cell_lines - cell_debts - entry_line - cell_reserved
       entry_line = entry_line + raise(target, pool, used, free)
-      local debt = ceil(used) - entry_line
-      entry_debt = debt > 0 and debt or 0
+      entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
   end
   if fixed and report_epoch == cell_epoch and (report_asked > 0 or capacity * share >= 1) then
     local wanted = ceil(capacity * share) - entry_base
     entry_base = entry_base + max(0, min(wanted, capacity - cell_bases - entry_base))
   end
-  local overshoot_milli = rule.overshoot_milli
-  if overshoot_milli > 0 then
-    local overdrafts = floor(capacity * overshoot_milli / 1000)
-    local wanted = floor(overdrafts / (cell_active + 1)) - entry_overdraft
-    local free = overdrafts - cell_overdrafts - entry_overdraft
-    if wanted > free then wanted = free end
-    if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
+  if rule_overdrafts > 0 then
+    local overdrafts, nodes = rule_overdrafts, cell_active + 1
+    if capacity < rule_capacity then overdrafts = floor(capacity * rule.overshoot_milli / 1000) end
+    if (entry_overdraft + 1) * nodes <= overdrafts then
+      local wanted, free = floor(overdrafts / nodes) - entry_overdraft, overdrafts - cell_overdrafts - entry_overdraft
+      if wanted > free then wanted = free end
+      if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
+    end
   end
 end
 
@@ -661,17 +675,24 @@ local function scan_others(key, fields)
   cell_restless = (buried or first ~= '' or cell_silent > 0) and 1 or 0
 end
 
-local function scan(key)
+-- `own` is how many strings are stored for what is at hand; if there are no more, there is nobody else.
+local function scan(key, own)
   cell_scanned_us = hub_us
   clear()
   if dated then expire() end
+  local fields = (own > 0 or rule.withheld > 0) and call('HGETALL', key) or {}
+  if #fields == own then
+    local asks = entry_ask > 0
+    cell_capacity, cell_first, cell_reserved, cell_restless = rule_capacity, asks and node or '', 0, asks and 1 or 0
+    return
+  end
   local epoch, seen_us, current, previous, line, base, overdraft =
     entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
   local need_milli, demand_milli, window_demand, capacity =
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
   local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us =
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
-  scan_others(key, call('HGETALL', key))
+  scan_others(key, fields)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft =
     epoch, seen_us, current, previous, line, base, overdraft
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
@@ -683,9 +704,9 @@ end
 -- At least an interval after the last time, or if there was none.
 local function due(scanned_ago_us)
   if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
-  if scanned_ago_us >= CALM_INTERVALS * batch.interval_us then return true end
-  return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule.capacity
-    or cell_scanned_us <= meta.stirred_us or hub_us > meta.calm_us
+  if scanned_ago_us >= CALM_INTERVALS * interval_us then return true end
+  return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule_capacity
+    or cell_scanned_us <= stirred_us or hub_us > calm_us
 end
 
 local function epoch_of(known)
@@ -721,16 +742,16 @@ local function merge_cell(key)
       known = false
     end
   end
-  local epoch = rule.epoch
-  if report_epoch ~= epoch or rule.elsewhere then epoch = epoch_of(known and cell_epoch) end
+  local epoch = rule_epoch
+  if report_epoch ~= epoch or rule_elsewhere then epoch = epoch_of(known and cell_epoch) end
   if not known then
     heard = false
     new_cell(key, epoch)
   end
-  local outlived = cell_expires_us < hub_us + rule.lives_us
+  local outlived = cell_expires_us < hub_us + rule_lives_us
   if outlived then cell_expires_us = hub_us + rule.kept_us end
   if epoch > cell_epoch or epoch < cell_epoch - 1 then roll(epoch) end
-  if rule.first_hit then
+  if rule_elsewhere and rule.first_hit then
     report_epoch = same_window(report_epoch, cell_epoch) and cell_epoch or cell_epoch - 1
   end
   if report_reset_us > cell_reset_us then forget() end
@@ -745,15 +766,15 @@ local function merge_cell(key)
   end
   local used = take_counts()
   local scanned_ago_us = hub_us - cell_scanned_us
-  if (scanned_ago_us < 0 or scanned_ago_us >= batch.interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
-    scan(key)
+  if (scanned_ago_us < 0 or scanned_ago_us >= interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
+    scan(key, heard and 4 or known and 2 or 0)
     if dated then used = used_of(entry_current, entry_previous) end
   end
   if cell_first == node then cell_first, cell_reserved = '', 0 end
-  if not batch.leaving and hub_us >= cell_learn_until_us and hub_us >= rule.learns_until_us then grant(used) end
+  if hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
   count()
   cell_answer()
-  if empty() then
+  if entry_line == 0 and empty() then
     discount()
     call('HSET', key, 'g', written_cell())
     if heard then call('HDEL', key, node) end
@@ -838,12 +859,10 @@ end
 
 -- ------------------------------------------------------------------ one exchange
 
--- In one piece, because Lua hashes each byte of each string that it makes.
 local function answer(status)
-  local cells = answered / ANSWER_FIELDS
-  local format = ANSWER_HEADER .. string.rep(wide and ANSWER_WIDE or ANSWER, cells) .. 'c' .. #meta.incarnation
-  answer_values[answered + 1] = meta.incarnation
-  return to_bytes(format, VERSION, status, wide and 8 or 4, cells, hub_us, unpack(answer_values, 1, answered + 1))
+  pieces[1] = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, answered - 1, hub_us)
+  pieces[answered + 1] = meta.incarnation
+  return table.concat(pieces)
 end
 
 local rows = ARGV[2]
@@ -919,7 +938,7 @@ end
 -- Every time, so that whoever may not do this hears of it before there is a cell that would never expire.
 call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
-node = batch.node
+node, interval_us, stirred_us, calm_us = batch.node, batch.interval_us, meta.stirred_us, meta.calm_us
 local limit, used_limit
 local keys = KEYS
 for position = 1, #keys - 3 do
