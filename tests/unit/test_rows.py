@@ -16,7 +16,7 @@ from reconverge.policies import AVAILABLE, BALANCED
 from reconverge.report import ANSWER_ROWS, AnswerRows, Batch, CellAnswer, CellReport, Rows
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import _keys
+from reconverge_sync.redis import _bulks_of_keys
 from tests.node import START_S
 from tests.unit.talker import Talker
 
@@ -50,7 +50,7 @@ def test_a_batch_travels_alike_whoever_writes_it(algorithm: str, scale: int, ask
     assert isinstance(batch.cells, Rows)
     assert not isinstance(plain.cells, Rows)
     assert encode_batch(plain, "new", certainly_new=True) == encode_batch(batch, "new", certainly_new=True)
-    assert _keys("shop", plain) == _keys("shop", batch)
+    assert _bulks_of_keys("shop", plain) == _bulks_of_keys("shop", batch)
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["narrow", "wide"])
