@@ -57,14 +57,14 @@ class Busy:
 
 
 def test_promises_that_were_replaced_are_taken_off_little_by_little() -> None:
-    """Each key was promised a look, and then spoken of: those promises are gone after a few goes, and the new ones hold."""
+    """Each key was promised a look, and then spoken of: those promises are gone after a few goes, the new ones hold."""
     node = Busy()
     node.clock.advance(0.5)
     node.use_and_say_everything()
     node.clock.advance(0.6)
     promised = node.promised()
 
-    went_on = []
+    went_on: list[bool] = []
     while not went_on or went_on[-1]:
         assert [] == node.says()
         went_on.append(node.more)
@@ -95,13 +95,13 @@ def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> 
         assert cell is not None
         shard.stirred.append(cell)
 
-    went_on = []
+    went_by: list[int] = []
     for _ in range(3):
         before = len(shard.stirred)
         node.says(cells_max=0)
-        went_on.append(before - len(shard.stirred))
+        went_by.append(before - len(shard.stirred))
 
-    assert [PASSED_MAX, PASSED_MAX, 1] == went_on
+    assert [PASSED_MAX, PASSED_MAX, 1] == went_by
 
 
 def _answer(cell: CellReport) -> CellAnswer:

@@ -9,7 +9,6 @@ from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._exchange import look_again
 
-
 LOOKS_MAX = 512
 """So many promises are looked at in one go: those who decide, and those who share a loop, are held up no longer."""
 PASSED_MAX = 4096
