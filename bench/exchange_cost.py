@@ -33,7 +33,8 @@ from reconverge.report import SCHEMA_VERSION, Batch
 from reconverge.syncer import Syncer
 from reconverge_sync.binary import find_redis_server
 from reconverge_sync.codec import decode_answer, encode_batch
-from reconverge_sync.redis import RedisHub, _keys
+from reconverge_sync.redis import RedisHub, _bulks_of_keys
+from reconverge_sync.wire import bulk, bulks, packed, sends_packed
 
 CELLS: Final = (1, 10, 100, 256)
 NODES: Final = 8
@@ -233,18 +234,23 @@ async def cost_of_client(path: Path) -> dict[str, float]:
     await node.exchange_all(hub)
     clock.advance_ns(INTERVAL_NS * 11 // 10)
     batch = await node.exchange_all(hub)
-    keys = _keys("client", batch)
+    keys = _bulks_of_keys("client", batch)
     shared, rows = encode_batch(batch, "0" * 16, certainly_new=False)
     # Nothing but an answer of the same size comes back from the floor.
     size = 16 + 16 + 72 * CLIENT_CELLS
-    connection = redis.asyncio.Redis(unix_socket_path=str(path), protocol=2)
+    connection = sends_packed(redis.asyncio.Redis(unix_socket_path=str(path), protocol=2))
     sha: Any = await connection.script_load(f"return string.rep('\\0', {size})")
     header = SCHEMA_VERSION.to_bytes(2, "little") + bytes([0, 4]) + CLIENT_CELLS.to_bytes(4, "little")
     answer = header + bytes(size - len(header) - 16) + b"0" * 16
 
+    number_of_keys = bulk(b"%d" % (3 + CLIENT_CELLS))
+    command = packed(
+        5 + 3 + CLIENT_CELLS, bulks((b"EVALSHA", sha.encode())), number_of_keys, keys, bulks((shared, rows))
+    )
+
     async def floor() -> None:
         for _ in range(CLIENT_BATCHES):
-            await connection.execute_command("EVALSHA", sha, len(keys), *keys, shared, rows)
+            await connection.execute_command("EVALSHA", command)
 
     async def whole() -> None:
         for number in range(CLIENT_BATCHES):
@@ -260,7 +266,7 @@ async def cost_of_client(path: Path) -> dict[str, float]:
 
     async def naming() -> None:
         for _ in range(CLIENT_BATCHES):
-            _keys("client", batch)
+            _bulks_of_keys("client", batch)
 
     costs: dict[str, float] = {}
     for part in (encoding, naming, decoding, floor, whole):
