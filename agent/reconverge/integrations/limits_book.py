@@ -1,0 +1,343 @@
+"""Which of our limits stands for one of the library `limits`, and what it says in that library's words.
+
+That library hands a storage the strings that it would write into Redis, such as `LIMITER/ada/login/5/1/minute`: the
+identifiers, and then the amount, the multiples and the granularity of the limit. The last three say which limit it is,
+also where nothing else does, and what stands before them is whom it counts for.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from math import ceil
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+
+from limits.limits import GRANULARITIES
+
+from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
+from reconverge.errors import InvalidCost, InvalidLimit
+from reconverge.integrations.shared_agent import KEY_BYTES_MAX, agent_at
+from reconverge.limit import (
+    FIRST_HIT,
+    FIXED_WINDOW,
+    LOG_QUOTA_MAX,
+    QUOTA_MAX,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SLIDING_WINDOW,
+    WINDOW_MAX_NS,
+    Limit,
+)
+from reconverge.limiter import Limiter
+from reconverge.names import check_name
+
+logger = logging.getLogger("reconverge")
+
+FIXED: Final = "fixed-window"
+MOVING: Final = "moving-window"
+SLIDING: Final = "sliding-window-counter"
+"""The strategies, as the library calls them."""
+SCHEMES: Final = ("redis", "rediss", "redis+unix", "embedded", "memory")
+"""Of the hubs that a storage can meet others at; each is a storage's scheme behind `reconverge+`."""
+LIMITS_MAX: Final = 1000
+"""So many limits of one storage are counted as they are; applications that make up limits may come to more."""
+SLICES: Final = 100
+"""Of a moving window whose quota is too large for a log: it is exact to a hundredth of the window."""
+EXPIRY_MAX: Final = WINDOW_MAX_NS // SECOND_NS
+MOMENT_S: Final = 0.001
+CHECK_S_MAX: Final = 1.0
+"""How long `check` waits for a hub that was not asked before."""
+CHECK_POLL_S: Final = 0.01
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+
+
+class Entry(NamedTuple):
+    """A limit of the library, and who decides about it."""
+
+    limiter: Limiter | None
+    """None if nothing is ever admitted."""
+    amount: int
+    """What the library takes the quota for; ours is no larger."""
+    expiry: int
+    """The window in seconds, as the library says it."""
+
+
+def _goes_on(answer: Answer) -> Callable[[Callable[P, Answer]], Callable[P, Answer]]:
+    """Have a method answer so when it breaks: whatever goes wrong in here, the request goes on.
+
+    A cost that is none is the caller's mistake, and is told.
+    """
+
+    def decorate(method: Callable[P, Answer]) -> Callable[P, Answer]:
+        @functools.wraps(method)
+        def safe(*args: P.args, **kwargs: P.kwargs) -> Answer:
+            try:
+                return method(*args, **kwargs)
+            except InvalidCost:
+                raise
+            except Exception:  # noqa: BLE001  # whatever it is, it is ours
+                book: Any = args[0]
+                book.note_bug(method.__name__)
+                return answer
+
+        return safe
+
+    return decorate
+
+
+class Book:
+    """The limits that one storage has been asked about, each declared with the first question about it.
+
+    All methods take the strings that the library would write into Redis. None of them waits, except for `check`.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, Any]) -> None:
+        self.agent = agent_at(uri, options)
+        self._clock: Clock = options.get("clock") or SystemClock()
+        self.bugs = 0
+        """How often something broke in here, and the request went on."""
+        self._entries: dict[tuple[str, str, str, str], Entry] = {}
+        """By strategy, amount, multiples and granularity, as keys end."""
+        self._odd: dict[tuple[str, int | None, int], Entry] = {}
+        """By strategy, amount and expiry: of keys that do not end so. None is the amount of what only counts."""
+        self._told_of_many = False
+
+    # ------------------------------------------------------------ what a storage is asked
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return seconds(self._clock.wall_ns())
+
+    @_goes_on(0)
+    def count(self, key: str, expiry: int, cost: int) -> int:
+        """Charge `cost` if the fixed window has room, and return the count; one above the amount says that it had not.
+
+        What is refused is not charged. A key that names no limit is counted without one, as of the last exchange.
+        """
+        cost = _whole(cost)
+        (limiter, amount, _), name = self._find(FIXED, key, expiry)
+        if limiter is None:
+            return amount + cost
+        if cost > limiter.limit.quota:
+            return amount - limiter.test(name).remaining + cost
+        decision = limiter.hit(name, cost)
+        count = amount - decision.remaining
+        return count if decision.allowed else count + cost
+
+    @_goes_on(answer=True)
+    def admits(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
+        """Whether `cost` may be used now; if so it is charged."""
+        cost = _whole(cost)
+        (limiter, _, _), name = self._find(strategy, key, expiry, amount)
+        if limiter is None or cost > limiter.limit.quota:
+            return cost == 0
+        return limiter.allow(name, cost)
+
+    @_goes_on(0)
+    def used(self, key: str) -> int:
+        """What counts in the fixed window now, on all nodes as far as known; the amount if nothing would be admitted."""
+        return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
+
+    @_goes_on(0.0)
+    def resets_in(self, key: str) -> float:
+        """Seconds until the fixed window ends; 0 if none is open."""
+        waits = [
+            entry.limiter.test(name).reset_after for entry, name in self._places(FIXED, key) if entry.limiter is not None
+        ]
+        return max(waits, default=0.0)
+
+    @_goes_on((0, 0.0))
+    def window(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[int, float]:
+        """What counts now, as `used` says it, and seconds until some of it does not any more; 0 if nothing counts."""
+        if amount is None:
+            places = self._places(strategy, key, expiry)
+        else:
+            places = [self._find(strategy, key, expiry, amount)]
+        return max((self._window(entry, name) for entry, name in places), default=(0, 0.0))
+
+    def moving_window(self, key: str, amount: int, expiry: int) -> tuple[float, int]:
+        """When that was charged which stops to count next, in seconds since 1970, and what counts."""
+        used, wait_s = self.window(MOVING, key, expiry, amount)
+        return self.now() - (expiry - wait_s if used else 0.0), used
+
+    def sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Two counts with the seconds for which they go on counting: all of what counts is said to be in the second.
+
+        The library takes the second time modulo the window for when some of it stops to count. Where that is later
+        than a window from now, a moment less than a window is as close to the truth as it can be told.
+        """
+        used, wait_s = self.window(SLIDING, key, expiry)
+        return (0, 0.0, used, expiry + min(wait_s, expiry - MOMENT_S)) if used else (0, 0.0, 0, 0.0)
+
+    @_goes_on(None)
+    def forget(self, strategies: tuple[str, ...], key: str) -> None:
+        """Forget what a key has used: here at once, on all other nodes with their next exchange."""
+        for strategy in strategies:
+            for entry, name in self._places(strategy, key):
+                if entry.limiter is not None:
+                    entry.limiter.reset(name)
+
+    @_goes_on(0)
+    def forget_all(self) -> int:
+        """Forget all keys that this process knows, likewise; returns how many had used something."""
+        forgotten = 0
+        for entry in {*self._entries.values(), *self._odd.values()}:
+            if entry.limiter is None:
+                continue
+            for name in list(entry.limiter.table.cells):
+                forgotten += entry.limiter.usage(name).total > 0
+                entry.limiter.reset(name)
+        return forgotten
+
+    @_goes_on(answer=False)
+    def check(self) -> bool:
+        """Whether the hub answers; waits up to a second if it was never asked. Without a hub there is nothing to ask."""
+        self.agent.start()
+        paused = threading.Event()
+        for _ in range(round(CHECK_S_MAX / CHECK_POLL_S)):
+            if self.agent.ready or any(shard.failures for shard in self.agent.stats().exchanges):
+                break
+            paused.wait(CHECK_POLL_S)
+        return self.agent.ready and not any(shard.failures_in_a_row for shard in self.agent.stats().exchanges)
+
+    def note_bug(self, where: str) -> None:
+        """Count what went wrong, and tell of the first time, the second, the fourth, and so on."""
+        self.bugs += 1
+        if self.bugs & (self.bugs - 1) == 0:
+            logger.exception("reconverge: %s broke, and the request goes on (%d times so far)", where, self.bugs)
+
+    # ------------------------------------------------------------ which limit it is about
+
+    def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[Entry, str]:
+        """The limit that `key` ends with, and whom it counts for."""
+        tail = key.rsplit("/", 3)
+        if len(tail) == 4:  # identifiers, amount, multiples, granularity
+            entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
+            if entry is not None and entry.expiry == expiry and amount in (None, entry.amount):
+                return entry, _name_of(tail[0])
+            if amount is None and tail[1].isdecimal():
+                amount = int(tail[1])
+        return self._declare_odd(strategy, amount, expiry), _name_of(key)
+
+    def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[Entry, str]]:
+        """Where `key` may have been counted, when nobody says by which limit."""
+        places: list[tuple[Entry, str]] = []
+        tail = key.rsplit("/", 3)
+        if len(tail) == 4:
+            entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
+            if entry is not None:
+                places.append((entry, _name_of(tail[0])))
+        if self._odd:
+            name = _name_of(key)
+            for (kind, _, window), entry in list(self._odd.items()):
+                if kind == strategy and expiry in (None, window):
+                    if entry.limiter is not None and name in entry.limiter.table.cells:
+                        places.append((entry, name))
+        return places
+
+    def _declare_tail(self, strategy: str, tail: list[str]) -> Entry | None:
+        """The limit that a key's last parts say; None if they say none."""
+        _, amount, multiples, granularity = tail
+        item = GRANULARITIES.get(granularity)
+        if item is None or not amount.isdecimal() or not multiples.isdecimal():
+            return None
+        entry = self._declare(
+            strategy, int(amount), int(multiples) * item.GRANULARITY[0], f"{multiples}-{granularity}"
+        )
+        if len(self._entries) < LIMITS_MAX:
+            self._entries[strategy, amount, multiples, granularity] = entry
+        return entry
+
+    def _declare_odd(self, strategy: str, amount: int | None, expiry: int) -> Entry:
+        """The limit of a key that does not end with one; without an amount, it only counts."""
+        entry = self._odd.get((strategy, amount, expiry))
+        if entry is None:
+            if amount is None:
+                entry = self._declare_counter(expiry)
+            else:
+                entry = self._declare(strategy, amount, expiry, f"{expiry}s")
+            if len(self._odd) < LIMITS_MAX:
+                self._odd[strategy, amount, expiry] = entry
+        return entry
+
+    def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> Entry:
+        """Have the agent count by that limit, or by a coarser one that never admits more."""
+        quota, window_s = min(amount, QUOTA_MAX), min(max(expiry, 1), EXPIRY_MAX)
+        if quota < 1:
+            return Entry(None, amount, expiry)
+        name = f"{strategy}/{quota}-per-{per}"
+        if len(self._entries) + len(self._odd) >= LIMITS_MAX:
+            self._tell_of_many()
+            quota, window_s = 1 << quota.bit_length() - 1, min(1 << (window_s - 1).bit_length(), EXPIRY_MAX)
+            name = f"{strategy}/{quota}-per-{window_s}s"
+        try:
+            check_name(name)
+        except InvalidLimit:  # granularities may be called anything
+            name = f"{strategy}/{quota}-per-{window_s}s"
+        return Entry(self.agent.limit(name, limit_for(strategy, quota, window_s)), amount, expiry)
+
+    def _declare_counter(self, expiry: int) -> Entry:
+        """Count without a limit: nobody is refused, so nothing has to be held back for others."""
+        window_s = min(max(expiry, 1), EXPIRY_MAX)
+        limit = limit_for(FIXED, QUOTA_MAX, window_s)
+        return Entry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)
+
+    def _tell_of_many(self) -> None:
+        if not self._told_of_many:
+            self._told_of_many = True
+            logger.warning(
+                "reconverge: a storage was asked about more than %d limits; further ones are rounded down to powers of "
+                "two, and their windows up",
+                LIMITS_MAX,
+            )
+
+    # ------------------------------------------------------------ what it says
+
+    @staticmethod
+    def _used(entry: Entry, name: str) -> int:
+        if entry.limiter is None:
+            return entry.amount
+        return entry.amount - entry.limiter.test(name).remaining
+
+    @staticmethod
+    def _window(entry: Entry, name: str) -> tuple[int, float]:
+        if entry.limiter is None:
+            return entry.amount, 0.0
+        decision = entry.limiter.test(name)
+        remaining = decision.remaining
+        if decision.allowed and remaining >= entry.limiter.limit.quota:
+            return entry.amount - remaining, 0.0
+        if decision.allowed:  # when one more than what is left would fit is when something stops to count
+            decision = entry.limiter.test(name, remaining + 1)
+        return entry.amount - remaining, decision.retry_after or decision.reset_after
+
+
+def limit_for(strategy: str, quota: int, window_s: int) -> Limit:
+    """The limit that counts as a strategy does: exactly so on a node that is alone."""
+    if strategy == FIXED:
+        return Limit(quota, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT)
+    if strategy == SLIDING:
+        return Limit(quota, window_s, algorithm=SLIDING_WINDOW)
+    if quota <= LOG_QUOTA_MAX:
+        return Limit(quota, window_s, algorithm=SLIDING_LOG)
+    return Limit(quota, window_s, algorithm=SLIDING_SLICES, slices=SLICES)
+
+
+def _whole(cost: int) -> int:
+    """A cost as a whole number; slowapi passes on whatever a function of the application says, and it may be 7.5."""
+    return cost if type(cost) is int else ceil(cost)
+
+
+def _name_of(key: str) -> str:
+    """`key` as a limiter can count under it: itself, or its hash if it is too long, empty or not Unicode."""
+    if key.isascii() and 0 < len(key) <= KEY_BYTES_MAX and key[0] != "\x00":
+        return key
+    text = key.encode(errors="surrogatepass")
+    if text and len(text) <= KEY_BYTES_MAX and text[0] and not any("\ud800" <= letter <= "\udfff" for letter in key):
+        return key
+    return f"#{blake2b(text, digest_size=16).hexdigest()}"

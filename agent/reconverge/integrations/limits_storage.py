@@ -1,0 +1,108 @@
+"""A storage of the library `limits` that counts in this process: import it, and `reconverge+redis://` is a scheme.
+
+    import reconverge.integrations.limits_storage
+
+    limiter = Limiter(get_remote_address, app=app, storage_uri="reconverge+redis://localhost:6379/0")
+
+Flask-Limiter and slowapi, and whatever else takes a storage URI of that library, then decide from this process's memory.
+Settings of `reconverge.Agent` may stand in the URI's query or in the storage options: see `shared_agent.agent_at`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reconverge.agent import Agent
+from reconverge.errors import MissingExtra, ReconvergeError
+
+try:
+    import limits.storage.base as library
+except ModuleNotFoundError as error:
+    raise MissingExtra(__name__, error.name or "limits", "limits") from None
+
+from reconverge.integrations.limits_book import FIXED, MOVING, SCHEMES, SLIDING, Book
+from reconverge.integrations.limits_storage_aio import AsyncReconvergeStorage
+
+if TYPE_CHECKING:
+    from limits.storage.base import SlidingWindowCounterSupport, TimestampedSlidingWindow
+else:
+
+    class Missing:
+        """In place of what the library has had since 4.1 and 4.2."""
+
+    SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
+    TimestampedSlidingWindow = getattr(library, "TimestampedSlidingWindow", object)
+
+__all__ = ["AsyncReconvergeStorage", "ReconvergeStorage"]
+
+
+class ReconvergeStorage(
+    library.Storage, library.MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
+):
+    """Counts kept by an agent of this process, and shared with others through its hub.
+
+    Nothing here waits for the hub, or fails because of it; only `check` asks whether it is there.
+
+    Raises:
+        InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.agent_at`.
+    """
+
+    STORAGE_SCHEME = [f"reconverge+{scheme}" for scheme in SCHEMES]
+
+    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self.book = Book(uri, options)
+
+    @property
+    def storage(self) -> Agent:
+        """What counts; `flask limiter config` shows it."""
+        return self.book.agent
+
+    @property
+    def base_exceptions(self) -> type[Exception]:
+        """What a mistake of the caller raises, such as a negative cost."""
+        return ReconvergeError
+
+    def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:
+        """See `Book.count`. Windows do not get longer by being asked about, with `elastic_expiry` either."""
+        return self.book.count(key, expiry, amount)
+
+    def get(self, key: str) -> int:
+        """See `Book.used`."""
+        return self.book.used(key)
+
+    def get_expiry(self, key: str) -> float:
+        """When the fixed window ends, in seconds since 1970; now, if none is open."""
+        return self.book.now() + self.book.resets_in(key)
+
+    def check(self) -> bool:
+        """See `Book.check`."""
+        return self.book.check()
+
+    def reset(self) -> int | None:
+        """See `Book.forget_all`."""
+        return self.book.forget_all()
+
+    def clear(self, key: str) -> None:
+        """See `Book.forget`."""
+        self.book.forget((FIXED, MOVING), key)
+
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """See `Book.admits`."""
+        return self.book.admits(MOVING, key, limit, expiry, amount)
+
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the oldest charge that counts was made, in seconds since 1970, and what counts."""
+        return self.book.moving_window(key, limit, expiry)
+
+    def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """See `Book.admits`."""
+        return self.book.admits(SLIDING, key, limit, expiry, amount)
+
+    def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """See `Book.sliding_window`."""
+        return self.book.sliding_window(key, expiry)
+
+    def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """See `Book.forget`."""
+        self.book.forget((SLIDING,), key)

@@ -1,0 +1,94 @@
+"""The storage of `limits_storage` for `limits.aio`, as `async+reconverge+redis://`: the same counts, never awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from reconverge.agent import Agent
+from reconverge.errors import MissingExtra, ReconvergeError
+
+try:
+    import limits.aio.storage.base as library
+except ModuleNotFoundError as error:
+    raise MissingExtra(__name__, error.name or "limits", "limits") from None
+
+from reconverge.integrations.limits_book import FIXED, MOVING, SCHEMES, SLIDING, Book
+
+if TYPE_CHECKING:
+    from limits.aio.storage.base import SlidingWindowCounterSupport
+    from limits.storage.base import TimestampedSlidingWindow
+else:
+    import limits.storage.base
+
+    class Missing:
+        """In place of what the library has had since 4.1 and 4.2."""
+
+    SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
+    TimestampedSlidingWindow = getattr(limits.storage.base, "TimestampedSlidingWindow", object)
+
+
+class AsyncReconvergeStorage(
+    library.Storage, library.MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
+):
+    """As `ReconvergeStorage`; storages of the same URI share their counts, whichever of the two they are."""
+
+    STORAGE_SCHEME = [f"async+reconverge+{scheme}" for scheme in SCHEMES]
+
+    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self.book = Book(uri, options)
+
+    @property
+    def storage(self) -> Agent:
+        """What counts; `flask limiter config` shows it."""
+        return self.book.agent
+
+    @property
+    def base_exceptions(self) -> type[Exception]:
+        """What a mistake of the caller raises, such as a negative cost."""
+        return ReconvergeError
+
+    async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:
+        """See `ReconvergeStorage.incr`."""
+        return self.book.count(key, expiry, amount)
+
+    async def get(self, key: str) -> int:
+        """See `Book.used`."""
+        return self.book.used(key)
+
+    async def get_expiry(self, key: str) -> float:
+        """See `ReconvergeStorage.get_expiry`."""
+        return self.book.now() + self.book.resets_in(key)
+
+    async def check(self) -> bool:
+        """See `Book.check`; waits in a thread."""
+        return await asyncio.to_thread(self.book.check)
+
+    async def reset(self) -> int | None:
+        """See `Book.forget_all`."""
+        return self.book.forget_all()
+
+    async def clear(self, key: str) -> None:
+        """See `Book.forget`."""
+        self.book.forget((FIXED, MOVING), key)
+
+    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """See `Book.admits`."""
+        return self.book.admits(MOVING, key, limit, expiry, amount)
+
+    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """See `Book.moving_window`."""
+        return self.book.moving_window(key, limit, expiry)
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """See `Book.admits`."""
+        return self.book.admits(SLIDING, key, limit, expiry, amount)
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """See `Book.sliding_window`."""
+        return self.book.sliding_window(key, expiry)
+
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """See `Book.forget`."""
+        self.book.forget((SLIDING,), key)

@@ -1,0 +1,127 @@
+"""One agent for each storage URI of a process, with the settings that stand in the URI or beside it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from reconverge.agent import Agent
+from reconverge.errors import InvalidSetting
+from reconverge.hubs import MEMORY, scheme_of
+
+logger = logging.getLogger("reconverge")
+
+NAMESPACE: Final = "limits"
+"""By default; counts of a storage are none of the application's own limits."""
+KEY_BYTES_MAX: Final = 256
+"""The longest key that is counted under its own name; longer ones go by their hash."""
+PREFIXES: Final = ("async+", "reconverge+")
+NUMBERS: Final = (
+    "sync_interval",
+    "min_sync_interval",
+    "lease_ttl",
+    "max_overshoot",
+    "cold_allowance",
+    "exchange_timeout",
+    "stop_timeout",
+)
+WHOLE_NUMBERS: Final = ("max_keys",)
+OTHERS: Final = ("namespace", "policy", "clock")
+"""Settings of an agent that a storage takes, beside the numbers; all mean what they mean there."""
+SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
+CLIENT_OPTIONS: Final = frozenset(
+    (
+        "client_name",
+        "decode_responses",
+        "encoding",
+        "health_check_interval",
+        "implementation",
+        "max_connections",
+        "retry",
+        "retry_on_error",
+        "retry_on_timeout",
+        "single_connection_client",
+        "socket_connect_timeout",
+        "socket_keepalive",
+        "socket_keepalive_options",
+        "socket_timeout",
+    )
+)
+"""What tunes the client with which another storage would ask Redis; nobody is asked here, so it has no effect."""
+
+_agents: dict[tuple[str, tuple[tuple[str, object], ...]], Agent] = {}
+"""The agents of this process, which all storages of the same URI and settings decide with."""
+
+
+def agent_at(uri: str, options: Mapping[str, Any]) -> Agent:
+    """The agent of a storage URI such as `reconverge+redis://localhost:6379/0?sync_interval=0.5`.
+
+    Whoever names the same URI and settings in one process shares one agent, with one exception: `memory://` without a
+    name is a storage of its own each time.
+
+    Args:
+        uri: a hub's URL, behind `reconverge+` or not, with settings of `reconverge.Agent` in its query: `namespace` (by
+            default "limits"), `policy`, `sync_interval`, `max_keys` and the like. What else is in the query is the hub's.
+        options: the same settings, where one would rather write them down there; `key_prefix` is another word for
+            `namespace`.
+
+    Raises:
+        InvalidSetting: a setting is unknown, makes no sense, or is said twice.
+        UnknownHub, MissingExtra: see there.
+    """
+    hub, settings = _told_by(uri)
+    for name, value in options.items():
+        name = "namespace" if name == "key_prefix" else name
+        if name in CLIENT_OPTIONS:
+            logger.warning("reconverge: %s tunes a client that is not used here, and has no effect", name)
+        elif name not in SETTINGS:
+            raise InvalidSetting(name, value, f"is no setting of a storage; known: {', '.join(sorted(SETTINGS))}")
+        elif name in settings:
+            raise InvalidSetting(name, value, "stands in the URI already; leave one of them out")
+        else:
+            settings[name] = _read(name, value)
+    settings.setdefault("namespace", NAMESPACE)
+    if hub == f"{MEMORY}://":
+        return _new_agent(hub, settings)
+    known = (hub, tuple(sorted(settings.items())))
+    if known not in _agents:
+        # Without a lock, which a fork might leave locked: of two that come at once, one is left out before it has begun.
+        _agents.setdefault(known, _new_agent(hub, settings))
+    return _agents[known]
+
+
+def _new_agent(hub: str, settings: Mapping[str, Any]) -> Agent:
+    return Agent(hub, key_bytes_max=KEY_BYTES_MAX, **settings)
+
+
+def _told_by(uri: str) -> tuple[str, dict[str, Any]]:
+    """The hub's URL, and the settings that stand in its query."""
+    for prefix in PREFIXES:
+        uri = uri.removeprefix(prefix)
+    scheme_of(uri)  # which tells what is wrong with something that is no URL
+    parts = urlsplit(uri)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    settings: dict[str, Any] = {}
+    for name, value in query:
+        if name in SETTINGS and name != "clock":
+            if name in settings:
+                raise InvalidSetting(name, value, "stands in the URI twice; leave one of them out")
+            settings[name] = _read(name, value)
+    if not settings:
+        return uri, settings
+    rest = urlencode([pair for pair in query if pair[0] not in settings])
+    # Not urlunsplit alone: it would drop the slashes of a URL that names no host.
+    hub = urlunsplit(("", parts.netloc, parts.path, rest, "")).removeprefix("//")
+    return f"{parts.scheme}://{hub}", settings
+
+
+def _read(name: str, value: object) -> object:
+    """The value of a setting, which in a query or an environment variable is text. Raises InvalidSetting."""
+    if name in OTHERS or not isinstance(value, str):
+        return value
+    try:
+        return int(value) if name in WHOLE_NUMBERS else float(value)
+    except ValueError:
+        raise InvalidSetting(name, value, "is not a number") from None

@@ -1,0 +1,1 @@
+"""Other projects' own tests, run on storages of ours; see docs/drop-in.md."""

@@ -1,0 +1,98 @@
+"""A pytest plugin for the tests of other projects: their storages `memory://` and `redis://` become ours.
+
+The environment variable UPSTREAM_STORAGE says with which policy; "theirs" leaves them as they are. Nothing of theirs is changed but what the schemes stand for. Each test begins with nothing counted: an agent of its own
+for each storage that is alone, and a namespace of its own in Redis, since emptying Redis does not empty an agent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from limits.storage import SCHEMES  # type: ignore[attr-defined]
+
+from reconverge import Agent
+from reconverge.integrations.limits_storage import AsyncReconvergeStorage, ReconvergeStorage
+
+OURS = os.environ["UPSTREAM_STORAGE"] != "theirs"
+POLICY = os.environ["UPSTREAM_STORAGE"] if OURS else "balanced"
+numbers = itertools.count()
+used: list[Agent] = []
+namespace = ""
+
+
+class TimeOfDay:
+    """A clock that goes by `time.time()` as it is at the moment, for their tests move that and expect to be followed."""
+
+    def __init__(self) -> None:
+        self._latest_ns = 0
+
+    def wall_ns(self) -> int:
+        """See `Clock.wall_ns`."""
+        return int(time.time() * 1_000_000_000)
+
+    def monotonic_ns(self) -> int:
+        """See `Clock.monotonic_ns`."""
+        self._latest_ns = max(self._latest_ns, self.wall_ns())
+        return self._latest_ns
+
+
+def settings_for(uri: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Their options, and what makes a test independent of the one before."""
+    if uri.removeprefix("async+").startswith("memory"):
+        return {"clock": TimeOfDay(), "policy": POLICY, **options}
+    return {"policy": POLICY, **options} if "key_prefix" in options else {"namespace": namespace, **options}
+
+
+class OurStorage(ReconvergeStorage):
+    """What their tests get for `memory://` and `redis://`."""
+
+    STORAGE_SCHEME = ["memory", "redis"] if OURS else []
+
+    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+        super().__init__(uri, wrap_exceptions, **settings_for(uri, options))
+        used.append(self.book.agent)
+
+
+class OurAsyncStorage(AsyncReconvergeStorage):
+    """The same for `async+memory://` and `async+redis://`."""
+
+    STORAGE_SCHEME = ["async+memory", "async+redis"] if OURS else []
+
+    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+        super().__init__(uri, wrap_exceptions, **settings_for(uri, options))
+        used.append(self.book.agent)
+
+
+assert (SCHEMES["redis"] is OurStorage) == OURS
+
+
+class Services:
+    """In place of the containers that their tests start: whoever starts the tests has started a Redis."""
+
+    def start(self, name: str) -> None:
+        """Nothing to do for Redis; the test is left out if it wants something else."""
+        if name not in ("redis", "redis-basic"):
+            pytest.skip(f"there is no {name} here")
+
+    def wait_for_service(self, *_: object) -> None:
+        """It is there."""
+
+
+@pytest.fixture(scope="session")
+def docker_services() -> Services:
+    """Under the name by which their fixtures ask for it."""
+    return Services()
+
+
+@pytest.fixture(autouse=True)
+def _a_test_of_its_own() -> Iterator[None]:
+    global namespace  # noqa: PLW0603  # storages are made by a library, which cannot be told
+    namespace = f"upstream-{next(numbers)}"
+    yield
+    while used:
+        used.pop().stop()
