@@ -10,9 +10,12 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import django
 import pytest
+from django.conf import settings
 from limits.storage import SCHEMES  # type: ignore[attr-defined]
 
 from reconverge import Agent
@@ -69,6 +72,30 @@ class OurAsyncStorage(AsyncReconvergeStorage):
 
 
 assert (SCHEMES["redis"] is OurStorage) == OURS
+
+
+def pytest_configure() -> None:
+    """Set up Django, where it is what is tested: with a cache of ours, or the one that django-ratelimit tests with."""
+    if not Path("django_ratelimit").is_dir():
+        return
+    backend = "django.core.cache.backends."
+    ours = {"BACKEND": "reconverge.integrations.django_cache.ReconvergeCache", "LOCATION": "memory://"}
+    theirs = {"BACKEND": f"{backend}locmem.LocMemCache", "LOCATION": "ratelimit-tests"}
+    settings.configure(
+        CACHES={
+            "default": ours if OURS else theirs,
+            "connection-errors": {"BACKEND": f"{backend}memcached.PyMemcacheCache", "LOCATION": "nowhere.invalid:1"},
+            "connection-errors-redis": {
+                "BACKEND": "django_redis.cache.RedisCache",
+                "LOCATION": "redis://nowhere.invalid",
+                "OPTIONS": {"IGNORE_EXCEPTIONS": True},
+            },
+            "instant-expiration": {"BACKEND": f"{backend}dummy.DummyCache"},
+        },
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        INSTALLED_APPS=["django_ratelimit"],
+    )
+    django.setup()
 
 
 class Services:

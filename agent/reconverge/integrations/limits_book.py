@@ -7,19 +7,18 @@ also where nothing else does, and what stands before them is whom it counts for.
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from hashlib import blake2b
+from collections.abc import Mapping
 from math import ceil
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple
 
 from limits.limits import GRANULARITIES
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
-from reconverge.errors import InvalidCost, InvalidLimit
-from reconverge.integrations.shared_agent import KEY_BYTES_MAX, agent_at
+from reconverge.errors import InvalidLimit
+from reconverge.integrations.going_on import Unbreakable, goes_on
+from reconverge.integrations.shared_agent import agent_at, key_of
 from reconverge.limit import (
     FIRST_HIT,
     FIXED_WINDOW,
@@ -52,10 +51,6 @@ CHECK_S_MAX: Final = 1.0
 """How long `check` waits for a hub that was not asked before."""
 CHECK_POLL_S: Final = 0.01
 
-P = ParamSpec("P")
-Answer = TypeVar("Answer")
-
-
 class Entry(NamedTuple):
     """A limit of the library, and who decides about it."""
 
@@ -67,30 +62,7 @@ class Entry(NamedTuple):
     """The window in seconds, as the library says it."""
 
 
-def _goes_on(answer: Answer) -> Callable[[Callable[P, Answer]], Callable[P, Answer]]:
-    """Have a method answer so when it breaks: whatever goes wrong in here, the request goes on.
-
-    A cost that is none is the caller's mistake, and is told.
-    """
-
-    def decorate(method: Callable[P, Answer]) -> Callable[P, Answer]:
-        @functools.wraps(method)
-        def safe(*args: P.args, **kwargs: P.kwargs) -> Answer:
-            try:
-                return method(*args, **kwargs)
-            except InvalidCost:
-                raise
-            except Exception:  # noqa: BLE001  # whatever it is, it is ours
-                book: Any = args[0]
-                book.note_bug(method.__name__)
-                return answer
-
-        return safe
-
-    return decorate
-
-
-class Book:
+class Book(Unbreakable):
     """The limits that one storage has been asked about, each declared with the first question about it.
 
     All methods take the strings that the library would write into Redis. None of them waits, except for `check`.
@@ -99,8 +71,7 @@ class Book:
     def __init__(self, uri: str, options: Mapping[str, Any]) -> None:
         self.agent = agent_at(uri, options)
         self._clock: Clock = options.get("clock") or SystemClock()
-        self.bugs = 0
-        """How often something broke in here, and the request went on."""
+        super().__init__()
         self._entries: dict[tuple[str, str, str, str], Entry] = {}
         """By strategy, amount, multiples and granularity, as keys end."""
         self._odd: dict[tuple[str, int | None, int], Entry] = {}
@@ -113,7 +84,7 @@ class Book:
         """Seconds since 1970."""
         return seconds(self._clock.wall_ns())
 
-    @_goes_on(0)
+    @goes_on(0)
     def count(self, key: str, expiry: int, cost: int) -> int:
         """Charge `cost` if the fixed window has room, and return the count; one above the amount says that it had not.
 
@@ -129,7 +100,7 @@ class Book:
         count = amount - decision.remaining
         return count if decision.allowed else count + cost
 
-    @_goes_on(answer=True)
+    @goes_on(answer=True)
     def admits(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
         """Whether `cost` may be used now; if so it is charged."""
         cost = _whole(cost)
@@ -138,12 +109,12 @@ class Book:
             return cost == 0
         return limiter.allow(name, cost)
 
-    @_goes_on(0)
+    @goes_on(0)
     def used(self, key: str) -> int:
         """What counts in the fixed window now, on all nodes as far as known; the amount if nothing would be admitted."""
         return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
 
-    @_goes_on(0.0)
+    @goes_on(0.0)
     def resets_in(self, key: str) -> float:
         """Seconds until the fixed window ends; 0 if none is open."""
         waits = [
@@ -151,7 +122,7 @@ class Book:
         ]
         return max(waits, default=0.0)
 
-    @_goes_on((0, 0.0))
+    @goes_on((0, 0.0))
     def window(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[int, float]:
         """What counts now, as `used` says it, and seconds until some of it does not any more; 0 if nothing counts."""
         if amount is None:
@@ -174,7 +145,7 @@ class Book:
         used, wait_s = self.window(SLIDING, key, expiry)
         return (0, 0.0, used, expiry + min(wait_s, expiry - MOMENT_S)) if used else (0, 0.0, 0, 0.0)
 
-    @_goes_on(None)
+    @goes_on(None)
     def forget(self, strategies: tuple[str, ...], key: str) -> None:
         """Forget what a key has used: here at once, on all other nodes with their next exchange."""
         for strategy in strategies:
@@ -182,7 +153,7 @@ class Book:
                 if entry.limiter is not None:
                     entry.limiter.reset(name)
 
-    @_goes_on(0)
+    @goes_on(0)
     def forget_all(self) -> int:
         """Forget all keys that this process knows, likewise; returns how many had used something."""
         forgotten = 0
@@ -194,7 +165,7 @@ class Book:
                 entry.limiter.reset(name)
         return forgotten
 
-    @_goes_on(answer=False)
+    @goes_on(answer=False)
     def check(self) -> bool:
         """Whether the hub answers; waits up to a second if it was never asked. Without a hub there is nothing to ask."""
         self.agent.start()
@@ -205,12 +176,6 @@ class Book:
             paused.wait(CHECK_POLL_S)
         return self.agent.ready and not any(shard.failures_in_a_row for shard in self.agent.stats().exchanges)
 
-    def note_bug(self, where: str) -> None:
-        """Count what went wrong, and tell of the first time, the second, the fourth, and so on."""
-        self.bugs += 1
-        if self.bugs & (self.bugs - 1) == 0:
-            logger.exception("reconverge: %s broke, and the request goes on (%d times so far)", where, self.bugs)
-
     # ------------------------------------------------------------ which limit it is about
 
     def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[Entry, str]:
@@ -219,10 +184,10 @@ class Book:
         if len(tail) == 4:  # identifiers, amount, multiples, granularity
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
             if entry is not None and entry.expiry == expiry and amount in (None, entry.amount):
-                return entry, _name_of(tail[0])
+                return entry, key_of(tail[0])
             if amount is None and tail[1].isdecimal():
                 amount = int(tail[1])
-        return self._declare_odd(strategy, amount, expiry), _name_of(key)
+        return self._declare_odd(strategy, amount, expiry), key_of(key)
 
     def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[Entry, str]]:
         """Where `key` may have been counted, when nobody says by which limit."""
@@ -231,9 +196,9 @@ class Book:
         if len(tail) == 4:
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
             if entry is not None:
-                places.append((entry, _name_of(tail[0])))
+                places.append((entry, key_of(tail[0])))
         if self._odd:
-            name = _name_of(key)
+            name = key_of(key)
             for (kind, _, window), entry in list(self._odd.items()):
                 if kind == strategy and expiry in (None, window):
                     if entry.limiter is not None and name in entry.limiter.table.cells:
@@ -331,13 +296,3 @@ def limit_for(strategy: str, quota: int, window_s: int) -> Limit:
 def _whole(cost: int) -> int:
     """A cost as a whole number; slowapi passes on whatever a function of the application says, and it may be 7.5."""
     return cost if type(cost) is int else ceil(cost)
-
-
-def _name_of(key: str) -> str:
-    """`key` as a limiter can count under it: itself, or its hash if it is too long, empty or not Unicode."""
-    if key.isascii() and 0 < len(key) <= KEY_BYTES_MAX and key[0] != "\x00":
-        return key
-    text = key.encode(errors="surrogatepass")
-    if text and len(text) <= KEY_BYTES_MAX and text[0] and not any("\ud800" <= letter <= "\udfff" for letter in key):
-        return key
-    return f"#{blake2b(text, digest_size=16).hexdigest()}"

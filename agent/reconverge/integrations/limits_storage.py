@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reconverge.agent import Agent
 from reconverge.errors import MissingExtra, ReconvergeError
 
 try:
@@ -54,9 +53,9 @@ class ReconvergeStorage(
         self.book = Book(uri, options)
 
     @property
-    def storage(self) -> Agent:
-        """What counts; `flask limiter config` shows it."""
-        return self.book.agent
+    def storage(self) -> str:
+        """The URL of the hub, without its password; `flask limiter config` shows it."""
+        return self.book.agent.stats().hub
 
     @property
     def base_exceptions(self) -> type[Exception]:

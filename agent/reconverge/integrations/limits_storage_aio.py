@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from reconverge.agent import Agent
 from reconverge.errors import MissingExtra, ReconvergeError
 
 try:
@@ -40,9 +39,9 @@ class AsyncReconvergeStorage(
         self.book = Book(uri, options)
 
     @property
-    def storage(self) -> Agent:
-        """What counts; `flask limiter config` shows it."""
-        return self.book.agent
+    def storage(self) -> str:
+        """The URL of the hub, without its password; `flask limiter config` shows it."""
+        return self.book.agent.stats().hub
 
     @property
     def base_exceptions(self) -> type[Exception]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -125,3 +126,13 @@ def _read(name: str, value: object) -> object:
         return int(value) if name in WHOLE_NUMBERS else float(value)
     except ValueError:
         raise InvalidSetting(name, value, "is not a number") from None
+
+
+def key_of(key: str) -> str:
+    """`key` as an agent from here can count under it: itself, or its hash if it is too long, empty or not Unicode."""
+    if key.isascii() and 0 < len(key) <= KEY_BYTES_MAX and key[0] != "\x00":
+        return key
+    text = key.encode(errors="surrogatepass")
+    if text and len(text) <= KEY_BYTES_MAX and text[0] and not any("\ud800" <= letter <= "\udfff" for letter in key):
+        return key
+    return f"#{blake2b(text, digest_size=16).hexdigest()}"

@@ -1,0 +1,55 @@
+"""Whatever breaks in an adapter, the request goes on."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from reconverge.errors import InvalidCost
+
+logger = logging.getLogger("reconverge")
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+AnyUnbreakable = TypeVar("AnyUnbreakable", bound="Unbreakable")
+
+
+class Unbreakable:
+    """Counts what broke in methods that go on all the same."""
+
+    def __init__(self) -> None:
+        self.bugs = 0
+        """How often something broke in here, and the request went on."""
+
+    def note_bug(self, where: str) -> None:
+        """Count it, and tell of the first time, the second, the fourth, and so on; to be called where it is handled."""
+        self.bugs += 1
+        if self.bugs & (self.bugs - 1) == 0:
+            logger.exception("reconverge: %s broke, and the request goes on (%d times so far)", where, self.bugs)
+
+
+def goes_on(
+    answer: Answer,
+) -> Callable[
+    [Callable[Concatenate[AnyUnbreakable, P], Answer]], Callable[Concatenate[AnyUnbreakable, P], Answer]
+]:
+    """Have a method answer so when it breaks. Only a cost that is none is told to the caller, whose mistake it is."""
+
+    def decorate(
+        method: Callable[Concatenate[AnyUnbreakable, P], Answer],
+    ) -> Callable[Concatenate[AnyUnbreakable, P], Answer]:
+        @functools.wraps(method)
+        def safe(self: AnyUnbreakable, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
+            try:
+                return method(self, *args, **kwargs)
+            except InvalidCost:
+                raise
+            except Exception:  # noqa: BLE001  # whatever it is, it is ours
+                self.note_bug(method.__qualname__)
+                return answer
+
+        return safe
+
+    return decorate
