@@ -19,14 +19,24 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple
-from xml.etree import ElementTree  # reports that were written here a moment ago
+from xml.etree import ElementTree as ET
 
 from tests.servers import RedisServer
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PORTS: Final = (7379, 46379)
 NEEDED: Final = (
-    *("aniso8601", "dnspython", "flask-restful", "hiro", "mock", "pymemcache", "pymongo", "pytest-asyncio", "pytest-check"),
+    *(
+        "aniso8601",
+        "dnspython",
+        "flask-restful",
+        "hiro",
+        "mock",
+        "pymemcache",
+        "pymongo",
+        "pytest-asyncio",
+        "pytest-check",
+    ),
     *("pytest-lazy-fixtures", "pytest-mock", "pytz", "six", "valkey", "django-redis"),
 )
 """What their tests import, beside what they test."""
@@ -124,8 +134,8 @@ def passed(suite: Suite, place: Path, directory: Path, storage: str) -> set[str]
         )  # fmt: skip
     if not report.exists():
         raise SystemExit(log.read_text())
-    cases = ElementTree.parse(report).iter("testcase")  # noqa: S314  # our own report
-    return {f"{case.get('classname')}::{case.get('name')}" for case in cases if not list(case.iter()) [1:]}
+    cases = ET.parse(report).iter("testcase")  # noqa: S314  # our own report
+    return {f"{case.get('classname')}::{case.get('name')}" for case in cases if not list(case.iter())[1:]}
 
 
 main()

@@ -1,14 +1,15 @@
 """A pytest plugin for the tests of other projects: their storages `memory://` and `redis://` become ours.
 
-The environment variable UPSTREAM_STORAGE says with which policy; "theirs" leaves them as they are. Nothing of theirs is changed but what the schemes stand for. Each test begins with nothing counted: an agent of its own
-for each storage that is alone, and a namespace of its own in Redis, since emptying Redis does not empty an agent.
+The environment variable UPSTREAM_STORAGE says with which policy; "theirs" leaves them as they are. Nothing of theirs is
+changed but what the schemes stand for. Each test begins with nothing counted: an agent of its own for each storage that
+is alone, and a namespace of its own in Redis, since emptying Redis does not empty an agent.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import time
+import time  # noqa: TID251  # their tests put a function of their own in its place
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ namespace = ""
 
 
 class TimeOfDay:
-    """A clock that goes by `time.time()` as it is at the moment, for their tests move that and expect to be followed."""
+    """A clock that goes by `time.time()` as it is just now, for their tests move that and expect to be followed."""
 
     def __init__(self) -> None:
         self._latest_ns = 0
@@ -56,7 +57,7 @@ class OurStorage(ReconvergeStorage):
 
     STORAGE_SCHEME = ["memory", "redis"] if OURS else []
 
-    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions, **settings_for(uri, options))
         used.append(self.book.agent)
 
@@ -66,7 +67,7 @@ class OurAsyncStorage(AsyncReconvergeStorage):
 
     STORAGE_SCHEME = ["async+memory", "async+redis"] if OURS else []
 
-    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
+    def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:
         super().__init__(uri, wrap_exceptions, **settings_for(uri, options))
         used.append(self.book.agent)
 

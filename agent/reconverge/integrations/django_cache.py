@@ -10,9 +10,9 @@
     }
     RATELIMIT_USE_CACHE = "ratelimit"
 
-It is made for django-ratelimit, which asks with `add` and `incr`. Neither says what the limit is, so nothing can be held
-back for others, as there is with a limit: see `shared_counts`. While processes cannot exchange, each counts alone, and a
-limit is exceeded by up to (N-1) times itself.
+It is made for django-ratelimit, which asks with `add` and `incr`. Neither says what the limit is, so nothing can be
+held back for others, as there is with a limit: see `shared_counts`. While processes cannot exchange, each counts alone,
+and a limit is exceeded by up to (N-1) times itself.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _counts: dict[tuple[str, tuple[tuple[str, object], ...]], SharedCounts] = {}
 """By place and settings: Django makes a cache for each thread, and they all count together."""
 
 
-class ReconvergeCache(LocMemCache):
+class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  # Django has no types
     """Counts whole numbers from 0 to 10**12 with all processes that have the same LOCATION, namespace and KEY_PREFIX.
 
-    A count lasts from its first increment for the timeout with which it was added or set, in each process by the timeout
-    that it was given there. A process knows a count that it has added, set or touched itself, even in vain; it does not
-    know what others alone have. Everything else (text, objects, negative numbers) is kept as by Django's `LocMemCache`:
-    in this process, and no further than that.
+    A count lasts from its first increment for the timeout with which it was added or set, in each process by the
+    timeout that it was given there. A process knows a count that it has added or set itself, if only in vain; it does
+    not know what others alone have. Everything else (text, objects, negative numbers) is kept as by `LocMemCache`: in
+    this process, and no further than that.
 
     LOCATION is a hub's URL. OPTIONS are settings of `reconverge.Agent`, in small letters, beside Django's own; the
-    `namespace` is "django" by default. Nothing waits for the hub, or fails because of it, and so the asynchronous methods
-    do not need a thread.
+    `namespace` is "django" by default. Nothing waits for the hub, or fails because of it, and so the asynchronous
+    methods do not need a thread.
 
     Raises:
         InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.agent_at`.
@@ -71,7 +71,7 @@ class ReconvergeCache(LocMemCache):
         seconds = self._seconds(timeout)
         if self._counted(value, seconds):
             return not super().has_key(key, version) and self.counts.begin(name, value, seconds)
-        return self.counts.value(name) is None and super().add(key, value, timeout, version)
+        return self.counts.value(name) is None and bool(super().add(key, value, timeout, version))
 
     def get(self, key: str, default: object = None, version: int | None = None) -> Any:
         """The value, or the count as of the last exchange."""
@@ -93,23 +93,23 @@ class ReconvergeCache(LocMemCache):
         """Give a value another timeout; a count begins anew at what it is, and other processes keep the timeout."""
         count = self.counts.value(self._name(key, version))
         if count is None:
-            return super().touch(key, timeout, version)
+            return bool(super().touch(key, timeout, version))
         self.set(key, count, timeout, version)
         return True
 
     def incr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """Count up and return the count; down no further than by what was counted here. Raises ValueError if unknown."""
+        """Count up and return the count; down by no more than was counted here. Raises ValueError if it is unknown."""
         count = self.counts.change(self._name(key, version), delta)
-        return super().incr(key, delta, version) if count is None else count
+        return int(super().incr(key, delta, version)) if count is None else count
 
     def has_key(self, key: str, version: int | None = None) -> bool:
         """Whether there is a value, or a count that this process knows."""
-        return self.counts.value(self._name(key, version)) is not None or super().has_key(key, version)
+        return self.counts.value(self._name(key, version)) is not None or bool(super().has_key(key, version))
 
     def delete(self, key: str, version: int | None = None) -> bool:
         """Forget a value, or a count for all processes; returns whether it was known here."""
         dropped = self.counts.drop(self._name(key, version))
-        return super().delete(key, version) or dropped
+        return bool(super().delete(key, version)) or dropped
 
     def clear(self) -> None:
         """Forget all that this process knows, its counts for all processes."""
@@ -149,16 +149,18 @@ class ReconvergeCache(LocMemCache):
     # ------------------------------------------------------------ inside
 
     def _counted(self, value: object, seconds: float | None) -> TypeGuard[int]:
-        """Whether a value is one that all processes count together."""
+        """Whether a value is one that all processes count together; True and False are not."""
         return (
-            type(value) is int
+            isinstance(value, int)
+            and not isinstance(value, bool)
             and 0 <= value <= COUNT_MAX
             and (seconds is None or seconds > 0)
             and self.counts.has_room_for(seconds)
         )
 
-    def _seconds(self, timeout: Any) -> float | None:
-        return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+    def _seconds(self, timeout: float | None) -> float | None:
+        seconds: float | None = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        return seconds
 
     def _name(self, key: str, version: int | None) -> str:
         return key_of(self.make_and_validate_key(key, version=version))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from reconverge.errors import InvalidCost
 
@@ -23,18 +23,17 @@ class Unbreakable:
         self.bugs = 0
         """How often something broke in here, and the request went on."""
 
-    def note_bug(self, where: str) -> None:
-        """Count it, and tell of the first time, the second, the fourth, and so on; to be called where it is handled."""
+    def note_bug(self, where: str, error: Exception) -> None:
+        """Count it, and tell of the first time, the second, the fourth, and so on."""
         self.bugs += 1
         if self.bugs & (self.bugs - 1) == 0:
-            logger.exception("reconverge: %s broke, and the request goes on (%d times so far)", where, self.bugs)
+            text = "reconverge: %s broke, and the request goes on (%d times so far)"
+            logger.error(text, where, self.bugs, exc_info=error)
 
 
 def goes_on(
-    answer: Answer,
-) -> Callable[
-    [Callable[Concatenate[AnyUnbreakable, P], Answer]], Callable[Concatenate[AnyUnbreakable, P], Answer]
-]:
+    answer: Any,
+) -> Callable[[Callable[Concatenate[AnyUnbreakable, P], Answer]], Callable[Concatenate[AnyUnbreakable, P], Answer]]:
     """Have a method answer so when it breaks. Only a cost that is none is told to the caller, whose mistake it is."""
 
     def decorate(
@@ -46,9 +45,10 @@ def goes_on(
                 return method(self, *args, **kwargs)
             except InvalidCost:
                 raise
-            except Exception:  # noqa: BLE001  # whatever it is, it is ours
-                self.note_bug(method.__qualname__)
-                return answer
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is ours
+                self.note_bug(method.__qualname__, error)
+                otherwise: Answer = answer
+                return otherwise
 
         return safe
 

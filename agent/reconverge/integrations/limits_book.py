@@ -51,6 +51,7 @@ CHECK_S_MAX: Final = 1.0
 """How long `check` waits for a hub that was not asked before."""
 CHECK_POLL_S: Final = 0.01
 
+
 class Entry(NamedTuple):
     """A limit of the library, and who decides about it."""
 
@@ -60,6 +61,8 @@ class Entry(NamedTuple):
     """What the library takes the quota for; ours is no larger."""
     expiry: int
     """The window in seconds, as the library says it."""
+    shared: bool = False
+    """Whether other limits are counted by the same, and only whole keys tell them apart."""
 
 
 class Book(Unbreakable):
@@ -91,7 +94,7 @@ class Book(Unbreakable):
         What is refused is not charged. A key that names no limit is counted without one, as of the last exchange.
         """
         cost = _whole(cost)
-        (limiter, amount, _), name = self._find(FIXED, key, expiry)
+        (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
         if limiter is None:
             return amount + cost
         if cost > limiter.limit.quota:
@@ -104,21 +107,23 @@ class Book(Unbreakable):
     def admits(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
         """Whether `cost` may be used now; if so it is charged."""
         cost = _whole(cost)
-        (limiter, _, _), name = self._find(strategy, key, expiry, amount)
+        (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
             return cost == 0
         return limiter.allow(name, cost)
 
     @goes_on(0)
     def used(self, key: str) -> int:
-        """What counts in the fixed window now, on all nodes as far as known; the amount if nothing would be admitted."""
+        """What counts in the fixed window, on all nodes as far as known; the amount if nothing would be admitted."""
         return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
 
     @goes_on(0.0)
     def resets_in(self, key: str) -> float:
         """Seconds until the fixed window ends; 0 if none is open."""
         waits = [
-            entry.limiter.test(name).reset_after for entry, name in self._places(FIXED, key) if entry.limiter is not None
+            entry.limiter.test(name).reset_after
+            for entry, name in self._places(FIXED, key)
+            if entry.limiter is not None
         ]
         return max(waits, default=0.0)
 
@@ -167,7 +172,7 @@ class Book(Unbreakable):
 
     @goes_on(answer=False)
     def check(self) -> bool:
-        """Whether the hub answers; waits up to a second if it was never asked. Without a hub there is nothing to ask."""
+        """Whether the hub answers; waits up to a second if it was never asked. Without a hub nobody has to."""
         self.agent.start()
         paused = threading.Event()
         for _ in range(round(CHECK_S_MAX / CHECK_POLL_S)):
@@ -184,7 +189,7 @@ class Book(Unbreakable):
         if len(tail) == 4:  # identifiers, amount, multiples, granularity
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
             if entry is not None and entry.expiry == expiry and amount in (None, entry.amount):
-                return entry, key_of(tail[0])
+                return entry, key_of(key if entry.shared else tail[0])
             if amount is None and tail[1].isdecimal():
                 amount = int(tail[1])
         return self._declare_odd(strategy, amount, expiry), key_of(key)
@@ -196,7 +201,7 @@ class Book(Unbreakable):
         if len(tail) == 4:
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
             if entry is not None:
-                places.append((entry, key_of(tail[0])))
+                places.append((entry, key_of(key if entry.shared else tail[0])))
         if self._odd:
             name = key_of(key)
             for (kind, _, window), entry in list(self._odd.items()):
@@ -211,9 +216,7 @@ class Book(Unbreakable):
         item = GRANULARITIES.get(granularity)
         if item is None or not amount.isdecimal() or not multiples.isdecimal():
             return None
-        entry = self._declare(
-            strategy, int(amount), int(multiples) * item.GRANULARITY[0], f"{multiples}-{granularity}"
-        )
+        entry = self._declare(strategy, int(amount), int(multiples) * item.GRANULARITY[0], f"{multiples}-{granularity}")
         if len(self._entries) < LIMITS_MAX:
             self._entries[strategy, amount, multiples, granularity] = entry
         return entry
@@ -236,7 +239,8 @@ class Book(Unbreakable):
         if quota < 1:
             return Entry(None, amount, expiry)
         name = f"{strategy}/{quota}-per-{per}"
-        if len(self._entries) + len(self._odd) >= LIMITS_MAX:
+        shared = len(self._entries) + len(self._odd) >= LIMITS_MAX
+        if shared:
             self._tell_of_many()
             quota, window_s = 1 << quota.bit_length() - 1, min(1 << (window_s - 1).bit_length(), EXPIRY_MAX)
             name = f"{strategy}/{quota}-per-{window_s}s"
@@ -244,7 +248,7 @@ class Book(Unbreakable):
             check_name(name)
         except InvalidLimit:  # granularities may be called anything
             name = f"{strategy}/{quota}-per-{window_s}s"
-        return Entry(self.agent.limit(name, limit_for(strategy, quota, window_s)), amount, expiry)
+        return Entry(self.agent.limit(name, limit_for(strategy, quota, window_s)), amount, expiry, shared)
 
     def _declare_counter(self, expiry: int) -> Entry:
         """Count without a limit: nobody is refused, so nothing has to be held back for others."""

@@ -4,7 +4,8 @@
 
     limiter = Limiter(get_remote_address, app=app, storage_uri="reconverge+redis://localhost:6379/0")
 
-Flask-Limiter and slowapi, and whatever else takes a storage URI of that library, then decide from this process's memory.
+Flask-Limiter and slowapi, and whatever else takes a storage URI of that library, then decide from this process's
+memory.
 Settings of `reconverge.Agent` may stand in the URI's query or in the storage options: see `shared_agent.agent_at`.
 """
 
@@ -46,7 +47,7 @@ class ReconvergeStorage(
         InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.agent_at`.
     """
 
-    STORAGE_SCHEME = [f"reconverge+{scheme}" for scheme in SCHEMES]
+    STORAGE_SCHEME = [f"reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
 
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
@@ -62,7 +63,7 @@ class ReconvergeStorage(
         """What a mistake of the caller raises, such as a negative cost."""
         return ReconvergeError
 
-    def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:
+    def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
         """See `Book.count`. Windows do not get longer by being asked about, with `elastic_expiry` either."""
         return self.book.count(key, expiry, amount)
 
@@ -102,6 +103,6 @@ class ReconvergeStorage(
         """See `Book.sliding_window`."""
         return self.book.sliding_window(key, expiry)
 
-    def clear_sliding_window(self, key: str, expiry: int) -> None:
+    def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
         """See `Book.forget`."""
         self.book.forget((SLIDING,), key)

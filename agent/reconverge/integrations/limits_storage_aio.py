@@ -32,7 +32,7 @@ class AsyncReconvergeStorage(
 ):
     """As `ReconvergeStorage`; storages of the same URI share their counts, whichever of the two they are."""
 
-    STORAGE_SCHEME = [f"async+reconverge+{scheme}" for scheme in SCHEMES]
+    STORAGE_SCHEME = [f"async+reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
 
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
@@ -48,7 +48,7 @@ class AsyncReconvergeStorage(
         """What a mistake of the caller raises, such as a negative cost."""
         return ReconvergeError
 
-    async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:
+    async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
         """See `ReconvergeStorage.incr`."""
         return self.book.count(key, expiry, amount)
 
@@ -88,6 +88,6 @@ class AsyncReconvergeStorage(
         """See `Book.sliding_window`."""
         return self.book.sliding_window(key, expiry)
 
-    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
         """See `Book.forget`."""
         self.book.forget((SLIDING,), key)

@@ -64,7 +64,7 @@ def agent_at(uri: str, options: Mapping[str, Any]) -> Agent:
 
     Args:
         uri: a hub's URL, behind `reconverge+` or not, with settings of `reconverge.Agent` in its query: `namespace` (by
-            default "limits"), `policy`, `sync_interval`, `max_keys` and the like. What else is in the query is the hub's.
+            default "limits"), `policy`, `sync_interval`, `max_keys` and the like. The rest of the query is the hub's.
         options: the same settings, where one would rather write them down there; `key_prefix` is another word for
             `namespace`.
 
@@ -73,8 +73,8 @@ def agent_at(uri: str, options: Mapping[str, Any]) -> Agent:
         UnknownHub, MissingExtra: see there.
     """
     hub, settings = _told_by(uri)
-    for name, value in options.items():
-        name = "namespace" if name == "key_prefix" else name
+    for said, value in options.items():
+        name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
             logger.warning("reconverge: %s tunes a client that is not used here, and has no effect", name)
         elif name not in SETTINGS:
@@ -88,7 +88,7 @@ def agent_at(uri: str, options: Mapping[str, Any]) -> Agent:
         return _new_agent(hub, settings)
     known = (hub, tuple(sorted(settings.items())))
     if known not in _agents:
-        # Without a lock, which a fork might leave locked: of two that come at once, one is left out before it has begun.
+        # Without a lock, which a fork might leave locked. Of two that come at once, one is left out before it begins.
         _agents.setdefault(known, _new_agent(hub, settings))
     return _agents[known]
 
