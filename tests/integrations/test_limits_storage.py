@@ -15,15 +15,12 @@ from typing import Any
 
 import pytest
 from limits import RateLimitItem, RateLimitItemPerMinute, RateLimitItemPerSecond, WindowStats, parse
-from limits.aio import strategies as aio_strategies
-from limits.storage import storage_from_string
-from limits.strategies import STRATEGIES
 
-import reconverge.integrations.limits_storage  # noqa: F401  # registers the schemes
 from reconverge import InvalidCost, InvalidSetting
-from reconverge.integrations.limits_book import FIXED, LIMITS_MAX, MOVING, SLIDING, SLICES
+from reconverge.integrations.limits_book import FIXED, LIMITS_MAX, MOVING, SLICES, SLIDING
 from reconverge.limit import LOG_QUOTA_MAX, QUOTA_MAX
 from reconverge.testing import ManualClock
+from tests.integrations.storages import limiter_at, storage_at
 
 MOMENT_S = 0.001
 ITEM = parse("5/minute")
@@ -38,9 +35,8 @@ class Asked:
         self.clock = ManualClock(start=START)
         self._strategy = strategy
         uri = "async+reconverge+memory://" if asynchronous else "reconverge+memory://"
-        self.storage: Any = storage_from_string(uri, clock=self.clock, **options)
-        strategies = aio_strategies.STRATEGIES if asynchronous else STRATEGIES
-        self._limiter: Any = strategies[strategy](self.storage)
+        self._limiter = limiter_at(uri, strategy, clock=self.clock, **options)
+        self.storage = self._limiter.storage
 
     def hit(self, item: RateLimitItem = ITEM, *whom: str, cost: int = 1) -> bool:
         """Charge `cost`."""
@@ -58,7 +54,7 @@ class Asked:
     def wait_s(self, item: RateLimitItem = ITEM, *whom: str) -> float:
         """Seconds until the reset time. Of a sliding window the library reckons it by the machine's clock."""
         if self._strategy != SLIDING:
-            return self.stats(item, *whom).reset_time - self.storage.book.now()
+            return self.stats(item, *whom).reset_time - float(self.storage.book.now())
         *_, seconds = self.of("get_sliding_window", item.key_for(*whom), item.get_expiry())
         return float(seconds % item.get_expiry())
 
@@ -228,7 +224,7 @@ def test_a_limit_beyond_all_bounds_is_the_largest_there_is(strategy: str, ask: A
 
 
 def test_a_moving_window_too_large_for_a_log_goes_by_slices(ask: Ask) -> None:
-    """A log remembers every charge; from 100,001 on a hundred counts do instead, and forget a hundredth late at most."""
+    """A log remembers every charge; from 100,001 on, a hundred counts do, and forget by a hundredth late at most."""
     asked = ask(MOVING)
     exact, sliced = (RateLimitItemPerMinute(amount) for amount in (LOG_QUOTA_MAX, LOG_QUOTA_MAX + 1))
     for item in (exact, sliced):
@@ -247,8 +243,7 @@ def test_a_moving_window_too_large_for_a_log_goes_by_slices(ask: Ask) -> None:
 
 def test_strategies_do_not_count_for_each_other() -> None:
     """On one storage, under one key: three counts."""
-    uri = "reconverge+memory://strategies"
-    limiters = [STRATEGIES[strategy](storage_from_string(uri)) for strategy in (FIXED, MOVING, SLIDING)]
+    limiters = [limiter_at("reconverge+memory://strategies", strategy) for strategy in (FIXED, MOVING, SLIDING)]
 
     assert [5, 5, 5] == [sum(limiter.hit(ITEM, "ada") for _ in range(6)) for limiter in limiters]
 
@@ -365,16 +360,16 @@ def test_limits_without_end_are_rounded_and_none_admits_more(caplog: pytest.LogC
 def test_storages_of_one_uri_count_together() -> None:
     """In one process, blocking or not; what is said in the query or beside it is the same."""
     uri = "reconverge+memory://together?policy=strict&max_keys=50"
-    one = storage_from_string(uri)
-    two = storage_from_string("async+reconverge+memory://together", policy="strict", max_keys=50)
+    one = storage_at(uri)
+    two = storage_at("async+reconverge+memory://together", policy="strict", max_keys=50)
 
     assert one.book.agent is two.book.agent
-    assert one.book.agent is not storage_from_string("reconverge+memory://together", policy="strict").book.agent
+    assert one.book.agent is not storage_at("reconverge+memory://together", policy="strict").book.agent
 
 
 def test_a_storage_of_memory_alone_is_alone() -> None:
     """As the library's own `memory://` is: each limiter has its own."""
-    one, two = (STRATEGIES[FIXED](storage_from_string("reconverge+memory://")) for _ in range(2))
+    one, two = (limiter_at("reconverge+memory://", FIXED) for _ in range(2))
 
     assert [5, 5] == [sum(limiter.hit(ITEM, "ada") for _ in range(6)) for limiter in (one, two)]
 
@@ -404,7 +399,7 @@ def test_keys_are_bounded_by_max_keys() -> None:
 def test_what_cannot_be_is_said_when_the_storage_is_made(uri: str, options: dict[str, Any], complaint: str) -> None:
     """With the name and the value, before any request comes."""
     with pytest.raises(InvalidSetting) as raised:
-        storage_from_string(uri, **options)
+        storage_at(uri, **options)
 
     assert complaint in str(raised.value)
 
@@ -412,7 +407,7 @@ def test_what_cannot_be_is_said_when_the_storage_is_made(uri: str, options: dict
 def test_options_of_another_client_are_passed_over_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Whoever changes nothing but the URI may have tuned the client of Redis, which is not used here."""
     with caplog.at_level(logging.WARNING):
-        storage_from_string("reconverge+memory://", socket_connect_timeout=30, key_prefix="shop")
+        storage_at("reconverge+memory://", socket_connect_timeout=30, key_prefix="shop")
 
     assert "socket_connect_timeout tunes a client that is not used here, and has no effect" in caplog.text
 
@@ -429,7 +424,7 @@ def test_options_of_another_client_are_passed_over_with_a_warning(caplog: pytest
 )
 def test_every_hub_can_be_named(uri: str, hub: str | None) -> None:
     """Settings are taken out of the query, and the rest is the hub's; nothing is connected to yet."""
-    storage = storage_from_string(uri)
+    storage = storage_at(uri)
 
     assert (hub or "rediss://localhost/0?ssl_check_hostname=false") == storage.storage
 
@@ -452,24 +447,21 @@ class BrokenClock(ManualClock):
 @every_strategy
 def test_whatever_breaks_the_request_goes_on(strategy: str, caplog: pytest.LogCaptureFixture) -> None:
     """It is counted each time, and told the first time, the second, the fourth, and so on."""
-    asked = Asked(strategy)
     clock = BrokenClock(start=START)
-    storage: Any = storage_from_string("reconverge+memory://", clock=clock)
-    limiter: Any = STRATEGIES[strategy](storage)
+    limiter = limiter_at("reconverge+memory://", strategy, clock=clock)
     limiter.hit(ITEM, "ada")
 
     clock.broken = True
     admitted = [limiter.hit(ITEM, "ada") for _ in range(10)]
 
-    assert asked.hit()
     assert [True] * 10 == admitted
-    assert 10 == storage.book.bugs
+    assert 10 == limiter.storage.book.bugs
     assert 4 == caplog.text.count("and the request goes on")
     assert "no clock" in caplog.text
     assert limiter.test(ITEM, "ada")
     assert 5 == limiter.get_window_stats(ITEM, "ada").remaining
     limiter.clear(ITEM, "ada")
-    assert 0 == storage.reset()
+    assert 0 == limiter.storage.reset()
 
 
 @every_strategy

@@ -55,10 +55,10 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
-        super().__init__(location, params)
         options = {name: value for name, value in params.get("OPTIONS", {}).items() if name not in LOCAL}
         options.setdefault("namespace", NAMESPACE)
         place = (location, tuple(sorted(options.items())))
+        super().__init__(repr(place), params)  # what stays in this process is kept under that name, for all threads
         if place not in _counts:
             _counts.setdefault(place, SharedCounts(location, options))
         self.counts = _counts[place]
