@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from itertools import cycle
 from typing import Any, Final
 
@@ -15,7 +16,10 @@ from reconverge import Agent
 QUOTA: Final = "1000000000/hour"
 KEYS: Final = 1000
 LIMITER: Final = os.environ.get("BENCH_LIMITER", "")
+DROP_IN: Final = LIMITER.endswith(" on reconverge")
 REDIS: Final = f"redis://127.0.0.1:{os.environ.get('BENCH_REDIS', '6379')}/0"
+
+STORAGE: Final = f"reconverge+{REDIS}" if DROP_IN else REDIS
 
 _keys = cycle([f"customer-{number:04}" for number in range(KEYS)])
 
@@ -25,13 +29,20 @@ def next_key(_request: object = None) -> str:
     return next(_keys)
 
 
+def _storage() -> str:
+    """Where slowapi and Flask-Limiter count."""
+    if DROP_IN:
+        import_module("reconverge.integrations.limits_storage")
+    return STORAGE
+
+
 def fastapi() -> Any:
     """For uvicorn: `--factory bench.web_app:fastapi`."""
     app = peer("fastapi").FastAPI()
     request_type = peer("starlette.requests").Request
     refusal = peer("fastapi").HTTPException
-    if LIMITER == "slowapi":
-        limiter = peer("slowapi").Limiter(key_func=next_key, storage_uri=REDIS)
+    if LIMITER.startswith("slowapi"):
+        limiter = peer("slowapi").Limiter(key_func=next_key, storage_uri=_storage())
         app.state.limiter = limiter
 
         async def limited(request: Any) -> str:  # noqa: ARG001  # slowapi asks for it
@@ -62,8 +73,8 @@ def flask() -> Any:
             module.abort(429)
         return "ok"
 
-    if LIMITER == "flask-limiter":
-        limiter = peer("flask_limiter").Limiter(next_key, app=app, storage_uri=REDIS)
+    if LIMITER.startswith("flask-limiter"):
+        limiter = peer("flask_limiter").Limiter(next_key, app=app, storage_uri=_storage())
         app.get("/")(limiter.limit(QUOTA)(route))
     else:
         app.get("/")(route)

@@ -71,7 +71,7 @@ def slowapi_quickstart(uri: str | None = None) -> FastAPI:
     app.add_exception_handler(RateLimitExceeded, _rate_limit_exceeded_handler)  # type: ignore[arg-type]  # as documented
 
     @app.get("/home")
-    @limiter.limit("5/minute")
+    @limiter.limit("5/minute")  # pyright: ignore[reportUntypedFunctionDecorator]
     async def homepage(request: Request) -> PlainTextResponse:
         return PlainTextResponse("test")
 

@@ -144,15 +144,25 @@ def test_the_reset_time_of_a_key_that_was_not_used_is_as_the_library_has_it(stra
     assert 5 == asked.stats().remaining
 
 
-def test_a_fixed_window_begins_with_its_first_hit(ask: Ask) -> None:
-    """And not with the minute, which is how the library's own storages have it."""
-    asked = ask(FIXED)
+def test_storages_that_align_otherwise_are_two() -> None:
+    """On one agent, too: what begins elsewhere is another count."""
+    uri = "reconverge+memory://aligned?policy=strict"
+    one, two = limiter_at(uri, FIXED), limiter_at(uri, FIXED, align="first-hit")
+
+    assert one.storage.book.agent is two.storage.book.agent
+    assert [5, 5] == [sum(limiter.hit(ITEM) for _ in range(6)) for limiter in (one, two)]
+
+
+@pytest.mark.parametrize(("align", "wait_s"), [("clock", 20), ("first-hit", 60)])
+def test_a_fixed_window_begins_where_the_storage_says(align: str, wait_s: int, ask: Ask) -> None:
+    """With the minute, unless one asks for what the library's own storages do: with the first hit."""
+    asked = ask(FIXED, align=align)
     asked.clock.advance(40)
     asked.admitted_of(5)
 
-    asked.clock.advance(59.999)
+    asked.clock.advance(wait_s - MOMENT_S)
     assert not asked.hit()
-    asked.clock.advance(0.001)
+    asked.clock.advance(MOMENT_S)
     assert asked.hit()
 
 
@@ -390,7 +400,16 @@ def test_keys_are_bounded_by_max_keys() -> None:
         ("reconverge+memory://?sync_interval=often", {}, "sync_interval='often': is not a number"),
         ("reconverge+memory://?policy=strict&policy=strict", {}, "stands in the URI twice"),
         ("reconverge+memory://?policy=strict", {"policy": "strict"}, "stands in the URI already"),
-        ("reconverge+memory://", {"sync_intervall": 1}, "sync_intervall=1: is no setting of a storage; known: clock,"),
+        (
+            "reconverge+memory://",
+            {"sync_intervall": 1},
+            "sync_intervall=1: is no setting of a storage; known: align, clock,",
+        ),
+        (
+            "reconverge+memory://?align=calendar",
+            {},
+            "align='calendar': fixed windows of a storage begin by the 'clock'",
+        ),
         ("reconverge+memory://", {"key_prefix": "a b"}, "namespace='a b'"),
         ("reconverge+memory://", {"policy": "bold"}, "bold"),
         ("reconverge+redis://localhost:port", {}, "port"),

@@ -51,7 +51,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     methods do not need a thread.
 
     Raises:
-        InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.agent_at`.
+        InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.settings_at`.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:

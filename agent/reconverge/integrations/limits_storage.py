@@ -6,7 +6,7 @@
 
 Flask-Limiter and slowapi, and whatever else takes a storage URI of that library, then decide from this process's
 memory.
-Settings of `reconverge.Agent` may stand in the URI's query or in the storage options: see `shared_agent.agent_at`.
+Settings may stand in the URI's query or in the storage options: see `Book` and `shared_agent.settings_at`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ReconvergeStorage(
     Nothing here waits for the hub, or fails because of it; only `check` asks whether it is there.
 
     Raises:
-        InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.agent_at`.
+        InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.settings_at`.
     """
 
     STORAGE_SCHEME = [f"reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
@@ -84,8 +84,8 @@ class ReconvergeStorage(
         return self.book.forget_all()
 
     def clear(self, key: str) -> None:
-        """See `Book.forget`."""
-        self.book.forget((FIXED, MOVING), key)
+        """See `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        self.book.forget((FIXED, MOVING, SLIDING), key)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """See `Book.admits`."""

@@ -69,8 +69,8 @@ class AsyncReconvergeStorage(
         return self.book.forget_all()
 
     async def clear(self, key: str) -> None:
-        """See `Book.forget`."""
-        self.book.forget((FIXED, MOVING), key)
+        """See `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        self.book.forget((FIXED, MOVING, SLIDING), key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """See `Book.admits`."""

@@ -32,6 +32,7 @@ WHOLE_NUMBERS: Final = ("max_keys",)
 OTHERS: Final = ("namespace", "policy", "clock")
 """Settings of an agent that a storage takes, beside the numbers; all mean what they mean there."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
+NONE: Final[frozenset[str]] = frozenset()
 CLIENT_OPTIONS: Final = frozenset(
     (
         "client_name",
@@ -56,34 +57,40 @@ _agents: dict[tuple[str, tuple[tuple[str, object], ...]], Agent] = {}
 """The agents of this process, which all storages of the same URI and settings decide with."""
 
 
-def agent_at(uri: str, options: Mapping[str, Any]) -> Agent:
-    """The agent of a storage URI such as `reconverge+redis://localhost:6379/0?sync_interval=0.5`.
-
-    Whoever names the same URI and settings in one process shares one agent, with one exception: `memory://` without a
-    name is a storage of its own each time.
+def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = NONE) -> tuple[str, dict[str, Any]]:
+    """The hub and the settings that a storage URI such as `reconverge+redis://localhost:6379/0?sync_interval=0.5` says.
 
     Args:
         uri: a hub's URL, behind `reconverge+` or not, with settings of `reconverge.Agent` in its query: `namespace` (by
             default "limits"), `policy`, `sync_interval`, `max_keys` and the like. The rest of the query is the hub's.
         options: the same settings, where one would rather write them down there; `key_prefix` is another word for
             `namespace`.
+        own: further settings, which are the storage's.
 
     Raises:
-        InvalidSetting: a setting is unknown, makes no sense, or is said twice.
-        UnknownHub, MissingExtra: see there.
+        InvalidSetting: a setting is unknown, is no number, or is said twice; or the URI is none.
     """
-    hub, settings = _told_by(uri)
+    known = SETTINGS | own
+    hub, settings = _told_by(uri, known - {"clock"})
     for said, value in options.items():
         name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
             logger.warning("reconverge: %s tunes a client that is not used here, and has no effect", name)
-        elif name not in SETTINGS:
-            raise InvalidSetting(name, value, f"is no setting of a storage; known: {', '.join(sorted(SETTINGS))}")
+        elif name not in known:
+            raise InvalidSetting(name, value, f"is no setting of a storage; known: {', '.join(sorted(known))}")
         elif name in settings:
             raise InvalidSetting(name, value, "stands in the URI already; leave one of them out")
         else:
             settings[name] = _read(name, value)
     settings.setdefault("namespace", NAMESPACE)
+    return hub, settings
+
+
+def agent_at(hub: str, settings: Mapping[str, Any]) -> Agent:
+    """The agent that all of this process share who name the same hub and settings.
+
+    With one exception: `memory://` without a name is another one each time. Raises what `Agent` does.
+    """
     if hub == f"{MEMORY}://":
         return _new_agent(hub, settings)
     known = (hub, tuple(sorted(settings.items())))
@@ -97,8 +104,8 @@ def _new_agent(hub: str, settings: Mapping[str, Any]) -> Agent:
     return Agent(hub, key_bytes_max=KEY_BYTES_MAX, **settings)
 
 
-def _told_by(uri: str) -> tuple[str, dict[str, Any]]:
-    """The hub's URL, and the settings that stand in its query."""
+def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
+    """The hub's URL, and those of the settings that stand in its query."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
     scheme_of(uri)  # which tells what is wrong with something that is no URL
@@ -106,7 +113,7 @@ def _told_by(uri: str) -> tuple[str, dict[str, Any]]:
     query = parse_qsl(parts.query, keep_blank_values=True)
     settings: dict[str, Any] = {}
     for name, value in query:
-        if name in SETTINGS and name != "clock":
+        if name in known:
             if name in settings:
                 raise InvalidSetting(name, value, "stands in the URI twice; leave one of them out")
             settings[name] = _read(name, value)
@@ -120,7 +127,7 @@ def _told_by(uri: str) -> tuple[str, dict[str, Any]]:
 
 def _read(name: str, value: object) -> object:
     """The value of a setting, which in a query or an environment variable is text. Raises InvalidSetting."""
-    if name in OTHERS or not isinstance(value, str):
+    if name not in (*NUMBERS, *WHOLE_NUMBERS) or not isinstance(value, str):
         return value
     try:
         return int(value) if name in WHOLE_NUMBERS else float(value)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.integrations.going_on import Unbreakable, goes_on
-from reconverge.integrations.shared_agent import agent_at
+from reconverge.integrations.shared_agent import agent_at, settings_at
 from reconverge.limit import FIRST_HIT, FIXED_WINDOW, QUOTA_MAX, WINDOW_MAX_NS, Limit
 from reconverge.limiter import Limiter
 
@@ -40,13 +40,14 @@ class SharedCounts(Unbreakable):
     """The counts of one place, for all who count there in this process.
 
     Args:
-        uri, options: see `shared_agent.agent_at`.
+        uri, options: see `shared_agent.settings_at`.
     """
 
     def __init__(self, uri: str, options: Mapping[str, Any]) -> None:
         super().__init__()
-        self.agent = agent_at(uri, options)
-        self._clock: Clock = options.get("clock") or SystemClock()
+        hub, settings = settings_at(uri, options)
+        self.agent = agent_at(hub, settings)
+        self._clock: Clock = settings.get("clock") or SystemClock()
         self._limiters: dict[float, Limiter] = {}
         # Its methods are atomic; a lock of our own might be held by a thread that a fork leaves behind.
         self._known: OrderedDict[str, Known] = OrderedDict()
@@ -125,6 +126,7 @@ class SharedCounts(Unbreakable):
         window_s = _window_s(lifetime_s)
         limiter = self._limiters.get(window_s)
         if limiter is None:
+            # A count has its time from when it begins, and not from when the clock strikes.
             limit = Limit(COUNT_MAX, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT)
             name = f"counted/{ceil(window_s * SECOND_NS / MILLISECOND_NS)}ms"
             limiter = self._limiters[window_s] = self.agent.limit(name, limit, policy="available")
