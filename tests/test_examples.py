@@ -164,6 +164,18 @@ def test_the_grpc_service_tells_when_to_come_again(hub: str, tmp_path: Path, red
     assert message == told > 0
 
 
+@pytest.mark.parametrize("hub", ["embedded", "redis"])
+def test_flask_limiter_decides_from_memory(hub: str, tmp_path: Path, redis_server: RedisServer) -> None:
+    """Two processes admit a part each, together hardly less than the limit, and in no case more."""
+    ran = run("flask_limiter_drop_in.py", tmp_path, None if hub == "embedded" else redis_server.url)
+
+    one, two, both = numbers(r"admitted (\d+) \+ (\d+) = (\d+) of 100\.", ran.stdout)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert one + two == both
+    assert 90 <= both <= 100
+    assert [600 - both] == numbers(r"(\d+) requests were answered 429", ran.stdout)
+
+
 def test_every_example_is_run_here() -> None:
     """An example that nobody runs is an example that does not work."""
     source = Path(__file__).read_text()
