@@ -11,6 +11,7 @@ import argparse
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from itertools import cycle
 from statistics import median, quantiles
@@ -20,9 +21,9 @@ from limits import parse
 from limits.storage import storage_from_string
 from limits.strategies import STRATEGIES
 
-import reconverge.integrations.limits_storage
 from bench.servers import redis_on_loopback
 from bench.web import DROP_IN, SERVED, drive
+from reconverge.integrations.limits_storage import ReconvergeStorage
 
 LIMIT: Final = "10000/hour"
 KEYS: Final = 1000
@@ -32,8 +33,6 @@ SECONDS: Final = 4
 THEIRS: Final = "theirs, Redis"
 OURS: Final = "ours, Redis"
 MEMORY: Final = "theirs, memory"
-
-assert reconverge.integrations.limits_storage.ReconvergeStorage.STORAGE_SCHEME  # imported, and so registered
 
 
 class Round(NamedTuple):
@@ -59,13 +58,13 @@ def main() -> None:
 
 def strategies(strategy: str, *, rounds: int) -> None:
     """One strategy of `limits` on each storage, by turns."""
-    with redis_on_loopback() as port:
+    with redis_on_loopback() as port, ExitStack() as last_words:
         uris = {
             THEIRS: f"redis://127.0.0.1:{port}/0",
             OURS: f"reconverge+redis://127.0.0.1:{port}/0?namespace={strategy}",
             MEMORY: "memory://",
         }
-        hits = {name: hit_on(strategy, uri) for name, uri in uris.items()}
+        hits = {name: hit_on(strategy, uri, last_words) for name, uri in uris.items()}
         for hit in hits.values():
             turn(hit)  # connections, scripts and keys that are new
         found: dict[str, list[Round]] = {name: [] for name in hits}
@@ -77,13 +76,15 @@ def strategies(strategy: str, *, rounds: int) -> None:
         per_s = median(one.per_s / theirs.per_s for one, theirs in zip(rows, found[THEIRS], strict=True))
         p50_us, p99_us, decisions = (median(column) for column in zip(*rows, strict=True))
         print(
-            f"| {strategy} | {name} | {p50_us:.1f} µs | {p99_us:.1f} µs | {decisions:,.0f} | {p99:.2f} | {per_s:.1f} |"
+            f"| {strategy} | {name} | {p50_us:.1f} µs | {p99_us:.1f} µs | {decisions:,.0f} | {p99:.3f} | {per_s:.1f} |"
         )
 
 
-def hit_on(strategy: str, uri: str) -> Callable[[str], bool]:
+def hit_on(strategy: str, uri: str, last_words: ExitStack) -> Callable[[str], bool]:
     """What a request asks."""
     storage: Any = storage_from_string(uri)
+    if isinstance(storage, ReconvergeStorage):
+        last_words.callback(storage.book.agent.stop)
     limiter: Any = STRATEGIES[strategy](storage)
     return partial(limiter.hit, parse(LIMIT))
 

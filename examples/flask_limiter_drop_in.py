@@ -12,7 +12,8 @@ from flask import Flask
 from flask_limiter import Limiter
 from flask_limiter.util import get_remote_address
 
-import reconverge.integrations.limits_storage  # noqa: F401  # this is the one import
+# The one import; it registers the scheme.
+import reconverge.integrations.limits_storage  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 HUB = os.environ.get("RECONVERGE_HUB", "embedded://flask-limiter-drop-in")
 
@@ -20,8 +21,7 @@ app = Flask(__name__)
 limiter = Limiter(
     get_remote_address,
     app=app,
-    storage_uri=f"reconverge+{HUB}",  # instead of redis://localhost:6379
-    storage_options={"sync_interval": 0.05, "policy": "strict"},
+    storage_uri=f"reconverge+{HUB}?sync_interval=0.05&policy=strict",  # instead of redis://localhost:6379
     headers_enabled=True,
 )
 

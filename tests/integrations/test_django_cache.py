@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import django
@@ -24,6 +26,8 @@ from reconverge.testing import ManualClock
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 
+THREADS = 4
+KEYS = 300
 numbers = itertools.count()
 Cache = django_cache.ReconvergeCache
 
@@ -207,16 +211,27 @@ def test_the_asynchronous_methods_say_the_same(cache: Any) -> None:
 
 def test_one_thread_begins_a_count_and_all_count_in_it(clock: ManualClock) -> None:
     """Django makes a cache for each thread, and of all that add a key one does."""
+    together = Barrier(THREADS)
 
     def hit(_: int) -> int:
         own = cache_at("memory://", clock=clock, namespace="threads")
-        return 1 if own.add("hits", 1) else -own.incr("hits")
+        added = 0
+        for number in range(KEYS):
+            together.wait()
+            added += own.add(f"hits-{number}", 1) or not own.incr(f"hits-{number}")
+        return added
 
-    with ThreadPoolExecutor(8) as threads:
-        said = list(threads.map(hit, range(200)))
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(THREADS) as threads:
+            added = sum(threads.map(hit, range(THREADS)))
+    finally:
+        sys.setswitchinterval(switch_interval)
 
-    assert 1 == said.count(1)
-    assert 200 == cache_at("memory://", clock=clock, namespace="threads").get("hits")
+    cache = cache_at("memory://", clock=clock, namespace="threads")
+    assert KEYS == added
+    assert {THREADS} == {cache.get(f"hits-{number}") for number in range(KEYS)}
 
 
 # -------------------------------------------------------------------- everything has a bound

@@ -136,6 +136,21 @@ def test_the_reset_time_is_when_there_is_room_again(strategy: str, ask: Ask) -> 
 
 
 @every_strategy
+def test_the_reset_time_is_when_more_is_left(strategy: str, ask: Ask) -> None:
+    """Also where something is left already: the moment at which the first of what counts is forgotten."""
+    asked = ask(strategy)
+    asked.hit(cost=2)
+    asked.clock.advance(50)
+    asked.hit()
+    wait_s = asked.wait_s()
+
+    asked.clock.advance(wait_s - MOMENT_S)
+    assert 2 == asked.stats().remaining
+    asked.clock.advance(2 * MOMENT_S)
+    assert asked.stats().remaining > 2
+
+
+@every_strategy
 def test_the_reset_time_of_a_key_that_was_not_used_is_as_the_library_has_it(strategy: str, ask: Ask) -> None:
     """Now; of a moving window a window from now, in all of the library's own storages."""
     asked = ask(strategy)

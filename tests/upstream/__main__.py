@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("projects", nargs="*", help="of " + ", ".join(suite.project for suite in SUITES))
     parser.add_argument("--checkout", action="append", default=[], metavar="PROJECT=DIR", help="a source tree at hand")
     parser.add_argument("--policy", default="balanced", help="how much a node dares")
+    parser.add_argument("--align", default="clock", help='where fixed windows begin: "clock" or "first-hit"')
     arguments = parser.parse_args()
     at_hand = dict(checkout.split("=", 1) for checkout in arguments.checkout)
     with tempfile.TemporaryDirectory(prefix="reconverge-upstream-") as name, servers():
@@ -83,7 +84,7 @@ def main() -> None:
                 continue
             place = Path(at_hand[suite.project]) if suite.project in at_hand else fetch(suite.project, directory)
             theirs = passed(suite, place, directory, "theirs")
-            ours = passed(suite, place, directory, arguments.policy)
+            ours = passed(suite, place, directory, f"{arguments.policy} {arguments.align}")
             print(f"| {suite.project} {version(suite.project)} | {len(theirs)} | {len(theirs & ours)} |")
             for test in sorted(theirs - ours):
                 print("not on ours:", test)
@@ -114,7 +115,7 @@ def fetch(project: str, directory: Path) -> Path:
 
 
 def passed(suite: Suite, place: Path, directory: Path, storage: str) -> set[str]:
-    """The tests that pass, on `theirs`, or on ours with a policy of that name."""
+    """The tests that pass, on `theirs`, or on ours with a policy and an alignment of those names."""
     report = directory / f"{suite.project}-{storage}.xml"
     paths = [ROOT / "agent", ROOT / "sync", directory / "extra", ROOT / "tests" / "upstream"]
     environment = {

@@ -1,8 +1,8 @@
 """A pytest plugin for the tests of other projects: their storages `memory://` and `redis://` become ours.
 
-The environment variable UPSTREAM_STORAGE says with which policy; "theirs" leaves them as they are. Nothing of theirs is
-changed but what the schemes stand for. Each test begins with nothing counted: an agent of its own for each storage that
-is alone, and a namespace of its own in Redis, since emptying Redis does not empty an agent.
+The variable UPSTREAM_STORAGE says with which policy and alignment; "theirs" leaves them as they are. Nothing of theirs
+is changed but what the schemes stand for. Each test begins with nothing counted: an agent of its own for each storage
+that is alone, and a namespace of its own in Redis, since emptying Redis does not empty an agent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from reconverge import Agent
 from reconverge.integrations.limits_storage import AsyncReconvergeStorage, ReconvergeStorage
 
 OURS = os.environ["UPSTREAM_STORAGE"] != "theirs"
-POLICY = os.environ["UPSTREAM_STORAGE"] if OURS else "balanced"
+SETTINGS = dict(zip(("policy", "align"), os.environ["UPSTREAM_STORAGE"].split(), strict=False)) if OURS else {}
+"""With which of our storages' settings, if with ours."""
 numbers = itertools.count()
 used: list[Agent] = []
 namespace = ""
@@ -48,8 +49,8 @@ class TimeOfDay:
 def settings_for(uri: str, options: dict[str, Any]) -> dict[str, Any]:
     """Their options, and what makes a test independent of the one before."""
     if uri.removeprefix("async+").startswith("memory"):
-        return {"clock": TimeOfDay(), "policy": POLICY, **options}
-    return {"policy": POLICY, **options} if "key_prefix" in options else {"namespace": namespace, **options}
+        return {"clock": TimeOfDay(), **SETTINGS, **options}
+    return {**SETTINGS, **options} if "key_prefix" in options else {"namespace": namespace, **SETTINGS, **options}
 
 
 class OurStorage(ReconvergeStorage):

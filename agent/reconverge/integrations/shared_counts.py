@@ -7,6 +7,8 @@ whoever compares a count with a limit gets what believing the last merged total 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from math import ceil
@@ -49,8 +51,9 @@ class SharedCounts(Unbreakable):
         self.agent = agent_at(hub, settings)
         self._clock: Clock = settings.get("clock") or SystemClock()
         self._limiters: dict[float, Limiter] = {}
-        # Its methods are atomic; a lock of our own might be held by a thread that a fork leaves behind.
         self._known: OrderedDict[str, Known] = OrderedDict()
+        self._start_over()
+        os.register_at_fork(after_in_child=self._start_over)
 
     def has_room_for(self, lifetime_s: float | None) -> bool:
         """Whether counts of such a lifetime can be kept; there may be 100 different ones."""
@@ -61,14 +64,15 @@ class SharedCounts(Unbreakable):
         """Begin a count, unless it has begun: here, or elsewhere as far as known. Returns whether it is new."""
         self._end(key)
         known = self._new(lifetime_s)
-        if self._known.setdefault(key, known) is not known:
-            return False
+        with self._beginning:  # so that of all that begin a count one does, and nobody counts on before it has
+            if key in self._known:
+                return False
+            new = known.limiter.usage(key).total == 0
+            if new and value:
+                known.limiter.allow(key, value)
+            self._known[key] = known
         self._stay_small()
-        if known.limiter.usage(key).total > 0:
-            return False
-        if value:
-            known.limiter.allow(key, value)
-        return True
+        return new
 
     @goes_on(None)
     def value(self, key: str) -> int | None:
@@ -113,6 +117,10 @@ class SharedCounts(Unbreakable):
         """Forget all that are known here."""
         for key in list(self._known):
             self.drop(key)
+
+    def _start_over(self) -> None:
+        """In a forked child the thread that holds the lock may not be there any more."""
+        self._beginning = threading.Lock()
 
     def _end(self, key: str) -> Known | None:
         """The count if it goes on; one whose time is over is forgotten."""
