@@ -554,10 +554,12 @@ local function grant(used)
   local pool = capacity - (used_of(cell_current, cell_previous) + used) - cell_silent
   if pool < 0 then pool = 0 end
   if not fixed or (report_epoch == cell_epoch and not resting()) then
-    local target
-    if pool >= needs then target = need + SLACK_SHARED * (pool - needs) * share else target = pool * share end
+    local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
+    if pool >= needs then
+      local most = max(need, entry_line - used + ceil(SLACK_SHARED * free))
+      target = min(need + SLACK_SHARED * (pool - needs) * share, most)
+    end
     if report_asked > 0 or target >= 1 then
-      local free = capacity - cell_lines - cell_debts - entry_line - cell_reserved
       entry_line = entry_line + raise(target, pool, used, free)
       entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
@@ -570,7 +572,8 @@ local function grant(used)
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if capacity < rule_capacity then overdrafts = floor(capacity * rule.overshoot_milli / 1000) end
     if (entry_overdraft + 1) * nodes <= overdrafts then
-      local wanted, free = floor(overdrafts / nodes) - entry_overdraft, overdrafts - cell_overdrafts - entry_overdraft
+      local wanted = floor(overdrafts / nodes) - entry_overdraft
+      local free = ceil(SLACK_SHARED * (overdrafts - cell_overdrafts - entry_overdraft))
       if wanted > free then wanted = free end
       if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
     end

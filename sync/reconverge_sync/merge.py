@@ -350,9 +350,13 @@ def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, 
     share = need / needs
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
-        target = need + SLACK_SHARED * (pool - needs) * share if pool >= needs else pool * share
+        free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
+        target = pool * share
+        if pool >= needs:
+            # Of what nobody needs, half of what is free stays there: whoever comes next shall not find nothing.
+            most = max(need, entry.line - used + ceil(SLACK_SHARED * free))
+            target = min(need + SLACK_SHARED * (pool - needs) * share, most)
         if report.asked > 0 or target >= 1:
-            free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
             entry.line += _raise(cell, node, entry, target, pool, used, free)
             entry.debt = max(0, ceil(used) - entry.line)
     if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or capacity * share >= 1):
@@ -362,7 +366,7 @@ def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, 
     if rule.overshoot_milli > 0:
         overdrafts = floor(float(capacity) * rule.overshoot_milli / 1000)
         wanted = floor(overdrafts / (cell.active + 1)) - entry.overdraft
-        entry.overdraft += max(0, min(wanted, overdrafts - cell.overdrafts - entry.overdraft))
+        entry.overdraft += max(0, min(wanted, ceil(SLACK_SHARED * (overdrafts - cell.overdrafts - entry.overdraft))))
 
 
 def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
