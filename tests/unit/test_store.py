@@ -385,3 +385,50 @@ def test_a_cell_that_was_dropped_has_no_room() -> None:
     store.start_over()
 
     assert [-1, -1] == [cell.room for cell in cells]
+
+
+# -------------------------------------------------------------------- new keys
+
+
+def unasked(*_: object) -> None:
+    """Stands in for what should not be called."""
+    raise AssertionError("Python was asked")
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize("key", ["ada", "é", "日本", "\U0001f600", "k" * 256, "é" * 128])
+def test_a_new_key_is_met_without_python(key: str) -> None:
+    """Neither its cell nor its first decision needs any."""
+    node = Lone("10/minute")
+    node.admits(key="first")  # which compares the clocks
+    vars(node.limiter.table)["_decide"] = unasked
+
+    assert node.admits(10, key=key)
+    assert not node.admits(1, key=key)
+    assert 2 == node.limiter.table.kernel.keys
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize("key", ["", "\x00x", "k" * 257, "é" * 129, "\U0001f600" * 65, "a\ud800"], ids=ascii)
+def test_what_is_no_key_is_left_to_python(key: str) -> None:
+    """It knows what is wrong with it, and nothing is kept."""
+    node = Lone("10/minute")
+
+    with pytest.raises(InvalidKey):
+        node.admits(key=key)
+
+    assert (0, 0) == (len(node.limiter.table.cells), node.limiter.table.kernel.keys)
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+def test_a_new_key_looks_at_two_old_ones() -> None:
+    """Keys that nobody asks about any more leave as others come."""
+    node = Lone("10/minute")
+    for number in range(100):
+        node.admits(key=f"old {number}")
+    node.clock.advance(121)
+
+    for number in range(50):
+        node.admits(key=f"new {number}")
+
+    assert (50, 50) == (len(node.limiter.table.cells), node.limiter.table.kernel.keys)

@@ -79,6 +79,14 @@ class TallyFields:
     refunded: int
 
 
+class KernelFields:
+    """What `Kernel` counts its keys in."""
+
+    keys: int
+    """Kept in all limits, overflow cells not among them."""
+    keys_max: int
+
+
 def due_cells(
     shard: ShardFields, now_ns: int, early: bool, companions_max: int, cells_max: int
 ) -> tuple[list[Cell], bool]:

@@ -40,7 +40,16 @@ def serve(table: Table) -> None:
     lone_shard = kernel.shards[0] if kernel.alone else None
     terms = _terms(table)
     store.serve(
-        table, table.lock, clock, table.unit, kernel.key_bytes_max, table.additive, table.tallies, lone_shard, terms
+        table,
+        table.lock,
+        clock,
+        table.unit,
+        kernel.key_bytes_max,
+        table.additive,
+        table.tallies,
+        kernel.shards,
+        lone_shard,
+        terms,
     )
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = store.allow

@@ -35,6 +35,7 @@ if TYPE_CHECKING or not COMPILED:
     Store = _store.Store
     ShardFields = _agenda.ShardFields
     TallyFields = _agenda.TallyFields
+    KernelFields = _agenda.KernelFields
     Lock = threading.Lock
     Reports = _reports.Reports
     due_cells = _agenda.due_cells
@@ -46,6 +47,7 @@ else:
     Store = native.Store
     ShardFields = native.ShardFields
     TallyFields = native.TallyFields
+    KernelFields = native.KernelFields
     Lock = native.Lock
     Reports = native.Reports
     due_cells = native.due_cells

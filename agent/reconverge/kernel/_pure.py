@@ -14,7 +14,7 @@ from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import Cells
 from reconverge.kernel._compiled import evict
 from reconverge.kernel._composites import Composites
-from reconverge.kernel._engine import Reports, due_cells, hear_cells, report_cells
+from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cells, report_cells
 from reconverge.kernel._exchange import unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._paced import PacedTable
@@ -34,7 +34,7 @@ SOLO_REFRESH_NS = 1_000_000_000
 """A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
 
 
-class Kernel:
+class Kernel(KernelFields):
     """All limits of one node."""
 
     def __init__(

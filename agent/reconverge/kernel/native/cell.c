@@ -47,8 +47,26 @@ amount_from_whole(PyObject *whole, i128 *amount)
     return 0;
 }
 
+Cell *
+cell_new(PyObject *key, PyObject *table, Shard *shard, i64 capacity, i64 now_ns)
+{
+    Cell *self = (Cell *)types.cell->tp_alloc(types.cell, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->key = Py_NewRef(key);
+    self->table = Py_NewRef(table);
+    self->shard = (Shard *)Py_NewRef((PyObject *)shard);
+    self->lows = Py_NewRef(Py_None);
+    self->history = Py_NewRef(Py_None);
+#define BEGIN(name, first) self->name = (first);
+    CELL_FIELDS(BEGIN)
+    self->capacity = capacity;
+    return self;
+}
+
 static PyObject *
-Cell_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+Cell_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"key", "table", "shard", "now_ns", NULL};
     PyObject *key, *table, *shard;
@@ -65,19 +83,7 @@ Cell_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (whole == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    Cell *self = (Cell *)type->tp_alloc(type, 0);
-    if (self == NULL) {
-        return NULL;
-    }
-    self->key = Py_NewRef(key);
-    self->table = Py_NewRef(table);
-    self->shard = (Shard *)Py_NewRef(shard);
-    self->lows = Py_NewRef(Py_None);
-    self->history = Py_NewRef(Py_None);
-#define BEGIN(name, first) self->name = (first);
-    CELL_FIELDS(BEGIN)
-    self->capacity = whole;
-    return (PyObject *)self;
+    return (PyObject *)cell_new(key, table, (Shard *)shard, whole, now_ns);
 }
 
 static int

@@ -67,7 +67,7 @@ static int
 hub_time(Store *store, const Cell *cell, i64 now_ns, i64 *hub_ns)
 {
     if (cell->shard->alone && now_ns - cell->shard->refreshed_ns >= SOLO_REFRESH_NS) {
-        PyObject *offset = PyObject_CallMethod(store->kernel, "refresh_offset_ns", "L", (long long)now_ns);
+        PyObject *offset = PyObject_CallMethod((PyObject *)store->kernel, "refresh_offset_ns", "L", (long long)now_ns);
         if (offset == NULL) {
             return -1;
         }
@@ -136,7 +136,7 @@ advance(Store *store, Cell *cell, i64 now_ns)
 static int
 wake(Store *store)
 {
-    PyObject *done = PyObject_CallMethod(store->kernel, "wake", NULL);
+    PyObject *done = PyObject_CallMethod((PyObject *)store->kernel, "wake", NULL);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }

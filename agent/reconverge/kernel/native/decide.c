@@ -269,7 +269,14 @@ decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **d
     const Terms *terms = &store->terms;
     Place *place = NULL;
     bool here = terms->plain && asked->cost <= terms->cost_max && asked->cost_object == NULL &&
-                PyUnicode_CheckExact(asked->key) && (place = store_place(store, asked->key)) != NULL;
+                PyUnicode_CheckExact(asked->key);
+    if (here) {
+        place = store_place(store, asked->key);
+        if (place == NULL && store_meet(store, asked->key, now_ns, &place) < 0) {
+            return -1;
+        }
+        here = place != NULL;
+    }
     if (here && form_of(place) == LONE) {
         Cell scratch;
         lone_read(store, place, &scratch);

@@ -100,12 +100,78 @@ try_lone(Store *store, Place *place)
     }
 }
 
+/* Whether there is nothing to remember about a key without an object, which is brought to the moment. It may become an
+ * object on the way, which then is to be asked about. -1 with an error. */
+static int
+lone_leaves(Store *store, Place *place, i64 now_ns, bool keep)
+{
+    Cell scratch;
+    lone_read(store, place, &scratch);
+    if (!fits(store, &scratch)) {
+        return whole(store, place) == NULL ? -1 : 0;
+    }
+    if (advance(store, &scratch, now_ns) < 0) {
+        return -1;
+    }
+    measure(store, &scratch);
+    if (!keep && meter_used(&store->terms, &scratch, now_ns) == 0) {
+        return 1;
+    }
+    if (!lone_write(store, &scratch, place)) {
+        Cell *cell = whole(store, place);
+        if (cell == NULL) {
+            return -1;
+        }
+        lone_assign(&scratch, cell);
+    }
+    return 0;
+}
+
+static int
+leaves(Store *store, Place *place, i64 now_ns, bool keep)
+{
+    if (form_of(place) == LONE) {
+        int gone = lone_leaves(store, place, now_ns, keep);
+        if (gone != 0 || form_of(place) == LONE) {
+            return gone;
+        }
+    }
+    PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", place->cell, (long long)now_ns, (int)keep);
+    int gone = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (gone == 0) {
+        try_lone(store, place);
+    }
+    return gone;
+}
+
+i64
+evict(Store *store, i64 now_ns, i64 most, bool keep)
+{
+    i64 gone = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
+    for (i64 look = 0; look < looks && seen < most; look++) {
+        Place *place = store_next(store);
+        if (place == NULL) {
+            continue;
+        }
+        seen++;
+        int left = leaves(store, place, now_ns, keep);
+        if (left < 0) {
+            return -1;
+        }
+        if (left) {
+            store_leave(store, place);
+            gone++;
+        }
+    }
+    return gone;
+}
+
 /* evict(now_ns, count, keep): let those of the next few keys leave about which there is nothing to remember; returns how
  * many did. With `keep` none does, but all are looked at. */
 PyObject *
 store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
-    Store *store = (Store *)object;
     if (count != 3) {
         PyErr_SetString(PyExc_TypeError, "evict(now_ns, count, keep)");
         return NULL;
@@ -115,53 +181,6 @@ store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
     if (PyErr_Occurred() || keep < 0) {
         return NULL;
     }
-    const Terms *terms = &store->terms;
-    i64 gone = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
-    for (i64 look = 0; look < looks && seen < most; look++) {
-        Place *place = store_next(store);
-        if (place == NULL) {
-            continue;
-        }
-        seen++;
-        bool leaves = false;
-        Cell scratch, *cell = NULL;
-        if (form_of(place) == LONE) {
-            lone_read(store, place, &scratch);
-            if (fits(store, &scratch)) {
-                if (advance(store, &scratch, now_ns) < 0) {
-                    return NULL;
-                }
-                measure(store, &scratch);
-                leaves = meter_used(terms, &scratch, now_ns) == 0 && !keep;
-                if (!leaves && !lone_write(store, &scratch, place)) {
-                    if ((cell = whole(store, place)) == NULL) {
-                        return NULL;
-                    }
-                    lone_assign(&scratch, cell);
-                }
-                cell = NULL;
-            } else if ((cell = whole(store, place)) == NULL) {
-                return NULL;
-            }
-        } else {
-            cell = place->cell;
-        }
-        if (cell != NULL) {
-            PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", cell, (long long)now_ns, keep);
-            int gone_by = answer == NULL ? -1 : PyObject_IsTrue(answer);
-            Py_XDECREF(answer);
-            if (gone_by < 0) {
-                return NULL;
-            }
-            leaves = gone_by;
-            if (!leaves) {
-                try_lone(store, place);
-            }
-        }
-        if (leaves) {
-            store_leave(store, place);
-            gone++;
-        }
-    }
-    return PyLong_FromLongLong(gone);
+    i64 gone = evict((Store *)object, now_ns, most, keep);
+    return gone < 0 ? NULL : PyLong_FromLongLong(gone);
 }

@@ -91,7 +91,13 @@ typedef struct {
     i64 charged, refunded;
 } Tally;
 
-extern PyType_Spec Shard_spec, Tally_spec;
+/* How many keys a node keeps, and how many it may. */
+typedef struct {
+    PyObject_HEAD
+    i64 keys, keys_max;
+} KernelFields;
+
+extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 
 /* ------------------------------------------------------------------ cell.c: one key of one limit */
 
@@ -126,6 +132,7 @@ struct Cell {
 };
 
 extern PyType_Spec Cell_spec;
+Cell *cell_new(PyObject *key, PyObject *table, Shard *shard, i64 capacity, i64 now_ns); /* NULL with an error */
 PyObject *whole_from_amount(i128 amount);
 int amount_from_whole(PyObject *whole, i128 *amount); /* -1 and OverflowError if it does not fit */
 
@@ -183,8 +190,9 @@ typedef struct {
     bool exact; /* whether keys are compared, and not only their hashes */
     Terms terms;
     Lock *lock;
-    PyObject *table, *kernel, *clock; /* clock: NULL if it is the machine's own */
-    PyObject *tallies, *name, *hash;
+    KernelFields *kernel;
+    PyObject *table, *clock; /* clock: NULL if it is the machine's own */
+    PyObject *tallies, *shards, *name, *hash;
     Tally *lone_tally; /* borrowed from the list */
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
 } Store;
@@ -224,6 +232,12 @@ void lone_assign(const Cell *scratch, Cell *cell);
 Cell *whole(Store *store, Place *place);                         /* borrowed; NULL with an error */
 void try_lone(Store *store, Place *place);                       /* do without the object, if nobody else has it */
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
+i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -1 with an error */
+
+/* ------------------------------------------------------------------ fresh.c: keys that nobody has asked about before */
+
+/* A place for a key that has none; NULL if Python has to see to it. -1 with an error. */
+int store_meet(Store *store, PyObject *key, i64 now_ns, Place **place);
 
 /* ------------------------------------------------------------------ decide.c: deciding about one key */
 
@@ -263,7 +277,7 @@ PyObject *hear_cells(PyObject *module, PyObject *args);
 
 typedef struct {
     bool secret_hashes; /* whether nobody outside of the process can know the hash of a key */
-    PyTypeObject *lock, *queue, *agenda, *shard, *tally, *cell, *store, *decision, *reports;
+    PyTypeObject *lock, *queue, *agenda, *shard, *tally, *kernel, *cell, *store, *decision, *reports;
 } Types;
 
 extern Types types;

@@ -1,4 +1,4 @@
-/* The numbers of a shard and of a tally, where C and Python both can reach them. */
+/* The numbers of a shard, of a tally and of a kernel, where C and Python both can reach them. */
 #include "native.h"
 
 static int
@@ -78,7 +78,7 @@ PyType_Spec Shard_spec = {
 };
 
 static void
-Tally_dealloc(PyObject *object)
+free_numbers(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     type->tp_free(object);
@@ -93,7 +93,7 @@ static PyMemberDef Tally_members[] = {
 
 static PyType_Slot Tally_slots[] = {
     {Py_tp_members, Tally_members},
-    {Py_tp_dealloc, Tally_dealloc},
+    {Py_tp_dealloc, free_numbers},
     {0, NULL},
 };
 
@@ -102,4 +102,23 @@ PyType_Spec Tally_spec = {
     .basicsize = sizeof(Tally),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .slots = Tally_slots,
+};
+
+static PyMemberDef Kernel_members[] = {
+    {"keys", T_LONGLONG, offsetof(KernelFields, keys), 0, NULL},
+    {"keys_max", T_LONGLONG, offsetof(KernelFields, keys_max), 0, NULL},
+    {NULL},
+};
+
+static PyType_Slot Kernel_slots[] = {
+    {Py_tp_members, Kernel_members},
+    {Py_tp_dealloc, free_numbers},
+    {0, NULL},
+};
+
+PyType_Spec Kernel_spec = {
+    .name = "reconverge.kernel._native.KernelFields",
+    .basicsize = sizeof(KernelFields),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = Kernel_slots,
 };

@@ -1,245 +1,12 @@
-/* The cells of one limit by key, each in a place of its own.
- *
- * Keys are found through 256 segments of open addressing, which grow one at a time and by a quarter, so that nobody
- * who decides waits for more than one small segment to be moved. An entry is the number of a place and 32 bits of the
- * key's hash; the place has all 64 of them.
- *
- * A key is told from others by those 64 bits, which Python keys with a secret of the process: to look at the string as
- * well would be one more access to memory, as dear as all the rest. Two keys that collide share one line, so that
- * nobody is admitted too much; decision 46 has the odds. Where hashes are no secret, strings are compared.
- */
+/* The cells of one limit by key, as Python sees them: a mapping that decides. */
 #include <stddef.h>
-#include "native.h"
-
-#define SEGMENT_FIRST 8
-
-/* ------------------------------------------------------------------ the index */
-
-static inline uint32_t
-home_of(const Segment *segment, uint32_t tag)
-{
-    return (uint32_t)(((uint64_t)tag * segment->size) >> 32);
-}
-
-static inline Place *
-place_at(const Store *store, i64 place)
-{
-    return &store->slabs[place / SLAB][place % SLAB];
-}
-
-static inline bool
-same_key(PyObject *one, PyObject *other)
-{
-    if (one == other) {
-        return true;
-    }
-    Py_ssize_t length = PyUnicode_GET_LENGTH(one);
-    int kind = PyUnicode_KIND(one);
-    return length == PyUnicode_GET_LENGTH(other) && kind == (int)PyUnicode_KIND(other) &&
-           memcmp(PyUnicode_DATA(one), PyUnicode_DATA(other), (size_t)length * kind) == 0;
-}
-
-static inline Py_hash_t
-hash_of(const Store *store, PyObject *key)
-{
-    if (UNLIKELY(store->hash != NULL)) { /* injected by a test */
-        PyObject *hash = PyObject_CallOneArg(store->hash, key);
-        Py_hash_t value = hash == NULL ? -1 : PyLong_AsSsize_t(hash);
-        Py_XDECREF(hash);
-        return value == -1 && !PyErr_Occurred() ? -2 : value; /* as Python has it */
-    }
-    Py_hash_t hash = PyObject_Hash(key);
-    if (LIKELY(PyUnicode_IS_ASCII(key))) {
-        return hash;
-    }
-    /* Python hashes a string's bytes as they lie in memory: "ab" and "\u6261" have the same. So the width goes in, too. */
-    hash ^= (Py_hash_t)(0x9E3779B97F4A7C15ULL * (uint64_t)(PyUnicode_KIND(key) - 1));
-    return hash == -1 ? -2 : hash;
-}
-
-/* Where the entry of a key is, or the empty one where it would be. */
-static inline uint64_t *
-seek(Store *store, PyObject *key, Py_hash_t hash, Segment **segment_found)
-{
-    Segment *segment = &store->segments[(uint64_t)hash >> 56];
-    *segment_found = segment;
-    if (UNLIKELY(segment->size == 0)) {
-        return NULL;
-    }
-    uint32_t tag = (uint32_t)hash, at = home_of(segment, tag);
-    for (;;) {
-        uint64_t entry = segment->entries[at];
-        if (entry == 0) {
-            return &segment->entries[at];
-        }
-        if ((uint32_t)entry == tag) {
-            const Place *place = place_at(store, (i64)(entry >> 32) - 1);
-            if (place->hash == hash && (LIKELY(!store->exact) || same_key(key_of(place), key))) {
-                return &segment->entries[at];
-            }
-        }
-        if (++at == segment->size) {
-            at = 0;
-        }
-    }
-}
-
-Place *
-store_place(Store *store, PyObject *key)
-{
-    Segment *segment;
-    Py_hash_t hash = hash_of(store, key);
-    if (UNLIKELY(hash == -1)) {
-        PyErr_Clear();
-        return NULL;
-    }
-    uint64_t *entry = seek(store, key, hash, &segment);
-    return entry == NULL || *entry == 0 ? NULL : place_at(store, (i64)(*entry >> 32) - 1);
-}
-
-void
-store_fetch(Store *store, PyObject *const *keys, Py_ssize_t count)
-{
-    if (UNLIKELY(store->hash != NULL)) {
-        return;
-    }
-    for (Py_ssize_t at = 0; at < count; at++) {
-        Py_hash_t hash = PyObject_Hash(keys[at]);
-        const Segment *segment = &store->segments[(uint64_t)hash >> 56];
-        if (segment->size > 0) {
-            __builtin_prefetch(&segment->entries[home_of(segment, (uint32_t)hash)]);
-        }
-    }
-    for (Py_ssize_t at = 0; at < count; at++) {
-        Py_hash_t hash = PyObject_Hash(keys[at]); /* the string remembers it */
-        const Segment *segment = &store->segments[(uint64_t)hash >> 56];
-        uint32_t tag = (uint32_t)hash, slot = segment->size > 0 ? home_of(segment, tag) : 0;
-        /* Only as far as the line that was fetched may reach; what is found is not certain, and need not be. */
-        for (int look = 0; segment->size > 0 && look < 8; look++) {
-            uint64_t entry = segment->entries[slot];
-            if (entry == 0) {
-                break;
-            }
-            if ((uint32_t)entry == tag) {
-                __builtin_prefetch(place_at(store, (i64)(entry >> 32) - 1), 1);
-                break;
-            }
-            slot = slot + 1 == segment->size ? 0 : slot + 1;
-        }
-    }
-}
+#include "places.h"
 
 Cell *
 store_find(Store *store, PyObject *key)
 {
     Place *place = store_place(store, key);
     return place == NULL ? NULL : whole(store, place);
-}
-
-static bool
-grow(Segment *segment)
-{
-    uint32_t size = segment->size == 0 ? SEGMENT_FIRST : segment->size + segment->size / 4;
-    uint64_t *entries = pages_new(size * sizeof(uint64_t)), *old = segment->entries;
-    if (entries == NULL) {
-        return false;
-    }
-    uint32_t old_size = segment->size;
-    segment->entries = entries;
-    segment->size = size;
-    for (uint32_t from = 0; from < old_size; from++) {
-        if (old[from] != 0) {
-            uint32_t at = home_of(segment, (uint32_t)old[from]);
-            while (entries[at] != 0) {
-                at = at + 1 == size ? 0 : at + 1;
-            }
-            entries[at] = old[from];
-        }
-    }
-    pages_free(old, old_size * sizeof(uint64_t));
-    return true;
-}
-
-/* Take an entry out, and move those that follow it up, so that no marks of what was here are needed. */
-static void
-take_out(Segment *segment, uint64_t *entry)
-{
-    uint32_t hole = (uint32_t)(entry - segment->entries), at = hole;
-    for (;;) {
-        at = at + 1 == segment->size ? 0 : at + 1;
-        uint64_t next = segment->entries[at];
-        if (next == 0) {
-            break;
-        }
-        uint32_t home = home_of(segment, (uint32_t)next);
-        /* Whether its home is outside of what lies between the hole and itself, all taken round the end. */
-        bool moves = hole <= at ? (home <= hole || home > at) : (home <= hole && home > at);
-        if (moves) {
-            segment->entries[hole] = next;
-            hole = at;
-        }
-    }
-    segment->entries[hole] = 0;
-    segment->count--;
-}
-
-/* ------------------------------------------------------------------ places */
-
-Place *
-store_next(Store *store)
-{
-    Place *place = place_at(store, store->hand);
-    store->hand = (store->hand + 1) % store->places;
-    return place->key == 0 ? NULL : place;
-}
-
-/* By its entry, as a place does not know its number. */
-i64
-number_of_place(const Store *store, const Place *place)
-{
-    Segment *segment;
-    PyObject *key = key_of(place);
-    uint64_t *entry = seek((Store *)store, key, place->hash, &segment);
-    return (i64)(*entry >> 32) - 1;
-}
-
-static i64
-new_place(Store *store)
-{
-    if (store->empty_count > 0) {
-        return store->empty[--store->empty_count];
-    }
-    if (store->places == store->slabs_count * SLAB) {
-        if ((store->slabs_count & (store->slabs_count - 1)) == 0) {
-            Place **slabs = PyMem_Realloc(store->slabs, (store->slabs_count ? 2 * store->slabs_count : 1) * sizeof(*slabs));
-            if (slabs == NULL) {
-                PyErr_NoMemory();
-                return -1;
-            }
-            store->slabs = slabs;
-        }
-        Place *slab = slab_new(store->slabs_count > 0); /* a limit of few keys should not take a huge page */
-        if (slab == NULL) {
-            return -1;
-        }
-        store->slabs[store->slabs_count++] = slab;
-    }
-    return store->places++;
-}
-
-static void
-leave_place(Store *store, i64 place)
-{
-    if (store->empty_count == store->empty_size) {
-        i64 size = store->empty_size ? 2 * store->empty_size : 16;
-        uint32_t *empty = PyMem_Realloc(store->empty, size * sizeof(*empty));
-        if (empty == NULL) {
-            return; /* the place stays empty for good */
-        }
-        store->empty = empty;
-        store->empty_size = size;
-    }
-    store->empty[store->empty_count++] = (uint32_t)place;
 }
 
 /* ------------------------------------------------------------------ as a mapping */
@@ -257,7 +24,7 @@ seek_cell(Store *store, PyObject *value, Py_hash_t *hash, uint64_t **entry, Segm
     if (*hash == -1) {
         return -1;
     }
-    *entry = seek(store, key, *hash, segment);
+    *entry = index_seek(store, key, *hash, segment);
     return 0;
 }
 
@@ -276,22 +43,13 @@ Store_put(PyObject *object, PyObject *value)
         PyErr_SetString(PyExc_ValueError, "the key has a cell already");
         return NULL;
     }
-    if (segment->count + 1 > segment->size - segment->size / 8) {
-        if (!grow(segment)) {
-            return NULL;
-        }
-        entry = seek(self, cell->key, hash, &segment);
-    }
-    i64 place = new_place(self);
-    if (place < 0) {
+    i64 number;
+    Place *place = store_enter(self, cell->key, hash, &number);
+    if (place == NULL) {
         return NULL;
     }
-    *entry = (uint64_t)(place + 1) << 32 | (uint32_t)hash;
-    segment->count++;
-    self->count++;
-    *place_at(self, place) = (Place){
-        .hash = hash, .key = (uintptr_t)Py_NewRef(cell->key) | WHOLE, .cell = (Cell *)Py_NewRef(value)};
-    cell->place = place;
+    place->cell = (Cell *)Py_NewRef(value);
+    cell->place = number;
     Py_XSETREF(cell->store, Py_NewRef(object));
     Py_RETURN_NONE;
 }
@@ -306,28 +64,12 @@ Store_drop(PyObject *object, PyObject *value)
     if (seek_cell(self, value, &hash, &entry, &segment) < 0) {
         return NULL;
     }
-    Place *place = entry == NULL || *entry == 0 ? NULL : place_at(self, (i64)(*entry >> 32) - 1);
+    Place *place = entry == NULL || *entry == 0 ? NULL : place_at(self, number_in(*entry));
     if (place == NULL || form_of(place) != WHOLE || place->cell != (Cell *)value) {
         Py_RETURN_FALSE;
     }
     store_leave(self, place);
     Py_RETURN_TRUE;
-}
-
-void
-store_leave(Store *self, Place *place)
-{
-    Segment *segment;
-    PyObject *key = key_of(place);
-    uint64_t *entry = seek(self, key, place->hash, &segment);
-    i64 number = (i64)(*entry >> 32) - 1;
-    Cell *cell = form_of(place) == WHOLE ? place->cell : NULL;
-    leave_place(self, number);
-    take_out(segment, entry);
-    *place = (Place){0};
-    self->count--;
-    Py_XDECREF(cell);
-    Py_DECREF(key);
 }
 
 static PyObject *
@@ -429,39 +171,10 @@ Store_pass_by(PyObject *object, PyObject *most)
 
 /* ------------------------------------------------------------------ beginning and ending */
 
-static void
-empty(Store *self)
-{
-    for (i64 place = 0; place < self->places; place++) {
-        Place *at = place_at(self, place);
-        Place old = *at;
-        *at = (Place){0};
-        if (old.key != 0) {
-            if (form_of(&old) == WHOLE) {
-                Py_DECREF(old.cell);
-            }
-            Py_DECREF(key_of(&old));
-        }
-    }
-    for (i64 slab = 0; slab < self->slabs_count; slab++) {
-        slab_free(self->slabs[slab]);
-    }
-    PyMem_Free(self->slabs);
-    PyMem_Free(self->empty);
-    for (int at = 0; at < SEGMENTS; at++) {
-        pages_free(self->segments[at].entries, self->segments[at].size * sizeof(uint64_t));
-    }
-    memset(self->segments, 0, sizeof(self->segments));
-    self->slabs = NULL;
-    self->empty = NULL;
-    self->slabs_count = self->places = self->empty_count = self->empty_size = self->count = self->hand = 0;
-    self->admitted = self->refused = 0;
-}
-
 static PyObject *
 Store_start_over(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    empty((Store *)object);
+    store_empty((Store *)object);
     Py_RETURN_NONE;
 }
 
@@ -495,31 +208,36 @@ term(PyObject *terms, const char *name, i64 *value)
     return *value == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, lone_shard, terms): decide for `table` from now on. `clock` is None for the
- * machine's own; `terms` is None for a limit that has to be decided in Python, key by key. */
+/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, terms): decide for `table` from
+ * now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in Python, key by key. */
 static PyObject *
 Store_serve(PyObject *object, PyObject *args)
 {
     Store *self = (Store *)object;
-    PyObject *table, *lock, *clock, *tallies, *terms, *lone_shard;
+    PyObject *table, *lock, *clock, *tallies, *shards, *terms, *lone_shard;
     long long unit, key_bytes_max;
     int additive;
-    if (!PyArg_ParseTuple(args, "OO!OLLpO!OO:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max, &additive, &PyList_Type,
-                          &tallies, &lone_shard, &terms)) {
+    if (!PyArg_ParseTuple(args, "OO!OLLpO!O!OO:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max, &additive,
+                          &PyList_Type, &tallies, &PyList_Type, &shards, &lone_shard, &terms)) {
         return NULL;
     }
     PyObject *kernel = PyObject_GetAttrString(table, "kernel"), *name = PyObject_GetAttrString(table, "name");
+    if (kernel != NULL && !PyObject_TypeCheck(kernel, types.kernel)) {
+        Py_CLEAR(kernel);
+        PyErr_SetString(PyExc_TypeError, "a table belongs to a kernel");
+    }
     if (kernel == NULL || name == NULL) {
         Py_XDECREF(kernel);
         Py_XDECREF(name);
         return NULL;
     }
-    Py_XSETREF(self->kernel, kernel);
+    Py_XSETREF(self->kernel, (KernelFields *)kernel);
     Py_XSETREF(self->name, name);
     Py_XSETREF(self->table, Py_NewRef(table));
     Py_XSETREF(self->lock, (Lock *)Py_NewRef(lock));
     Py_XSETREF(self->clock, clock == Py_None ? NULL : Py_NewRef(clock));
     Py_XSETREF(self->tallies, Py_NewRef(tallies));
+    Py_XSETREF(self->shards, Py_NewRef(shards));
     self->unit = unit;
     self->key_bytes_max = key_bytes_max;
     self->additive = additive;
@@ -568,6 +286,7 @@ Store_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->lock);
     Py_VISIT(self->clock);
     Py_VISIT(self->tallies);
+    Py_VISIT(self->shards);
     Py_VISIT(self->name);
     Py_VISIT(self->hash);
     Py_VISIT(self->lone_shard);
@@ -584,12 +303,13 @@ static int
 Store_clear(PyObject *object)
 {
     Store *self = (Store *)object;
-    empty(self);
+    store_empty(self);
     Py_CLEAR(self->table);
     Py_CLEAR(self->kernel);
     Py_CLEAR(self->lock);
     Py_CLEAR(self->clock);
     Py_CLEAR(self->tallies);
+    Py_CLEAR(self->shards);
     Py_CLEAR(self->name);
     Py_CLEAR(self->hash);
     Py_CLEAR(self->lone_shard);

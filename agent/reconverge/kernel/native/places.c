@@ -1,0 +1,117 @@
+/* The places in which a store keeps its keys, none of which ever moves. */
+#include "places.h"
+
+Place *
+store_next(Store *store)
+{
+    Place *place = place_at(store, store->hand);
+    store->hand = (store->hand + 1) % store->places;
+    return place->key == 0 ? NULL : place;
+}
+
+/* By its entry, as a place does not know its number. */
+i64
+number_of_place(const Store *store, const Place *place)
+{
+    Segment *segment;
+    PyObject *key = key_of(place);
+    return number_in(*index_seek(store, key, place->hash, &segment));
+}
+
+static i64
+new_place(Store *store)
+{
+    if (store->empty_count > 0) {
+        return store->empty[--store->empty_count];
+    }
+    if (store->places == store->slabs_count * SLAB) {
+        if ((store->slabs_count & (store->slabs_count - 1)) == 0) {
+            Place **slabs = PyMem_Realloc(store->slabs, (store->slabs_count ? 2 * store->slabs_count : 1) * sizeof(*slabs));
+            if (slabs == NULL) {
+                PyErr_NoMemory();
+                return -1;
+            }
+            store->slabs = slabs;
+        }
+        Place *slab = slab_new(store->slabs_count > 0); /* a limit of few keys should not take a huge page */
+        if (slab == NULL) {
+            return -1;
+        }
+        store->slabs[store->slabs_count++] = slab;
+    }
+    return store->places++;
+}
+
+static void
+leave_place(Store *store, i64 place)
+{
+    if (store->empty_count == store->empty_size) {
+        i64 size = store->empty_size ? 2 * store->empty_size : 16;
+        uint32_t *empty = PyMem_Realloc(store->empty, size * sizeof(*empty));
+        if (empty == NULL) {
+            return; /* the place stays empty for good */
+        }
+        store->empty = empty;
+        store->empty_size = size;
+    }
+    store->empty[store->empty_count++] = (uint32_t)place;
+}
+
+Place *
+store_enter(Store *store, PyObject *key, Py_hash_t hash, i64 *number)
+{
+    *number = new_place(store);
+    if (*number < 0) {
+        return NULL;
+    }
+    if (index_enter(store, key, hash, *number) < 0) {
+        leave_place(store, *number);
+        return NULL;
+    }
+    store->count++;
+    Place *place = place_at(store, *number);
+    *place = (Place){.hash = hash, .key = (uintptr_t)Py_NewRef(key)};
+    return place;
+}
+
+void
+store_leave(Store *self, Place *place)
+{
+    Segment *segment;
+    PyObject *key = key_of(place);
+    uint64_t *entry = index_seek(self, key, place->hash, &segment);
+    Cell *cell = form_of(place) == WHOLE ? place->cell : NULL;
+    leave_place(self, number_in(*entry));
+    index_take_out(segment, entry);
+    *place = (Place){0};
+    self->count--;
+    Py_XDECREF(cell);
+    Py_DECREF(key);
+}
+
+void
+store_empty(Store *self)
+{
+    for (i64 place = 0; place < self->places; place++) {
+        Place *at = place_at(self, place);
+        Place old = *at;
+        *at = (Place){0};
+        if (old.key != 0) {
+            if (form_of(&old) == WHOLE) {
+                Py_DECREF(old.cell);
+            }
+            Py_DECREF(key_of(&old));
+        }
+    }
+    for (i64 slab = 0; slab < self->slabs_count; slab++) {
+        slab_free(self->slabs[slab]);
+    }
+    PyMem_Free(self->slabs);
+    PyMem_Free(self->empty);
+    index_free(self);
+    self->slabs = NULL;
+    self->empty = NULL;
+    self->slabs_count = self->places = self->empty_count = self->empty_size = self->count = self->hand = 0;
+    self->admitted = self->refused = 0;
+}
+

@@ -1,0 +1,34 @@
+/* What the index of a store, its places and its face in Python know of each other. */
+#ifndef RECONVERGE_PLACES_H
+#define RECONVERGE_PLACES_H
+
+#include "native.h"
+
+static inline Place *
+place_at(const Store *store, i64 place)
+{
+    return &store->slabs[place / SLAB][place % SLAB];
+}
+
+static inline i64
+number_in(uint64_t entry)
+{
+    return (i64)(entry >> 32) - 1;
+}
+
+/* ------------------------------------------------------------------ index.c */
+
+Py_hash_t hash_of(const Store *store, PyObject *key); /* -1 with an error */
+/* Where the entry of a key is, or the empty one where it would be, or NULL if there is none. */
+uint64_t *index_seek(const Store *store, PyObject *key, Py_hash_t hash, Segment **segment);
+int index_enter(Store *store, PyObject *key, Py_hash_t hash, i64 place); /* a key that is not there; -1 with an error */
+void index_take_out(Segment *segment, uint64_t *entry);
+void index_free(Store *store);
+
+/* ------------------------------------------------------------------ places.c */
+
+/* A place for a key that has none, which is the caller's to fill; NULL with an error. */
+Place *store_enter(Store *store, PyObject *key, Py_hash_t hash, i64 *number);
+void store_empty(Store *store);
+
+#endif
