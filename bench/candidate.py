@@ -22,6 +22,7 @@ ROOMY_BURST: Final = 100_000_000
 """Of a bucket."""
 DAY_S: Final = 86_400.0
 HEARD_S_MAX: Final = 120.0
+INTERVAL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,12 @@ def compiled_unless_asked() -> None:
         raise Missing("the compiled kernel is not built")
 
 
-def _limiter(setting: Setting, limit: Limit | None = None, hub: str = "memory://") -> tuple[Agent, Limiter]:
+def _limiter(
+    setting: Setting, limit: Limit | None = None, hub: str = "memory://", interval_s: float = 3600.0
+) -> tuple[Agent, Limiter]:
     compiled_unless_asked()
     # Exchanges come when somebody has something new to say, and not while the time is taken.
-    agent = Agent(hub, namespace="bench", sync_interval=3600.0, min_sync_interval=0.005, max_keys=2 * setting.keys)
+    agent = Agent(hub, namespace="bench", sync_interval=interval_s, min_sync_interval=0.005, max_keys=2 * setting.keys)
     setting.stack.callback(agent.stop)
     return agent, agent.limit("bench", limit or Limit(setting.quota, DAY_S))
 
@@ -160,5 +163,21 @@ def ours_with_a_hub(setting: Setting) -> Candidate:
             if time.monotonic() > deadline_s:
                 raise RuntimeError("the hub has not answered about all keys")
             time.sleep(0.01)
+
+    return Candidate(each(limiter.allow), limiter.allow, settle=settle)
+
+
+def ours_among_others(setting: Setting) -> Candidate:
+    """The same as it is used: what is known of keys is exchanged all the time."""
+    port = setting.stack.enter_context(redis_on_loopback())
+    _, limiter = _limiter(setting, hub=f"redis://127.0.0.1:{port}/0", interval_s=INTERVAL_S)
+
+    def settle(keys: Sequence[str]) -> None:
+        deadline_s = time.monotonic() + HEARD_S_MAX
+        while limiter.usage(keys[-1]).staleness > 2 * HEARD_S_MAX:  # they are answered about in their order
+            if time.monotonic() > deadline_s:
+                raise RuntimeError("the hub has not answered about all keys")
+            time.sleep(0.01)
+        time.sleep(3 * INTERVAL_S)
 
     return Candidate(each(limiter.allow), limiter.allow, settle=settle)

@@ -87,6 +87,24 @@ def nodes() -> Callable[[int], None]:
     return live
 
 
+def quiet_keys() -> Callable[[int], None]:
+    """Keys of a node with a hub that are asked about once or twice, forgotten as they are, or gone in the end."""
+    clock = ManualClock(START_S)
+    node, hub = Node(clock), MemoryHub(clock=clock)
+    limiter = Limiter(node.limit(limit_of("sliding-window"), BALANCED))
+
+    def live(number: int) -> None:
+        for key in range(20):
+            limiter.allow(f"key {number % 50} {key}", 1 + number * key % 9)
+        for _ in range(3):
+            node.exchanges_with(hub, rounds=2)
+            clock.advance_ns(SECOND_NS)
+        if number % 10 == 0:
+            node.kernel.forget_everything()
+
+    return live
+
+
 def decisions() -> Callable[[int], None]:
     """Decisions, and all that one can do with them."""
     limiter = Agent("memory://", clock=ManualClock(START_S)).limit("limit", "10/minute")
@@ -256,6 +274,7 @@ ACTIVITIES: dict[str, Callable[[], Callable[[int], None]]] = {
     "agents": lambda: agents,
     "many keys": many_keys,
     "nodes": nodes,
+    "quiet keys": quiet_keys,
     "decisions": decisions,
     "reservations": reservations,
     "waiters": waiters,

@@ -28,6 +28,8 @@ PATHS = os.pathsep.join(str(ROOT / place) for place in ("agent", "sync", "."))
 ATTRIBUTES = [
     name for name in (*Headroom.__slots__, *Cell.__slots__) if name not in ("table", "shard", "lows", "history")
 ]
+LOOKED_AT = 4
+"""The cells of nodes with a hub are looked at after so many steps."""
 LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "line", "base", "capacity", "place", "waiters")
 """What counts of a cell that is never reported; the compiled kernel need not remember more of it."""
 
@@ -109,8 +111,9 @@ def trace_of(data: Data, steps: list[Step], whole_at: int) -> list[Any]:
     try:
         for number, step in enumerate(steps):
             answer = told(world.does(step))
-            # A look at a cell makes an object of it, so that nobody should look at those that can do without.
-            known = everything(world) if world.nodes or number == whole_at else _counts(world)
+            # A look at a cell makes an object of it, so that nobody should look often at those that can do without.
+            looks = number == whole_at or (world.nodes and number % LOOKED_AT == 0)
+            known = everything(world) if looks else _counts(world)
             trace.append([answer, known if number == whole_at else _digest(known)])
     finally:
         world.ends()
@@ -119,9 +122,12 @@ def trace_of(data: Data, steps: list[Step], whole_at: int) -> list[Any]:
 
 
 def _counts(world: World) -> Data:
-    """What can be known of a node without looking at its cells."""
-    tables = world.kernels[0].tables.values()
-    return {table.name: [table.admitted, table.refused, table.overflowed, len(table.cells)] for table in tables}
+    """What can be known of nodes without looking at their cells."""
+    return {
+        f"{number} {table.name}": [table.admitted, table.refused, table.overflowed, len(table.cells)]
+        for number, kernel in enumerate(world.kernels)
+        for table in kernel.tables.values()
+    }
 
 
 def _digest(known: Data) -> str:

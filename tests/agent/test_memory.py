@@ -222,12 +222,12 @@ def test_64_threads_on_64_keys_admit_exactly_the_quota_of_each(restless: None, c
         key = f"key {(thread + attempt) % 64}"
         return key, login.allow(key)
 
-    answers, turns = _all_at_once(decide, attempts=64)
+    answers, turns = _all_at_once(decide, attempts=640)
 
     assert {f"key {number}": QUOTA for number in range(64)} == {key: n for (key, yes), n in answers.items() if yes}
     assert turns > THREADS  # one after another they would need one turn less
     stats = agent.stats().limits["login"]
-    assert (64 * QUOTA, 64 * (64 - QUOTA)) == (stats.admitted, stats.refused)
+    assert (64 * QUOTA, 64 * (640 - QUOTA)) == (stats.admitted, stats.refused)
 
 
 def test_64_threads_on_several_quotas_charge_all_of_them_or_none(restless: None, clock: ManualClock) -> None:

@@ -9,46 +9,105 @@ from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._exchange import look_again
 
+GROUP_MAX = 256
+"""So many promises are kept together at most."""
+MIXED_MAX = 16
+"""After so many only those join that were reported together: what is known of them is alike, and takes less memory."""
+OPEN_MAX = 8
+"""A promise may join one of the groups that were begun last, so many of them."""
 LOOKS_MAX = 512
 """So many promises are looked at in one go: those who decide, and those who share a loop, are held up no longer."""
-PASSED_MAX = 4096
+PASSED_MAX = 1024
 """So many cells that were reported meanwhile are passed by in one go."""
 
 
-class Agenda:
-    """Promises to look at quiet cells again, the next one first. Each cell has one, which the next one replaces."""
+class Group:
+    """Cells of one limit that are looked at again at one moment, in the order in which that was promised."""
 
-    __slots__ = ("_numbers", "_promises")
+    __slots__ = ("cells", "due_ns", "home", "joined", "number", "reported_ns")
+
+    def __init__(self, due_ns: int, number: int, home: object) -> None:
+        self.due_ns = due_ns
+        self.number = number
+        self.home = home
+        self.cells: dict[Cell, None] = {}
+        self.joined = 0
+        """How many have been in it."""
+        self.reported_ns = -NEVER_NS
+        """When the last one of them was reported."""
+
+    def __lt__(self, other: Group) -> bool:
+        return (self.due_ns, self.number) < (other.due_ns, other.number)
+
+
+class Agenda:
+    """Promises to look at quiet cells again, the next one first. Each cell has one, which the next one replaces.
+
+    They are kept in groups, of which those for one moment come in the order in which they were begun.
+    """
+
+    __slots__ = ("_empty", "_group_of", "_groups", "_numbers", "_open")
 
     def __init__(self) -> None:
-        self._promises: list[tuple[int, int, Cell]] = []
+        self._groups: list[Group] = []
+        """A heap."""
+        self._open: list[Group] = []
+        """Those that may be joined."""
+        self._group_of: dict[Cell, Group] = {}
         self._numbers = 0
+        self._empty = 0
+        """How many of the groups have nobody left in them."""
 
     def promise(self, cell: Cell, due_ns: int) -> None:
         """Look at a cell again at `due_ns`, in place of any earlier promise."""
+        self.forget(cell)
+        group = self._group_for(cell, due_ns)
+        group.cells[cell] = None
+        group.joined += 1
+        group.reported_ns = cell.reported_ns
+        self._group_of[cell] = group
         cell.due_ns = due_ns
-        self._numbers += 1  # breaks ties, as cells have no order
-        heapq.heappush(self._promises, (due_ns, self._numbers, cell))
+
+    def _group_for(self, cell: Cell, due_ns: int) -> Group:
+        home = cell.table if cell.place >= 0 else cell
+        for group in reversed(self._open):
+            if group.due_ns == due_ns and group.home is home:
+                joined_max = GROUP_MAX if group.reported_ns == cell.reported_ns else MIXED_MAX
+                if group.joined < joined_max:
+                    return group
+                break  # in an older one it would come before those of this one
+        self._numbers += 1
+        group = Group(due_ns, self._numbers, home)
+        heapq.heappush(self._groups, group)
+        self._open = [*self._open[1 - OPEN_MAX :], group]
+        return group
+
+    def forget(self, cell: Cell) -> None:
+        """Promise nothing about a cell any more."""
+        cell.due_ns = NEVER_NS
+        group = self._group_of.pop(cell, None)
+        if group is None:
+            return
+        del group.cells[cell]
+        if not group.cells:
+            if group in self._open:
+                self._open.remove(group)
+            self._empty += 1
+            if self._empty > OPEN_MAX + len(self._groups) // 2:
+                self._groups = [group for group in self._groups if group.cells]
+                self._empty = 0
+                heapq.heapify(self._groups)
 
     def due_ns(self) -> int:
-        """When the next cell has to be looked at; or an earlier moment, after many promises that were replaced."""
-        for _ in range(LOOKS_MAX):
-            if not self._promises or self._promises[0][2].due_ns == self._promises[0][0]:
-                break
-            heapq.heappop(self._promises)
-        return self._promises[0][0] if self._promises else NEVER_NS
+        """When the next cell has to be looked at."""
+        while self._groups and not self._groups[0].cells:
+            heapq.heappop(self._groups)
+            self._empty -= 1
+        return self._groups[0].due_ns if self._groups else NEVER_NS
 
-    def is_due(self, now_ns: int) -> bool:
-        """Whether there is a promise to look at by now, which may have been replaced."""
-        return bool(self._promises) and self._promises[0][0] <= now_ns
-
-    def pop(self) -> Cell | None:
-        """The cell of the next promise, of which there is one; None if it was replaced by another."""
-        due_ns, _, cell = heapq.heappop(self._promises)
-        if cell.due_ns != due_ns:
-            return None
-        cell.due_ns = NEVER_NS
-        return cell
+    def first(self) -> Cell:
+        """The cell that has to be looked at next; there is one, of which `due_ns` has told."""
+        return next(iter(self._groups[0].cells))
 
 
 class ShardFields:
@@ -145,16 +204,18 @@ def _take_stirred(shard: ShardFields, cells: dict[Cell, None], cells_max: int) -
 
 def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cells_max: int) -> bool:
     """Those that were promised another look, and turn out to be worth it; returns whether there may be more."""
+    agenda = shard.agenda
     for _ in range(LOOKS_MAX):
-        if not shard.agenda.is_due(now_ns):
+        if agenda.due_ns() > now_ns:
             return False
-        cell = shard.agenda.pop()
-        if cell is None or cell.stirred or cell in cells:
+        cell = agenda.first()
+        if cell.stirred or cell in cells:
+            agenda.forget(cell)
             continue
         if len(cells) == cells_max:
-            shard.agenda.promise(cell, now_ns)
             return True
+        agenda.forget(cell)
         with cell.table.lock:
             if look_again(cell, now_ns):
                 cells[cell] = None
-    return shard.agenda.is_due(now_ns)
+    return agenda.due_ns() <= now_ns

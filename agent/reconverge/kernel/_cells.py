@@ -138,13 +138,13 @@ class Cells:
             self.cells.put(cell)
             return cell
         self.overflowed += 1
-        if self.overflow is None:
-            self.overflow = self._new_cell(OVERFLOW_KEY, now_ns)
+        self.overflow = self.overflow or self._new_cell(OVERFLOW_KEY, now_ns)
         return self.overflow
 
     def _new_cell(self, key: str, now_ns: int) -> Cell:
         cell = Cell(key, self, self.kernel.shard_of(self.name, key), now_ns)
         cell.history = None if self.dated is None else History()
+        cell.marked_ns = now_ns if self.meter.bucket else 0  # nothing else drains
         if cell.shard.alone:
             cell.line = cell.base = self.capacity
             cell.level = self.withheld * self.window_ns

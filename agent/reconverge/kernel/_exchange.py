@@ -60,7 +60,8 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     cell.need_milli = ceil(need * 1000)
     cell.held = cell.held or need > 0 or cell.line > 0 or cell.base > 0
     cell.stirred = cell.wanted = False
-    cell.early_ns = cell.due_ns = NEVER_NS
+    cell.early_ns = NEVER_NS
+    cell.shard.agenda.forget(cell)
     cell.room = -1  # so that the next charge is noticed
     cell.reported_ns = now_ns
     report = CellReport(

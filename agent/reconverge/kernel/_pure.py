@@ -254,9 +254,16 @@ class Kernel(KernelFields):
 
     def look_around(self, shard_index: int) -> None:
         """Have the next decision about any cell take the slow path, and see whether somebody is there to exchange."""
-        for cell in self._cells_of(self.shards[shard_index]):
-            with cell.table.lock:
-                cell.room = -1
+        shard = self.shards[shard_index]
+        for table in list(self.tables.values()):
+            first = 0
+            while True:
+                with table.lock:
+                    first = table.cells.look_around(shard, first)
+                    if first == 0 and table.overflow is not None:
+                        table.overflow.room = -1
+                if first == 0:
+                    break
 
     # ------------------------------------------------------------ inside
 
@@ -266,6 +273,7 @@ class Kernel(KernelFields):
 
     def _drop(self, cell: Cell) -> None:
         """Forget a key about which there is nothing to remember."""
+        cell.shard.agenda.forget(cell)
         if cell.table.overflow is cell:
             cell.table.overflow = None
         elif cell.table.cells.drop(cell):

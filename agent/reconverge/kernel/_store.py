@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from reconverge.kernel._agenda import ShardFields
 from reconverge.kernel._cell import Cell
 
+LOOKED_AROUND = 4096
+"""So many places are gone through without anything in between."""
 PLACES_PASSED = 8
 """So many places are looked at in one go, however many of them are empty."""
 
@@ -61,6 +64,17 @@ class Store(dict[str, Cell]):
                 if len(passed) == count:
                     break
         return passed
+
+    def look_around(self, shard: ShardFields, first: int) -> int:
+        """Have the next decision about any of some cells of that shard take the slow path.
+
+        These are some from place `first` on; returns at which to go on, which is 0 when there are no more.
+        """
+        end = min(first + LOOKED_AROUND, len(self._places))
+        for cell in self._places[first:end]:
+            if cell is not None and cell.shard is shard:
+                cell.room = -1
+        return end if end < len(self._places) else 0
 
     def start_over(self) -> None:
         """Drop all cells and numbers."""

@@ -43,7 +43,7 @@ amount_from_whole(PyObject *whole, i128 *amount)
     if (lower == (uint64_t)-1 && PyErr_Occurred()) {
         return -1;
     }
-    *amount = ((i128)upper << 64) | lower;
+    *amount = (i128)((unsigned __int128)upper << 64 | lower);
     return 0;
 }
 
@@ -116,10 +116,18 @@ Cell_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    agenda_forget((Cell *)object);
     Cell_clear(object);
     Py_CLEAR(((Cell *)object)->key);
     type->tp_free(object);
     Py_DECREF(type);
+}
+
+static PyObject *
+Cell_get_due_ns(PyObject *object, void *Py_UNUSED(closure))
+{
+    const Group *group = ((Cell *)object)->group;
+    return PyLong_FromLongLong(group != NULL && group->agenda != NULL ? group->due_ns : NEVER_NS);
 }
 
 static PyObject *
@@ -132,8 +140,8 @@ static PyObject *
 Cell_get_confirmed(PyObject *object, void *Py_UNUSED(closure))
 {
     Cell *self = (Cell *)object;
-    return Py_BuildValue(
-        "LLL", (long long)self->confirmed_epoch, (long long)self->confirmed_current, (long long)self->confirmed_previous);
+    return Py_BuildValue("LLL", (long long)self->confirmed_epoch, (long long)self->confirmed_current,
+                         (long long)self->confirmed_previous);
 }
 
 static int
@@ -183,6 +191,7 @@ static PyMemberDef Cell_members[] = {
 
 #define AMOUNT(name) {#name, Cell_get_amount, Cell_set_amount, NULL, (void *)offsetof(Cell, name)},
 static PyGetSetDef Cell_properties[] = {
+    {"due_ns", Cell_get_due_ns, NULL, NULL, NULL},
     {"heard", Cell_get_heard, NULL, NULL, NULL},
     {"confirmed", Cell_get_confirmed, Cell_set_confirmed, NULL, NULL},
     CELL_AMOUNTS(AMOUNT)

@@ -275,6 +275,9 @@ decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **d
         if (place == NULL && store_meet(store, asked->key, now_ns, &place) < 0) {
             return -1;
         }
+        if (place != NULL && form_of(place) == QUIET && whole(store, place) == NULL) {
+            return -1;
+        }
         here = place != NULL;
     }
     if (here && form_of(place) == LONE) {

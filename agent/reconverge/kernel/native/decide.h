@@ -54,7 +54,7 @@ charged_at_once(Store *store, const Asked *asked, int clock, i64 *now_ns, bool e
         return NULL;
     }
     Place *place = store_place(store, asked->key);
-    if (UNLIKELY(place == NULL)) {
+    if (UNLIKELY(place == NULL || form_of(place) == QUIET)) {
         return NULL;
     }
     if (explains && store->terms.kind == BUCKET && !explains_at_once(store, place)) {

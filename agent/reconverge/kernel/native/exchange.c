@@ -159,7 +159,8 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     cell->need_milli = (i64)ceil(need * 1000);
     cell->held = cell->held || need > 0 || cell->line > 0 || cell->base > 0;
     cell->stirred = cell->wanted = false;
-    cell->early_ns = cell->due_ns = NEVER_NS;
+    cell->early_ns = NEVER_NS;
+    agenda_forget(cell);
     cell->room = -1; /* so that the next charge is noticed */
     cell->reported_ns = now_ns;
     bool bucket = terms->kind == BUCKET;

@@ -66,6 +66,9 @@ begin_whole(Store *store, PyObject *key, Py_hash_t hash, i64 now_ns)
         Py_XDECREF(cell);
         return NULL;
     }
+    if (terms->kind != BUCKET) {
+        cell->marked_ns = 0; /* nothing drains */
+    }
     if (cell->shard->alone) {
         cell->line = cell->base = terms->capacity;
         cell->level = (i128)terms->withheld * terms->window_ns;
@@ -108,7 +111,8 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Place **place)
         return -1;
     }
     i128 level = (i128)terms->withheld * terms->window_ns;
-    *place = alone && level == (i64)level ? begin_lone(store, key, hash, now_ns) : begin_whole(store, key, hash, now_ns);
+    bool needs_none = alone && level == (i64)level;
+    *place = needs_none ? begin_lone(store, key, hash, now_ns) : begin_whole(store, key, hash, now_ns);
     if (*place == NULL) {
         return -1;
     }

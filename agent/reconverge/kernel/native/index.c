@@ -43,7 +43,7 @@ hash_of(const Store *store, PyObject *key)
     if (LIKELY(PyUnicode_IS_ASCII(key))) {
         return hash;
     }
-    /* Python hashes a string's bytes as they lie in memory: "ab" and "\u6261" have the same. So the width goes in, too. */
+    /* Python hashes a string's bytes as they lie in memory: "ab" and "\u6261" have the same. So the width counts. */
     hash ^= (Py_hash_t)(0x9E3779B97F4A7C15ULL * (uint64_t)(PyUnicode_KIND(key) - 1));
     return hash == -1 ? -2 : hash;
 }

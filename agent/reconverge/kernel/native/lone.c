@@ -1,5 +1,5 @@
-/* Keys of a node without a hub. Nothing of them is ever reported, so that most of what a cell knows is of no use to them:
- * what is left fits into the place itself, and an object is only made of it when Python wants to see one. */
+/* Keys of a node without a hub. Nothing of them is ever reported, so that most of what a cell knows is of no use to
+ * them: what is left fits into the place itself, and an object is only made of it when Python wants to see one. */
 #include "cells.h"
 #include "python.h"
 
@@ -72,6 +72,9 @@ whole(Store *store, Place *place)
     if (form_of(place) == WHOLE) {
         return place->cell;
     }
+    if (form_of(place) == QUIET) {
+        return unquiet(store, place);
+    }
     Cell *cell = (Cell *)PyObject_CallFunction((PyObject *)types.cell, "OOOi", key_of(place), store->table,
                                                store->lone_shard, 0);
     if (cell == NULL) {
@@ -82,7 +85,7 @@ whole(Store *store, Place *place)
     lone_assign(&scratch, cell);
     cell->place = number_of_place(store, place);
     cell->store = Py_NewRef((PyObject *)store);
-    place->key &= ~(uintptr_t)1;
+    place->key = (uintptr_t)key_of(place);
     place->cell = cell;
     return cell;
 }
@@ -90,7 +93,7 @@ whole(Store *store, Place *place)
 void
 try_lone(Store *store, Place *place)
 {
-    if (form_of(place) == LONE || Py_REFCNT(place->cell) != 1) {
+    if (form_of(place) != WHOLE || Py_REFCNT(place->cell) != 1) {
         return;
     }
     Cell *cell = place->cell;
@@ -136,7 +139,11 @@ leaves(Store *store, Place *place, i64 now_ns, bool keep)
             return gone;
         }
     }
-    PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", place->cell, (long long)now_ns, (int)keep);
+    Cell *cell = whole(store, place);
+    if (cell == NULL) {
+        return -1;
+    }
+    PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", cell, (long long)now_ns, (int)keep);
     int gone = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
     if (gone == 0) {
@@ -167,8 +174,8 @@ evict(Store *store, i64 now_ns, i64 most, bool keep)
     return gone;
 }
 
-/* evict(now_ns, count, keep): let those of the next few keys leave about which there is nothing to remember; returns how
- * many did. With `keep` none does, but all are looked at. */
+/* evict(now_ns, count, keep): let those of the next few keys leave about which there is nothing to remember; returns
+ * how many did. With `keep` none does, but all are looked at. */
 PyObject *
 store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {

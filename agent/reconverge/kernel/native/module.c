@@ -73,10 +73,10 @@ PyInit__native(void)
     Py_XDECREF(random);
     PyErr_Clear();
     if (!add(module, &Lock_spec, &types.lock) || !add(module, &Queue_spec, &types.queue) ||
-        !add(module, &Agenda_spec, &types.agenda) || !add(module, &Reports_spec, &types.reports) || !add(module, &Shard_spec, &types.shard) ||
-        !add(module, &Tally_spec, &types.tally) || !add(module, &Kernel_spec, &types.kernel) || !add(module, &Cell_spec, &types.cell) ||
-        !add(module, &Store_spec, &types.store) ||
-        !add(module, &Decision_spec, &types.decision)) {
+        !add(module, &Agenda_spec, &types.agenda) || !add(module, &Reports_spec, &types.reports) ||
+        !add(module, &Shard_spec, &types.shard) || !add(module, &Tally_spec, &types.tally) ||
+        !add(module, &Kernel_spec, &types.kernel) || !add(module, &Cell_spec, &types.cell) ||
+        !add(module, &Store_spec, &types.store) || !add(module, &Decision_spec, &types.decision)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -42,33 +42,62 @@ void lock_leave(Lock *lock);
 
 typedef struct Cell Cell;
 
-/* ------------------------------------------------------------------ agenda.c: which cells have something to say */
+typedef struct Store Store;
+
+/* ------------------------------------------------------------------ queue.c: which cells have something to say */
+
+typedef struct Chunk Chunk;
 
 /* Cells in the order in which they came; each is owned. */
 typedef struct {
     PyObject_HEAD
-    Cell **cells; /* a ring */
-    i64 size, first, count;
+    Chunk *first, *last;
+    int begin, end; /* where they begin in the first chunk, and where they end in the last one */
+    i64 count;
 } Queue;
 
+extern PyType_Spec Queue_spec;
+int queue_append(Queue *queue, Cell *cell);
+Cell *queue_pop(Queue *queue);                     /* the reference is the caller's; NULL if it is empty */
+void queue_push_back(Queue *queue, Cell *cell); /* what was popped last, with the reference */
+
+/* ------------------------------------------------------------------ agenda.c: when to look at a cell again */
+
+#define OPEN_MAX 8
+#define GROUP_MAX 256
+
+typedef struct Agenda Agenda;
+
+/* Cells of one store that are looked at again at one moment, in the order in which that was promised. */
 typedef struct {
     i64 due_ns, number;
-    Cell *cell; /* owned */
-} Promise;
+    i64 at;           /* its place in the heap */
+    Agenda *agenda;   /* NULL once that is gone */
+    Store *store;     /* whose cells they are; all leave before it goes. NULL if it is one that has no place: */
+    Cell *cell;
+    uint32_t *places; /* their numbers and one; 0 where somebody has left */
+    int joined, size, first, live;
+    int shard;        /* its number */
+    i64 reported_ns;  /* when the last one of them was */
+    uint8_t *pattern; /* by which quiet cells are told, see quiet.c */
+} Group;
 
-/* Promises to look at a cell again, the next one first. */
-typedef struct {
+/* Groups, the next one first. */
+struct Agenda {
     PyObject_HEAD
-    Promise *promises; /* a heap */
+    Group **groups; /* a heap */
     i64 size, count, numbers;
-} Agenda;
+    Group *open[OPEN_MAX]; /* those that may be joined, the oldest first */
+    int open_count;
+};
 
-extern PyType_Spec Queue_spec, Agenda_spec;
-int queue_append(Queue *queue, Cell *cell);
-Cell *queue_pop(Queue *queue); /* the reference is the caller's; NULL if it is empty */
+extern PyType_Spec Agenda_spec;
 int agenda_promise(Agenda *agenda, Cell *cell, i64 due_ns);
-i64 agenda_due_ns(Agenda *agenda);
-PyObject *due_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);
+void agenda_forget(Cell *cell);
+i64 agenda_due_ns(const Agenda *agenda);
+Cell *agenda_first(Agenda *agenda); /* the next one, of which there is one: borrowed; NULL with an error */
+void group_leave(Group *group, int slot);
+PyObject *due_cells(PyObject *module, PyObject *const *args, Py_ssize_t count); /* due.c */
 
 /* ------------------------------------------------------------------ shard.c: what many cells have in common */
 
@@ -109,8 +138,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
     X(free, 0) X(reserved, 0) X(nodes, 1) X(fleet_window, 0) X(last_demand, 0) X(share, 0) X(waiters, 0)             \
     X(waiting, 0) X(foremost, 0) X(counted, 0) X(arrived, 0) X(asked, 0) X(ask, 0) X(window_demand, 0)               \
     X(measured_ns, now_ns) X(touched_ns, now_ns) X(reported_ns, -NEVER_NS) X(need_milli, 0) X(confirmed_epoch, -1)   \
-    X(confirmed_current, 0) X(confirmed_previous, 0) X(water, 0) X(early_ns, NEVER_NS) X(back_off_ns, 0)             \
-    X(due_ns, NEVER_NS)
+    X(confirmed_current, 0) X(confirmed_previous, 0) X(water, 0) X(early_ns, NEVER_NS) X(back_off_ns, 0)
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
 #define CELL_MARKS(X) X(held) X(unconfirmed) X(stirred) X(wanted) X(taken)
@@ -125,6 +153,8 @@ struct Cell {
     Shard *shard;
     PyObject *store; /* where it was put; NULL if nowhere */
     PyObject *lows, *history;
+    Group *group; /* in which it is promised another look, if it is */
+    int slot;     /* where in that */
     CELL_FIELDS(DECLARE_FIELD)
     CELL_RATES(DECLARE_RATE)
     CELL_MARKS(DECLARE_MARK)
@@ -156,12 +186,14 @@ typedef struct {
     uint32_t size, count;
 } Segment;
 
-/* How a key is kept. Most keys of a node without a hub are never looked at but to decide; those need no object. */
-enum { WHOLE, LONE };
+/* How a key is kept. Most keys of a node without a hub are never looked at but to decide, and most of those that are
+ * shared not even that; both need no object. */
+enum { WHOLE, LONE, QUIET };
+#define FORMS 3
 
 typedef struct {
     Py_hash_t hash; /* all of it, by which a key is told from the others */
-    uintptr_t key; /* the string, owned, and the form in its lowest bit; 0 when the place is empty */
+    uintptr_t key; /* the string, owned, and the form in its lowest bits; 0 when the place is empty */
     union {
         Cell *cell; /* WHOLE; owned */
         struct {
@@ -170,6 +202,13 @@ typedef struct {
             i64 level;     /* of a bucket; of a window, what was charged in the one before */
             i64 marked_ns; /* of a bucket; of a window, its number */
         } lone; /* see lone.c */
+        struct {
+            uint64_t head;
+            union {
+                uint8_t here[24];
+                uint8_t *aside;
+            };
+        } quiet; /* see quiet.c */
     };
 } Place;
 
@@ -178,10 +217,10 @@ typedef struct {
 #define SLAB_BYTES ((size_t)2 << 20)
 #define SLAB ((i64)(SLAB_BYTES / sizeof(Place)))
 
-typedef struct {
+struct Store {
     PyObject_HEAD
     Segment segments[SEGMENTS];
-    Place **slabs; /* each a huge page, so that no place ever moves */
+    Place **slabs; /* no place ever moves */
     uint32_t *empty;
     i64 slabs_count, places, empty_count, empty_size, count, hand;
     i64 admitted, refused;
@@ -195,13 +234,14 @@ typedef struct {
     PyObject *tallies, *shards, *name, *hash;
     Tally *lone_tally; /* borrowed from the list */
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
-} Store;
+};
 
 /* ------------------------------------------------------------------ pages.c: memory in whole pages */
 
 void *pages_new(size_t size); /* all zeros */
 void pages_free(void *memory, size_t size);
-void *slab_new(bool huge);
+void *slab_new(void);
+void slab_is_full(void *slab);
 void slab_free(void *slab);
 
 extern PyType_Spec Store_spec;
@@ -215,18 +255,19 @@ void store_leave(Store *store, Place *place);     /* forget a key */
 static inline PyObject *
 key_of(const Place *place)
 {
-    return (PyObject *)(place->key & ~(uintptr_t)1);
+    return (PyObject *)(place->key & ~(uintptr_t)FORMS);
 }
 
 static inline int
 form_of(const Place *place)
 {
-    return (int)(place->key & 1);
+    return (int)(place->key & FORMS);
 }
 
 /* ------------------------------------------------------------------ lone.c: keys that need no object */
 
-void lone_read(Store *store, const Place *place, Cell *scratch); /* all that matters of a key, as a cell that is no object */
+/* All that matters of a key, as a cell that is no object. */
+void lone_read(Store *store, const Place *place, Cell *scratch);
 bool lone_write(Store *store, Cell *cell, Place *place);         /* false if it has to be an object */
 void lone_assign(const Cell *scratch, Cell *cell);
 Cell *whole(Store *store, Place *place);                         /* borrowed; NULL with an error */
@@ -234,10 +275,21 @@ void try_lone(Store *store, Place *place);                       /* do without t
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
 i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -1 with an error */
 
-/* ------------------------------------------------------------------ fresh.c: keys that nobody has asked about before */
+/* ------------------------------------------------------------------ quiet.c: shared keys that nobody asks about */
+
+bool try_quiet(Store *store, Place *place); /* do without the object, if nobody else has it */
+void let_rest(Cell *cell);                  /* the same if nobody is at it; takes the reference over */
+Cell *unquiet(Store *store, Place *place);  /* see `whole` */
+void quiet_free(Place *place);
+int quiet_aside(const Place *place); /* bytes that are not in the place itself */
+void quiet_leave(Place *place); /* as the key is forgotten */
+
+/* ------------------------------------------------------------------ fresh.c: keys that are new */
 
 /* A place for a key that has none; NULL if Python has to see to it. -1 with an error. */
 int store_meet(Store *store, PyObject *key, i64 now_ns, Place **place);
+
+/* serve.c */ PyObject *store_serve(PyObject *self, PyObject *args);
 
 /* ------------------------------------------------------------------ decide.c: deciding about one key */
 

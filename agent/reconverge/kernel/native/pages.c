@@ -38,7 +38,7 @@ pages_free(void *memory, size_t size)
 
 /* A slab, which begins where a huge page may begin. Nothing of it is in memory before it is touched. */
 void *
-slab_new(bool huge)
+slab_new(void)
 {
     char *memory = mmap(NULL, 2 * SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -50,13 +50,18 @@ slab_new(bool huge)
         munmap(memory, before);
     }
     munmap(memory + before + SLAB_BYTES, SLAB_BYTES - before);
-#ifdef MADV_HUGEPAGE
-    /* Among a million keys, finding the page costs as much as the memory. It is advice: no error is of interest. */
-    if (huge) {
-        madvise(memory + before, SLAB_BYTES, MADV_HUGEPAGE);
-    }
-#endif
     return memory + before;
+}
+
+/* A slab that is full had better be one huge page: among a million keys, finding the page costs a tenth of a decision.
+ * The system makes it one by and by. Had it to make one at once, whoever touches it first would wait for that, up to
+ * six milliseconds on a virtual machine. It is advice: no error is of interest. */
+void
+slab_is_full(void *slab)
+{
+#ifdef MADV_HUGEPAGE
+    madvise(slab, SLAB_BYTES, MADV_HUGEPAGE);
+#endif
 }
 
 void

@@ -26,16 +26,20 @@ new_place(Store *store)
     }
     if (store->places == store->slabs_count * SLAB) {
         if ((store->slabs_count & (store->slabs_count - 1)) == 0) {
-            Place **slabs = PyMem_Realloc(store->slabs, (store->slabs_count ? 2 * store->slabs_count : 1) * sizeof(*slabs));
+            i64 size = store->slabs_count > 0 ? 2 * store->slabs_count : 1;
+            Place **slabs = PyMem_Realloc(store->slabs, (size_t)size * sizeof(*slabs));
             if (slabs == NULL) {
                 PyErr_NoMemory();
                 return -1;
             }
             store->slabs = slabs;
         }
-        Place *slab = slab_new(store->slabs_count > 0); /* a limit of few keys should not take a huge page */
+        Place *slab = slab_new();
         if (slab == NULL) {
             return -1;
+        }
+        if (store->slabs_count > 0) {
+            slab_is_full(store->slabs[store->slabs_count - 1]);
         }
         store->slabs[store->slabs_count++] = slab;
     }
@@ -81,6 +85,11 @@ store_leave(Store *self, Place *place)
     PyObject *key = key_of(place);
     uint64_t *entry = index_seek(self, key, place->hash, &segment);
     Cell *cell = form_of(place) == WHOLE ? place->cell : NULL;
+    if (cell != NULL) {
+        agenda_forget(cell);
+    } else if (form_of(place) == QUIET) {
+        quiet_leave(place);
+    }
     leave_place(self, number_in(*entry));
     index_take_out(segment, entry);
     *place = (Place){0};
@@ -95,6 +104,11 @@ store_empty(Store *self)
     for (i64 place = 0; place < self->places; place++) {
         Place *at = place_at(self, place);
         Place old = *at;
+        if (old.key != 0 && form_of(&old) == WHOLE) {
+            agenda_forget(old.cell);
+        } else if (old.key != 0 && form_of(&old) == QUIET) {
+            quiet_leave(&old);
+        }
         *at = (Place){0};
         if (old.key != 0) {
             if (form_of(&old) == WHOLE) {

@@ -10,6 +10,18 @@ place_at(const Store *store, i64 place)
     return &store->slabs[place / SLAB][place % SLAB];
 }
 
+/* Where its store keeps this very cell; NULL if it was dropped, or never put. */
+static inline Place *
+place_of(const Cell *cell)
+{
+    const Store *store = (const Store *)cell->store;
+    if (store == NULL || cell->place < 0 || cell->place >= store->places) {
+        return NULL;
+    }
+    Place *place = place_at(store, cell->place);
+    return place->key != 0 && form_of(place) == WHOLE && place->cell == cell ? place : NULL;
+}
+
 static inline i64
 number_in(uint64_t entry)
 {

@@ -85,11 +85,27 @@ Reports_clear(PyObject *object)
     return 0;
 }
 
+/* All was said and answered: do without the objects of keys that are not asked about all the time. */
+static void
+let_all_rest(Reports *self)
+{
+    while (self->count > 0) {
+        Cell *cell = self->cells[--self->count];
+        const Report *row = &self->rows[self->count];
+        if (row->asked > 0 && cell->charged > row->asked) {
+            Py_DECREF(cell); /* it was asked about before, and is again: it had better stay */
+        } else {
+            let_rest(cell);
+        }
+    }
+}
+
 static void
 Reports_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    let_all_rest((Reports *)object);
     Reports_clear(object);
     PyMem_Free(((Reports *)object)->cells);
     PyMem_Free(((Reports *)object)->rows);

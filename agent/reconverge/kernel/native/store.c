@@ -2,6 +2,9 @@
 #include <stddef.h>
 #include "places.h"
 
+#define LOOKED_AROUND 4096
+/* So many places are gone through in one go. */
+
 Cell *
 store_find(Store *store, PyObject *key)
 {
@@ -171,6 +174,58 @@ Store_pass_by(PyObject *object, PyObject *most)
 
 /* ------------------------------------------------------------------ beginning and ending */
 
+/* rest(key): do without the object of a key, as is done when it is quiet; returns whether that can be. */
+static PyObject *
+Store_rest(PyObject *object, PyObject *key)
+{
+    Store *self = (Store *)object;
+    Place *place = PyUnicode_CheckExact(key) ? store_place(self, key) : NULL;
+    return PyBool_FromLong(place != NULL && try_quiet(self, place));
+}
+
+/* look_around(shard, first): have the next decision about any of some keys of that shard take the slow path. Returns
+ * from which place to go on; 0 when there are no more. */
+static PyObject *
+Store_look_around(PyObject *object, PyObject *args)
+{
+    Store *self = (Store *)object;
+    PyObject *shard;
+    long long first;
+    if (!PyArg_ParseTuple(args, "O!L:look_around", types.shard, &shard, &first)) {
+        return NULL;
+    }
+    i64 end = first + LOOKED_AROUND < self->places ? first + LOOKED_AROUND : self->places;
+    for (i64 place = first < 0 ? 0 : first; place < end; place++) {
+        Place *at = place_at(self, place);
+        if (at->key == 0) {
+            continue;
+        }
+        if (form_of(at) == WHOLE && (PyObject *)at->cell->shard == shard) {
+            at->cell->room = -1;
+        } else if (form_of(at) == LONE) {
+            at->lone.room = -1;
+        } /* a quiet one has no room */
+    }
+    return PyLong_FromLongLong(end < self->places ? end : 0);
+}
+
+/* How many keys are kept in which form: as an object, without one as nobody hears of them, and as they are quiet; and
+ * how many bytes the latter take beside their places. */
+static PyObject *
+Store_forms(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    const Store *self = (Store *)object;
+    long long forms[FORMS] = {0}, aside = 0;
+    for (i64 place = 0; place < self->places; place++) {
+        const Place *at = place_at(self, place);
+        if (at->key != 0) {
+            forms[form_of(at)]++;
+            aside += form_of(at) == QUIET ? quiet_aside(at) : 0;
+        }
+    }
+    return Py_BuildValue("LLLL", forms[WHOLE], forms[LONE], forms[QUIET], aside);
+}
+
 static PyObject *
 Store_start_over(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -193,87 +248,6 @@ Store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->exact = exact || !types.secret_hashes;
     }
     return (PyObject *)self;
-}
-
-/* Take a member out of keyword arguments that say how a limit decides; -1 with an error if it is not there. */
-static int
-term(PyObject *terms, const char *name, i64 *value)
-{
-    PyObject *whole = PyDict_GetItemString(terms, name);
-    if (whole == NULL) {
-        PyErr_SetString(PyExc_KeyError, name);
-        return -1;
-    }
-    *value = PyLong_AsLongLong(whole);
-    return *value == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, terms): decide for `table` from
- * now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in Python, key by key. */
-static PyObject *
-Store_serve(PyObject *object, PyObject *args)
-{
-    Store *self = (Store *)object;
-    PyObject *table, *lock, *clock, *tallies, *shards, *terms, *lone_shard;
-    long long unit, key_bytes_max;
-    int additive;
-    if (!PyArg_ParseTuple(args, "OO!OLLpO!O!OO:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max, &additive,
-                          &PyList_Type, &tallies, &PyList_Type, &shards, &lone_shard, &terms)) {
-        return NULL;
-    }
-    PyObject *kernel = PyObject_GetAttrString(table, "kernel"), *name = PyObject_GetAttrString(table, "name");
-    if (kernel != NULL && !PyObject_TypeCheck(kernel, types.kernel)) {
-        Py_CLEAR(kernel);
-        PyErr_SetString(PyExc_TypeError, "a table belongs to a kernel");
-    }
-    if (kernel == NULL || name == NULL) {
-        Py_XDECREF(kernel);
-        Py_XDECREF(name);
-        return NULL;
-    }
-    Py_XSETREF(self->kernel, (KernelFields *)kernel);
-    Py_XSETREF(self->name, name);
-    Py_XSETREF(self->table, Py_NewRef(table));
-    Py_XSETREF(self->lock, (Lock *)Py_NewRef(lock));
-    Py_XSETREF(self->clock, clock == Py_None ? NULL : Py_NewRef(clock));
-    Py_XSETREF(self->tallies, Py_NewRef(tallies));
-    Py_XSETREF(self->shards, Py_NewRef(shards));
-    self->unit = unit;
-    self->key_bytes_max = key_bytes_max;
-    self->additive = additive;
-    self->terms.plain = false;
-    Py_CLEAR(self->lone_shard);
-    if (terms != Py_None) {
-        i64 kind, keeps_lines, merged_only, policy, soft;
-        Terms *t = &self->terms;
-        PyObject *cold = PyDict_GetItemString(terms, "cold_allowance");
-        if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_lines", &keeps_lines) ||
-            term(terms, "merged_only", &merged_only) || term(terms, "policy", &policy) || term(terms, "soft", &soft) ||
-            term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
-            term(terms, "capacity", &t->capacity) || term(terms, "nominal", &t->nominal) ||
-            term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
-            term(terms, "interval_min_ns", &t->interval_min_ns) || term(terms, "withheld", &t->withheld) || term(terms, "idle_ns", &t->idle_ns) ||
-            term(terms, "overshoot_milli", &t->overshoot_milli)) {
-            return NULL;
-        }
-        t->cold_allowance = PyFloat_AsDouble(cold);
-        if (PyErr_Occurred()) {
-            return NULL;
-        }
-        t->kind = (int)kind;
-        t->keeps_lines = keeps_lines;
-        t->merged_only = merged_only;
-        t->policy = (int)policy;
-        t->soft = soft;
-        /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
-        t->level_max = ((i128)1 << 110) / t->capacity;
-        t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;
-    }
-    if (self->terms.plain && PyObject_TypeCheck(lone_shard, types.shard)) {
-        self->lone_shard = (Shard *)Py_NewRef(lone_shard);
-        self->lone_tally = (Tally *)PyList_GET_ITEM(tallies, 0);
-    }
-    Py_RETURN_NONE;
 }
 
 static int
@@ -348,7 +322,10 @@ static PyMethodDef Store_methods[] = {
     {"pass_by", Store_pass_by, METH_O, NULL},
     {"evict", (PyCFunction)(void (*)(void))store_evict, METH_FASTCALL, NULL},
     {"start_over", Store_start_over, METH_NOARGS, NULL},
-    {"serve", Store_serve, METH_VARARGS, NULL},
+    {"look_around", Store_look_around, METH_VARARGS, NULL},
+    {"rest", Store_rest, METH_O, NULL},
+    {"forms", Store_forms, METH_NOARGS, NULL},
+    {"serve", store_serve, METH_VARARGS, NULL},
     {NULL},
 };
 

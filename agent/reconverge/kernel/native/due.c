@@ -1,0 +1,179 @@
+/* Which cells of a shard have something to say: those that changed, those that are in a hurry, and quiet ones at times
+ * that were promised. */
+#include "cells.h"
+#include "python.h"
+
+
+#define LOOKS_MAX 512
+#define PASSED_MAX 1024
+/* So many promises are looked at in one go, and so many cells passed by that were reported meanwhile. */
+
+/* The cells that were found, and how many there may be. `more` once there may be more of them. */
+typedef struct {
+    PyObject *list;
+    Py_ssize_t most;
+    bool more;
+} Found;
+
+/* Put a cell on the list. Takes the reference over; -1 with an error. */
+static int
+add(Found *found, Cell *cell)
+{
+    cell->taken = true;
+    int done = PyList_Append(found->list, (PyObject *)cell);
+    Py_DECREF(cell);
+    return done;
+}
+
+static inline bool
+is_full(const Found *found)
+{
+    return PyList_GET_SIZE(found->list) >= found->most;
+}
+
+/* Those that are in a hurry. */
+static int
+take_wanted(Shard *shard, i64 now_ns, bool early, Found *found)
+{
+    Queue *queue = shard->wanted;
+    int failed = 0, passed = 0;
+    shard->early_ns = NEVER_NS;
+    for (i64 left = queue->count; left > 0 && queue->count > 0 && !failed; left--) {
+        if (passed == PASSED_MAX) {
+            shard->early_ns = now_ns;
+            found->more = true;
+            break;
+        }
+        Cell *cell = queue_pop(queue);
+        if (!cell->wanted || cell->taken) { /* reported meanwhile */
+            passed++;
+            let_rest(cell);
+        } else if (early && cell->early_ns > now_ns) {
+            failed = queue_append(queue, cell);
+            shard->early_ns = at_most(shard->early_ns, cell->early_ns);
+            Py_DECREF(cell);
+        } else if (!is_full(found)) {
+            failed = add(found, cell);
+        } else {
+            queue_push_back(queue, cell);
+            shard->early_ns = now_ns;
+            found->more = true;
+            break;
+        }
+    }
+    return failed;
+}
+
+/* Those that have something new. */
+static int
+take_stirred(Shard *shard, Found *found)
+{
+    Queue *queue = shard->stirred;
+    int failed = 0, passed = 0;
+    for (i64 left = queue->count; left > 0 && queue->count > 0 && !failed; left--) {
+        if (passed == PASSED_MAX) {
+            found->more = true;
+            break;
+        }
+        Cell *cell = queue_pop(queue);
+        if (!cell->stirred || cell->taken) { /* reported out of its turn */
+            passed++;
+            let_rest(cell);
+        } else if (!is_full(found)) {
+            failed = add(found, cell);
+        } else {
+            queue_push_back(queue, cell);
+            found->more = true;
+            break;
+        }
+    }
+    return failed;
+}
+
+static int
+look_again_under_lock(Cell *cell, i64 now_ns)
+{
+    Lock *lock = lock_of(cell);
+    if (lock == NULL) {
+        return -1;
+    }
+    int now;
+    lock_enter(lock);
+    if (known_here(cell)) {
+        now = look_again(cell, now_ns);
+    } else {
+        PyObject *answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
+        now = answer == NULL ? -1 : PyObject_IsTrue(answer);
+        Py_XDECREF(answer);
+    }
+    lock_leave(lock);
+    Py_DECREF(lock);
+    return now;
+}
+
+/* Those that were promised another look, and turn out to be worth it. */
+static int
+take_promised(Shard *shard, i64 now_ns, Found *found)
+{
+    Agenda *agenda = shard->agenda;
+    for (int looks = 0; looks < LOOKS_MAX && agenda_due_ns(agenda) <= now_ns; looks++) {
+        Cell *cell = agenda_first(agenda);
+        if (cell == NULL) {
+            return -1;
+        }
+        if (cell->stirred || cell->taken) {
+            agenda_forget(cell);
+            continue;
+        }
+        if (is_full(found)) {
+            break;
+        }
+        agenda_forget(cell);
+        Py_INCREF(cell);
+        int now = look_again_under_lock(cell, now_ns);
+        if (now > 0) {
+            now = add(found, cell);
+        } else {
+            let_rest(cell);
+        }
+        if (now < 0) {
+            return -1;
+        }
+    }
+    found->more = agenda_due_ns(agenda) <= now_ns;
+    return 0;
+}
+
+/* due_cells(shard, now_ns, early, companions_max, cells_max): the cells to report now, each once, in the order in which
+ * they asked; and whether there are more of them. */
+PyObject *
+due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 5 || !PyObject_TypeCheck(args[0], types.shard)) {
+        PyErr_SetString(PyExc_TypeError, "due_cells(shard, now_ns, early, companions_max, cells_max)");
+        return NULL;
+    }
+    Shard *shard = (Shard *)args[0];
+    i64 now_ns = PyLong_AsLongLong(args[1]), companions_max = PyLong_AsLongLong(args[3]);
+    Found found = {.most = PyLong_AsSsize_t(args[4])};
+    int early = PyObject_IsTrue(args[2]);
+    if (PyErr_Occurred() || early < 0 || (found.list = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    int failed = take_wanted(shard, now_ns, early, &found);
+    if (!failed && !found.more &&
+        (!early || (PyList_GET_SIZE(found.list) > 0 && shard->stirred->count <= companions_max))) {
+        failed = take_stirred(shard, &found);
+    }
+    if (!failed && !found.more) {
+        failed = take_promised(shard, now_ns, &found);
+    }
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(found.list); at++) {
+        ((Cell *)PyList_GET_ITEM(found.list, at))->taken = false;
+    }
+    if (failed) {
+        Py_DECREF(found.list);
+        return NULL;
+    }
+    return Py_BuildValue("(NN)", found.list, PyBool_FromLong(found.more));
+}
