@@ -34,6 +34,7 @@ test: test-all test-python ## run all tests, and those of the kernel for its twi
 
 test-all: $(with_test)
 	@.ci/programs redis-server openssl
+	@.ci/programs wrk || echo "Tests with as much traffic as there can be are left out." >&2
 	@$(chaos_tools)
 	.venv/bin/python -m pytest $(ARGS)
 

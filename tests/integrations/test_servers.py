@@ -6,6 +6,7 @@ are answered, wrk for as much traffic as there can be, and a Redis that is kille
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -28,9 +29,6 @@ from tests.integrations.webserver import (
 )
 from tests.servers import RedisServer
 from tests.waiting import eventually
-
-pytest.importorskip("uvicorn", reason="a server")
-pytest.importorskip("gunicorn", reason="another server")
 
 CLIENTS = 16
 QUOTA = 1000
@@ -88,6 +86,8 @@ def test_as_much_traffic_as_there_can_be_stays_within_the_bound(
     """Driven by wrk: `balanced` admits a tenth and one request for each worker more at most, once the key is known."""
     wrk = shutil.which("wrk")
     if wrk is None:
+        if os.environ.get("CI"):
+            pytest.fail("wrk is not installed")
         pytest.skip("wrk is not installed")
     server = serve(name, limit=f"{QUOTA}/day", policy="balanced")
     known: set[bytes] = set()
