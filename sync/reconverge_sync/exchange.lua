@@ -32,7 +32,7 @@ local function exchange()
 local VERSION = 3
 local MERGED, STALE, LAPSED = 0, 1, 2
 local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
-local SLACK_SHARED = 0.5
+local SLACK_SHARED, TAKEN_AT_ONCE = 0.5, 0.9
 local SILENT_INTERVALS = 3
 local CALM_INTERVALS = 8
 local SPEAK_UP_US = 1000000
@@ -556,7 +556,7 @@ local function grant(used)
   if not fixed or (report_epoch == cell_epoch and not resting()) then
     local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
     if pool >= needs then
-      local most = max(need, entry_line - used + ceil(SLACK_SHARED * free))
+      local most = max(need, entry_line - used + ceil(TAKEN_AT_ONCE * free))
       target = min(need + SLACK_SHARED * (pool - needs) * share, most)
     end
     if report_asked > 0 or target >= 1 then
@@ -573,7 +573,7 @@ local function grant(used)
     if capacity < rule_capacity then overdrafts = floor(capacity * rule.overshoot_milli / 1000) end
     if (entry_overdraft + 1) * nodes <= overdrafts then
       local wanted = floor(overdrafts / nodes) - entry_overdraft
-      local free = ceil(SLACK_SHARED * (overdrafts - cell_overdrafts - entry_overdraft))
+      local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
       if wanted > free then wanted = free end
       if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
     end

@@ -26,6 +26,8 @@ from reconverge_sync.place import calendar_epoch, first_hit_epoch, same_window, 
 
 SLACK_SHARED = 0.5
 """How much of what nobody needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
+TAKEN_AT_ONCE = 0.9
+"""How much of what is free one node may take beyond its need: whoever comes next shall find something."""
 SILENT_INTERVALS = 3
 """A node that misses so many of its own exchanges may be using all of its lines: they count as used."""
 SPEAK_UP_US = 1_000_000
@@ -353,8 +355,7 @@ def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, 
         free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
         target = pool * share
         if pool >= needs:
-            # Of what nobody needs, half of what is free stays there: whoever comes next shall not find nothing.
-            most = max(need, entry.line - used + ceil(SLACK_SHARED * free))
+            most = max(need, entry.line - used + ceil(TAKEN_AT_ONCE * free))
             target = min(need + SLACK_SHARED * (pool - needs) * share, most)
         if report.asked > 0 or target >= 1:
             entry.line += _raise(cell, node, entry, target, pool, used, free)
@@ -366,7 +367,7 @@ def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, 
     if rule.overshoot_milli > 0:
         overdrafts = floor(float(capacity) * rule.overshoot_milli / 1000)
         wanted = floor(overdrafts / (cell.active + 1)) - entry.overdraft
-        entry.overdraft += max(0, min(wanted, ceil(SLACK_SHARED * (overdrafts - cell.overdrafts - entry.overdraft))))
+        entry.overdraft += max(0, min(wanted, ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))))
 
 
 def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
