@@ -1,4 +1,4 @@
-"""What goes wrong in deciding about requests: always counted, and logged now and then."""
+"""What breaks in an integration: always counted, and logged now and then."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OTHER: Final = "other"
 class Failures:
     """Counts failures by the class of their error. `goes` says in the log what becomes of the request."""
 
-    def __init__(self, clock: Clock, goes: str) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, goes: str = "goes on") -> None:
+        self._now_ns = clock.monotonic_ns
         self._goes = goes
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
@@ -30,7 +30,7 @@ class Failures:
 
     def add(self, error: Exception, name: str) -> None:
         """Count a failure about a limit, and log it unless another was logged within the last minute."""
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self._now_ns()
         with self._lock:
             kind = type(error).__name__
             known = kind in self._counts or len(self._counts) < KINDS_MAX
@@ -38,7 +38,13 @@ class Failures:
             if self._logged_ns is not None and now_ns - self._logged_ns < QUIET_NS:
                 return
             self._logged_ns = now_ns
-        logger.warning("reconverge: %r could not be decided about; the request %s", name, self._goes, exc_info=error)
+        logger.warning("reconverge: %r failed, and the request %s", name, self._goes, exc_info=error)
+
+    @property
+    def total(self) -> int:
+        """How many there were."""
+        with self._lock:
+            return self._counts.total()
 
     def counts(self) -> dict[str, int]:
         """How many there were of each class."""

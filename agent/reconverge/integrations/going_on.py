@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from reconverge.clock import SystemClock
 from reconverge.errors import InvalidCost
-
-logger = logging.getLogger("reconverge")
+from reconverge.integrations.failures import Failures
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -20,15 +19,12 @@ class Unbreakable:
     """Counts what broke in methods that go on all the same."""
 
     def __init__(self) -> None:
-        self.bugs = 0
-        """How often something broke in here, and the request went on."""
+        self.failures = Failures(SystemClock())
 
-    def note_bug(self, where: str, error: Exception) -> None:
-        """Count it, and tell of the first time, the second, the fourth, and so on."""
-        self.bugs += 1
-        if self.bugs & (self.bugs - 1) == 0:
-            text = "reconverge: %s broke, and the request goes on (%d times so far)"
-            logger.error(text, where, self.bugs, exc_info=error)
+    @property
+    def bugs(self) -> int:
+        """How often something broke in here, and the request went on."""
+        return self.failures.total
 
 
 def goes_on(
@@ -46,7 +42,7 @@ def goes_on(
             except InvalidCost:
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, it is ours
-                self.note_bug(method.__qualname__, error)
+                self.failures.add(error, method.__qualname__)
                 otherwise: Answer = answer
                 return otherwise
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
-from reconverge.integrations.outgoing import TIMEOUT_S, Outgoing
+from reconverge.integrations.outgoing import Outgoing, OutgoingSettings, used_up
 from reconverge.limiter import Limiter
 
 try:
@@ -28,11 +29,7 @@ class QuotaUsedUp(httpx.TransportError):
     def __init__(self, decision: Decision, request: httpx.Request) -> None:
         self.decision = decision
         self.retry_after = decision.retry_after
-        super().__init__(
-            f"{request.url.host}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
-            f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn",
-            request=request,
-        )
+        super().__init__(used_up(by_origin(request), decision), request=request)
 
 
 def by_origin(request: httpx.Request) -> str:
@@ -71,11 +68,9 @@ class LimitedTransport(httpx.BaseTransport):
         *,
         key: Key = by_origin,
         cost: Cost | None = None,
-        timeout: float | None = TIMEOUT_S,
-        max_queue: int | None = None,
-        listen: bool = True,
+        **settings: Unpack[OutgoingSettings],
     ) -> None:
-        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen)
+        self.outgoing = Outgoing(limiter, **settings)
         self._inner = httpx.HTTPTransport() if inner is None else inner
         self._key = key
         self._cost = cost
@@ -107,11 +102,9 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         *,
         key: Key = by_origin,
         cost: Cost | None = None,
-        timeout: float | None = TIMEOUT_S,
-        max_queue: int | None = None,
-        listen: bool = True,
+        **settings: Unpack[OutgoingSettings],
     ) -> None:
-        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen)
+        self.outgoing = Outgoing(limiter, **settings)
         self._inner = httpx.AsyncHTTPTransport() if inner is None else inner
         self._key = key
         self._cost = cost

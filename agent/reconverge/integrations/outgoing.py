@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 from reconverge.clock import SECOND_NS, SystemClock, seconds
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
+from reconverge.integrations.failures import Failures
 from reconverge.integrations.heard import heard
 from reconverge.limiter import Limiter
 
@@ -28,7 +28,13 @@ Steps: TypeAlias = Generator[float, None, Decision | None]
 MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
 """What the caller has to mend; the last is for who would hold up a running event loop."""
 
-_log = logging.getLogger("reconverge.outgoing")
+
+class OutgoingSettings(TypedDict, total=False):
+    """What `Outgoing` takes besides the limiter, for whoever hands it on."""
+
+    timeout: float | None
+    max_queue: int | None
+    listen: bool
 
 
 class Outgoing:
@@ -59,8 +65,8 @@ class Outgoing:
         if max_queue is not None and (isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0):
             raise InvalidSetting("max_queue", max_queue, "must be a whole number of zero or more, or None")
         self.limiter = limiter
-        self.failures = 0
-        """How often the limiter failed, for whatever reason, and the call went on without it."""
+        self.failures = Failures(limiter.table.kernel.clock)
+        """What broke in here while the call went on."""
         self._timeout_s = timeout
         self._max_queue = max_queue
         self._listens = listen
@@ -84,8 +90,8 @@ class Outgoing:
             return await self.limiter.wait(key, cost, timeout=self._left_s(began_ns), max_queue=self._max_queue)
         except MISTAKES:
             raise
-        except Exception:  # noqa: BLE001  # a call must not fail because of what should only pace it
-            self._failed()
+        except Exception as error:  # noqa: BLE001  # a call must not fail because of what should only pace it
+            self.failures.add(error, self.limiter.name)
             return None
 
     def admit_blocking(self, key: str, cost: int = 1) -> Decision | None:
@@ -106,8 +112,8 @@ class Outgoing:
             return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue)
         except MISTAKES:
             raise
-        except Exception:  # noqa: BLE001  # likewise
-            self._failed()
+        except Exception as error:  # noqa: BLE001  # likewise
+            self.failures.add(error, self.limiter.name)
             return None
 
     def learn(self, key: str, status: int, fields: Mapping[str, str]) -> None:
@@ -121,8 +127,8 @@ class Outgoing:
             remaining = 0 if status == 429 else said.remaining  # whatever is left elsewhere, here nothing is
             if remaining is not None:
                 self._lower(key, remaining)
-        except Exception:  # noqa: BLE001  # a response must not be lost because of what it says about limits
-            self._failed()
+        except Exception as error:  # noqa: BLE001  # a response must not be lost because of what it says about limits
+            self.failures.add(error, self.limiter.name)
 
     def _hold(self, key: str, hold_s: float) -> None:
         until_ns = self._now_ns() + round(hold_s * SECOND_NS)
@@ -169,11 +175,6 @@ class Outgoing:
             return None
         return max(0.0, self._timeout_s - seconds(self._now_ns() - began_ns))
 
-    def _failed(self) -> None:
-        self.failures += 1
-        if self.failures == 1:
-            _log.exception("the limit %r failed; calls go on without it, and `failures` counts them", self.limiter.name)
-
 
 def _turned_away(grounds: Decision, retry_after: float) -> Decision:
     return Decision(
@@ -184,4 +185,12 @@ def _turned_away(grounds: Decision, retry_after: float) -> Decision:
         reset_after=max(grounds.reset_after, retry_after),
         staleness=grounds.staleness,
         binding=grounds.binding,
+    )
+
+
+def used_up(where: str, decision: Decision) -> str:
+    """What to say of a call to `where` that was refused."""
+    return (
+        f"{where}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
+        f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"
     )

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
-from reconverge.integrations.outgoing import TIMEOUT_S, Outgoing
+from reconverge.integrations.outgoing import TIMEOUT_S, Outgoing, used_up
 from reconverge.limiter import Limiter
 
 try:
@@ -31,11 +31,7 @@ class QuotaUsedUp(requests.RequestException):
     def __init__(self, decision: Decision, request: requests.PreparedRequest) -> None:
         self.decision = decision
         self.retry_after = decision.retry_after
-        super().__init__(
-            f"{by_origin(request)}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
-            f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn",
-            request=request,
-        )
+        super().__init__(used_up(by_origin(request), decision), request=request)
 
 
 def by_origin(request: requests.PreparedRequest) -> str:
