@@ -142,6 +142,8 @@ class Limit:
         self._check_alignment(text)
         self._check_refill(text)
         _check_warmup(text, self)
+        if self.algorithm == SMOOTH_BURSTY and self.nominal > QUOTA_MAX:
+            raise InvalidLimit(text, f"what is stored in a second is more than {QUOTA_MAX}; say a burst up to that")
         check_soft(text, self.soft, nominal=self.nominal, most=QUOTA_MAX)
         check_max_debt(text, self.max_debt, most=QUOTA_MAX)
         if self.smooth and (self.soft or self.max_debt is not None):

@@ -21,6 +21,7 @@ from reconverge.limit import (
     QUOTA_MAX,
     SLICES,
     SLICES_MAX,
+    SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
 )
 from reconverge.names import NAME_LENGTH_MAX, check_name
@@ -191,6 +192,13 @@ def test_a_limit_is_written_out_in_full(limit: Limit, written: str) -> None:
     assert written == str(limit)
 
 
+def test_what_a_second_stores_has_a_bound() -> None:
+    """By default a smooth-bursty limit stores a second's worth, which may be too much where the quota is not."""
+    assert QUOTA_MAX == Limit(QUOTA_MAX // 1000, 0.001, algorithm=SMOOTH_BURSTY).capacity
+    with pytest.raises(InvalidLimit, match="stored in a second is more than 1000000000000; say a burst"):
+        Limit(QUOTA_MAX // 1000 + 1, 0.001, algorithm=SMOOTH_BURSTY)
+
+
 @given(
     quota=st.integers(1, QUOTA_MAX),
     window_ms=st.integers(1, TEN_YEARS_S * 1000) | st.integers(1, TEN_YEARS_S).map(lambda seconds: seconds * 1000),
@@ -206,6 +214,7 @@ def test_what_a_limit_writes_is_read_back(
     warmup = warmup_ms / 1000 if algorithm == SMOOTH_WARMING_UP else None
     assume(warmup is None or quota * warmup_ms <= QUOTA_MAX * window_ms)
     burst = burst if algorithm in BURSTING else None
+    assume(algorithm != SMOOTH_BURSTY or burst is not None or quota * 1000 <= QUOTA_MAX * window_ms)
     limit = Limit(quota, window_ms / 1000, algorithm=algorithm, burst=burst, warmup=warmup)
 
     text, _, said = str(limit).partition(" (")
