@@ -102,7 +102,7 @@ class Waiting:
     def steps(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, bell: Bell) -> Steps:
         """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room."""
         gate, key = self._gate, self._table.check_key(key)
-        timeout_ns, room = checked_timeout_ns(timeout), _checked_room(max_queue)
+        timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
         began_ns = self._table.now_ns()
         deadline_ns = min(began_ns + timeout_ns, NEVER_NS)
         ahead, tried, again_ns = self._costs_ahead(key, costs), False, began_ns
@@ -289,7 +289,8 @@ def checked_timeout_ns(timeout: object) -> int:
     return NEVER_NS if timeout * SECOND_NS >= NEVER_NS else round(timeout * SECOND_NS)
 
 
-def _checked_room(max_queue: object) -> int | None:
+def checked_room(max_queue: object) -> int | None:
+    """How many may wait at most. Raises InvalidSetting."""
     if max_queue is None:
         return None
     if isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0:

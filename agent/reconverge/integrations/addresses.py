@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from types import EllipsisType
 from typing import Final, TypeAlias
 
 from reconverge.errors import InvalidSetting
@@ -78,6 +80,32 @@ class Addresses:
 
     def _is_trusted(self, address: Address) -> bool:
         return any(address.version == network.version and address in network for network in self._networks)
+
+
+class Located(ABC):
+    """The part of a `Request` that says where it comes from, which is worked out once, when somebody asks."""
+
+    __slots__ = ("_addresses", "_client")
+
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
+        self._client: str | EllipsisType | None = ...
+
+    @property
+    @abstractmethod
+    def peer(self) -> str | None:
+        """The address at the other end of the connection; None when there is none."""
+
+    @abstractmethod
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+
+    @property
+    def client(self) -> str | None:
+        """See `Request.client`."""
+        if isinstance(self._client, EllipsisType):
+            self._client = self._addresses.client(self.peer, self.header)
+        return self._client
 
 
 def grouped(client: str, prefix: int = IPV6_PREFIX) -> str:

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import MissingExtra
-from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.addresses import Addresses, Located
 from reconverge.integrations.declared import Declared
+from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard, GuardSettings
-from reconverge.integrations.outcome import Outcome, fields_together
+from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits as RuleLimits
-from reconverge.integrations.rules import Rule, RuleSettings
+from reconverge.integrations.rules import Rule, RuleSettings, all_rules
 
 try:
     from aiohttp import web
@@ -28,23 +29,19 @@ except ModuleNotFoundError as error:
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
 
-LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
-"""Fields whose lines add up. Of others, what the application has set stands."""
-OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 _make_key: Any = getattr(web, "RequestKey", None)
 SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("reconverge.serving", object)
 """Under which a request has what was decided about it so far."""
 
 
-class AiohttpRequest:
+class AiohttpRequest(Located):
     """A `Request` of aiohttp. `raw` is aiohttp's."""
 
-    __slots__ = ("_addresses", "_client", "raw")
+    __slots__ = ("raw",)
 
     def __init__(self, request: web.Request, addresses: Addresses) -> None:
+        super().__init__(addresses)
         self.raw = request
-        self._addresses = addresses
-        self._client: str | type[AiohttpRequest] | None = AiohttpRequest
 
     @property
     def method(self) -> str:
@@ -63,11 +60,9 @@ class AiohttpRequest:
         return "" if resource is None else resource.canonical
 
     @property
-    def client(self) -> str | None:
-        """See `Request.client`."""
-        if isinstance(self._client, type):
-            self._client = self._addresses.client(self.raw.remote or None, self.header)
-        return self._client
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        return self.raw.remote or None
 
     @property
     def user(self) -> object:
@@ -107,8 +102,7 @@ class Limits:
     ) -> None:
         settings.setdefault("passes", (web.HTTPException,))
         self.guard = guard or Guard(**settings)
-        all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
-        self._rules = [self.guard.declare(rule) for rule in all_rules]
+        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules)]
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -201,12 +195,8 @@ class _Serving:
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:
         """Note what was decided; the response to a request that may not go on, None if it may."""
-        if outcome.allowed:
-            self.outcomes.append(outcome)
+        if go_on(self.outcomes, outcome):
             return None
-        for before in self.outcomes:
-            before.take_back()
-        self.outcomes[:] = [outcome]
         if isinstance(outcome.response, web.StreamResponse):
             return outcome.response
         refusal = outcome.refusal
@@ -239,12 +229,7 @@ class _Serving:
         if self._told is response:
             return
         self._told = response
-        refusal = self.outcomes[0].refusal if self.outcomes else None
-        if refusal is None:
-            fields = fields_together(self.outcomes, refused="Retry-After" in response.headers)
-        else:
-            fields = [each for each in refusal.fields if each[0].lower() not in OF_CONTENT]
-        for name, value in fields:
+        for name, value in fields_for(self.outcomes, refused=RETRY_AFTER in response.headers):
             if name not in response.headers or name.lower() in LISTS:
                 response.headers.add(name, value)
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.addresses import Addresses, Located
 from reconverge.integrations.asgi_routes import route_of
-from reconverge.integrations.fields import Fields
+from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.request import CANCELLED, FAILED, Response
-from reconverge.integrations.rules import Limits, Rule
+from reconverge.integrations.rules import Limits, Rule, all_rules
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -30,19 +30,16 @@ WEBSOCKET: Final = "WEBSOCKET"
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
-LISTS: Final = frozenset({b"ratelimit", b"ratelimit-policy"})
-"""Fields whose lines add up. Of others, what the application has set stands."""
 
 
-class AsgiRequest:
+class AsgiRequest(Located):
     """A `Request` of ASGI. `raw` is its scope."""
 
-    __slots__ = ("_addresses", "_client", "raw")
+    __slots__ = ("raw",)
 
     def __init__(self, scope: Scope, addresses: Addresses) -> None:
+        super().__init__(addresses)
         self.raw = scope
-        self._addresses = addresses
-        self._client: str | type[AsgiRequest] | None = AsgiRequest
 
     @property
     def method(self) -> str:
@@ -60,12 +57,10 @@ class AsgiRequest:
         return route_of(self.raw)
 
     @property
-    def client(self) -> str | None:
-        """See `Request.client`."""
-        if isinstance(self._client, type):
-            client = self.raw.get("client")
-            self._client = self._addresses.client(client[0] if client else None, self.header)
-        return self._client
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        client = self.raw.get("client")
+        return client[0] if client else None
 
     @property
     def user(self) -> object:
@@ -112,8 +107,7 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
-        all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
-        self._rules = [self.guard.declare(rule) for rule in all_rules]
+        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules)]
         self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
         if close_code not in CLOSE_CODES:
             raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
@@ -256,7 +250,7 @@ async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
     """Header fields with ours. Lists add up; of the others, what is there stands."""
     there = {name.lower() for name, _ in headers}
-    ours = [(name, value) for name, value in _encoded(fields) if name not in there or name in LISTS]
+    ours = [(name, value) for name, value in _encoded(fields) if name not in there or name.decode() in LISTS]
     return [*headers, *ours]
 
 

@@ -16,12 +16,13 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared, quotas_of_fixed
+from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard
-from reconverge.integrations.outcome import Outcome, fields_together
+from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, RuleSettings, name_of
-from reconverge.integrations.wsgi import LISTS, SettlingBody, WsgiRequest
+from reconverge.integrations.wsgi import SettlingBody, WsgiRequest
 from reconverge.limiter import Limiter
 
 try:
@@ -41,8 +42,6 @@ HttpRequest: TypeAlias = Any
 
 SERVING: Final = "_reconverge_serving"
 """Of a request: what was decided about it so far."""
-OF_CONTENT: Final = frozenset({"content-type", "content-length"})
-"""Fields of a refusal that belong to its body, and not to one that the application has made."""
 
 
 class DjangoRequest(WsgiRequest):
@@ -189,12 +188,8 @@ class Serving:
         return self._decided(outcome)
 
     def _decided(self, outcome: Outcome) -> Any:
-        if outcome.allowed:
-            self.outcomes.append(outcome)
+        if go_on(self.outcomes, outcome):
             return None
-        for before in self.outcomes:
-            before.take_back()
-        self.outcomes[:] = [outcome]
         if outcome.response is not None:
             return outcome.response
         refusal = outcome.refusal
@@ -203,12 +198,7 @@ class Serving:
 
     def answer(self, response: Any) -> Any:
         """Add the fields to a response, and settle what depends on it once it was sent."""
-        refusal = self.outcomes[0].refusal if self.outcomes else None
-        if refusal is None:
-            fields = fields_together(self.outcomes, refused=response.has_header("Retry-After"))
-        else:
-            fields = [each for each in refusal.fields if each[0].lower() not in OF_CONTENT]
-        for name, value in fields:
+        for name, value in fields_for(self.outcomes, refused=response.has_header(RETRY_AFTER)):
             if not response.has_header(name):
                 response.headers[name] = value
             elif name.lower() in LISTS:

@@ -27,6 +27,10 @@ INTEGER_MAX: Final = 999_999_999_999_999
 FAR_S: Final = 10**9
 """Thirty years; what is further away is not told."""
 RETRY_AFTER: Final = "Retry-After"
+LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
+"""Fields whose lines add up. Of others, what the application has set stands."""
+OF_CONTENT: Final = frozenset({"content-type", "content-length"})
+"""Fields of a refusal that belong to its body, and not to one that the application has made."""
 
 
 class Told(NamedTuple):

@@ -20,7 +20,7 @@ from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.guard import CommonSettings, Guard, one_of
 from reconverge.integrations.keys import KeyFunction, by_ip
-from reconverge.integrations.outcome import Outcome, fields_together
+from reconverge.integrations.outcome import Outcome, fields_together, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
@@ -277,12 +277,8 @@ class Limits:
         request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
         outcomes: list[Outcome] = flask.g.setdefault(OUTCOMES, [])
-        if outcome.allowed:
-            outcomes.append(outcome)
+        if go_on(outcomes, outcome):
             return
-        for before in outcomes:
-            before.take_back()
-        outcomes[:] = [outcome]
         assert outcome.refusal is not None
         response = outcome.response
         if response is None:

@@ -16,14 +16,14 @@ from typing import Any, Final, TypeAlias, Unpack
 from urllib.parse import unquote
 
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.addresses import Addresses, Located
 from reconverge.integrations.declared import Declared
-from reconverge.integrations.fields import RETRY_AFTER
+from reconverge.integrations.fields import OF_CONTENT, RETRY_AFTER
 from reconverge.integrations.guard import Guard, GuardSettings
 from reconverge.integrations.keys import by_header, by_ip, by_route, waits
 from reconverge.integrations.outcome import Outcome
 from reconverge.integrations.request import CANCELLED, FAILED, Response
-from reconverge.integrations.rules import Limits, Rule
+from reconverge.integrations.rules import Limits, Rule, all_rules
 
 try:
     import grpc
@@ -46,7 +46,6 @@ by_rpc = by_route
 
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
 """How gRPC's status codes, in their order, are told to functions that look at a response."""
-OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
@@ -54,17 +53,17 @@ RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
 _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
 
 
-class GrpcRequest:
+class GrpcRequest(Located):
     """A `Request` of gRPC. `raw` is the context of the call; the user is the first identity of the peer, if any."""
 
-    __slots__ = ("_addresses", "_metadata", "method", "raw")
+    __slots__ = ("_metadata", "method", "raw")
 
     def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
+        super().__init__(addresses)
         self.method: str = details.method
         """See `Request.method`: the full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
         self.raw = context
         self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
-        self._addresses = addresses
 
     @property
     def path(self) -> str:
@@ -77,9 +76,9 @@ class GrpcRequest:
         return self.method
 
     @property
-    def client(self) -> str | None:
-        """See `Request.client`."""
-        return self._addresses.client(address_of(self.raw.peer()), self.header)
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        return address_of(self.raw.peer())
 
     @property
     def user(self) -> object:
@@ -126,7 +125,7 @@ class Interceptor:
         key_func = settings.get("key_func", by_ip)
         if not self.waits and waits(key_func):
             raise InvalidSetting("key_func", key_func, "is a coroutine function, which no server of threads awaits")
-        self._rules = [self._declared(rule) for rule in [*([] if limits is None else [Rule(limits=limits)]), *rules]]
+        self._rules = [self._declared(rule) for rule in all_rules(limits, rules)]
 
     def _declared(self, rule: Rule) -> Declared:
         if rule.methods is not None:

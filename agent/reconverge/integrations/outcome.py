@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
 from reconverge.errors import ReconvergeError
-from reconverge.integrations.fields import Fields, Told
+from reconverge.integrations.fields import OF_CONTENT, Fields, Told
 from reconverge.integrations.request import Response
 from reconverge.integrations.rules import SPENT
 from reconverge.limit import Limit
@@ -169,6 +169,25 @@ def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fi
         rulings = [ruling for outcome in outcomes if outcome.guard is judge for ruling in outcome.rulings]
         fields += judge.fields(rulings, refused=refused)
     return fields
+
+
+def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
+    """What to add to a response that is made already: of a refusal, all but what is about its content."""
+    refusal = outcomes[0].refusal if outcomes else None
+    if refusal is None:
+        return fields_together(outcomes, refused=refused)
+    return [each for each in refusal.fields if each[0].lower() not in OF_CONTENT]
+
+
+def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
+    """Whether a request may go on; `outcome` comes after those that are known, or takes all of them back."""
+    if outcome.allowed:
+        outcomes.append(outcome)
+        return True
+    for before in outcomes:
+        before.take_back()
+    outcomes[:] = [outcome]
+    return False
 
 
 class RateLimited(ReconvergeError):

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias, TypedDict
 
 from reconverge.clock import SECOND_NS, SystemClock, seconds
@@ -15,6 +16,7 @@ from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, Invalid
 from reconverge.integrations.failures import Failures
 from reconverge.integrations.heard import heard
 from reconverge.limiter import Limiter
+from reconverge.waiting import checked_room, checked_timeout_ns
 
 TIMEOUT_S: Final = 30.0
 HELD_KEYS_MAX: Final = 1000
@@ -60,10 +62,8 @@ class Outgoing:
     ) -> None:
         if not isinstance(limiter, Limiter):
             raise InvalidSetting("limiter", limiter, "is no limiter; agent.limit(name, '100/minute') gives one")
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0):
-            raise InvalidSetting("timeout", timeout, "must be a number of seconds of zero or more, or None")
-        if max_queue is not None and (isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0):
-            raise InvalidSetting("max_queue", max_queue, "must be a whole number of zero or more, or None")
+        checked_timeout_ns(timeout)
+        checked_room(max_queue)
         self.limiter = limiter
         self.failures = Failures(limiter.table.kernel.clock)
         """What broke in here while the call went on."""
@@ -177,14 +177,14 @@ class Outgoing:
 
 
 def _turned_away(grounds: Decision, retry_after: float) -> Decision:
-    return Decision(
+    return replace(
+        grounds,
         allowed=False,
-        limit=grounds.limit,
         remaining=0,
         retry_after=retry_after,
         reset_after=max(grounds.reset_after, retry_after),
-        staleness=grounds.staleness,
-        binding=grounds.binding,
+        over_quota=False,
+        borrowed=False,
     )
 
 

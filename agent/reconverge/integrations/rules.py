@@ -143,6 +143,11 @@ class RuleSettings(UnscopedSettings, total=False):
     scope: str | ByRequest | None
 
 
+def all_rules(limits: Limits | None, rules: Sequence[Rule]) -> list[Rule]:
+    """The rules of a middleware: what it limits all requests together by, if anything, and further ones."""
+    return [*([] if limits is None else [Rule(limits=limits)]), *rules]
+
+
 def checked_status(status: object) -> int:
     """The status of a refusal. Raises InvalidSetting."""
     if status not in STATUSES:

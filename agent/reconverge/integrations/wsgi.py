@@ -10,32 +10,29 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.addresses import Addresses
+from reconverge.integrations.addresses import Addresses, Located
 from reconverge.integrations.declared import Declared
-from reconverge.integrations.fields import Fields
+from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.request import FAILED, Response
-from reconverge.integrations.rules import Limits, Rule
+from reconverge.integrations.rules import Limits, Rule, all_rules
 
 Environment: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
 App: TypeAlias = Callable[[Environment, StartResponse], Iterable[bytes]]
 
-LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
-"""Fields whose lines add up. Of others, what the application has set stands."""
 UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
 
-class WsgiRequest:
+class WsgiRequest(Located):
     """A `Request` of WSGI. `raw` is its environment."""
 
-    __slots__ = ("_addresses", "_client", "_environment")
+    __slots__ = ("_environment",)
 
     def __init__(self, environment: Environment, addresses: Addresses) -> None:
+        super().__init__(addresses)
         self._environment = environment
-        self._addresses = addresses
-        self._client: str | type[WsgiRequest] | None = WsgiRequest
 
     @property
     def method(self) -> str:
@@ -54,11 +51,9 @@ class WsgiRequest:
         return ""
 
     @property
-    def client(self) -> str | None:
-        """See `Request.client`."""
-        if isinstance(self._client, type):
-            self._client = self._addresses.client(self._environment.get("REMOTE_ADDR") or None, self.header)
-        return self._client
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        return self._environment.get("REMOTE_ADDR") or None
 
     @property
     def user(self) -> object:
@@ -106,8 +101,7 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
-        all_rules = [*([] if limits is None else [Rule(limits=limits)]), *rules]
-        self._rules = [declare_blocking(self.guard, rule) for rule in all_rules]
+        self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as WSGI has it."""
