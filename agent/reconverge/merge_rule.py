@@ -10,14 +10,18 @@ from reconverge.clock import Clock
 from reconverge.report import Answer, Batch, Totals
 
 GROUP = "reconverge.merge_rule"
-"""The entry-point group of which the entry `reference` makes a `MergeRule`."""
+"""The entry-point group whose entries make a `MergeRule` each."""
+REFERENCE = "reference"
+"""The rule and nothing else."""
+ELECTED = "elected"
+"""The rule as members follow it who keep the ledger among themselves, with the faults of that."""
 
 
 class MergeRule(Protocol):
     """What a hub does with a batch, apart from all waiting."""
 
     def merge(self, batch: Batch) -> Answer:
-        """Merge a batch and answer."""
+        """Merge a batch and answer. Raises HubUnavailable when nobody does."""
         ...
 
     def sums(self) -> dict[str, Totals]:
@@ -29,8 +33,8 @@ class MergeRule(Protocol):
         ...
 
 
-def open_merge_rule(*, clock: Clock, new_name: Callable[[], str]) -> MergeRule:
+def open_merge_rule(*, clock: Clock, new_name: Callable[[], str], kind: str = REFERENCE, **settings: object) -> MergeRule:
     """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data."""
-    (entry,) = importlib.metadata.entry_points(group=GROUP, name="reference")
+    (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()
-    return make(clock=clock, new_name=new_name)
+    return make(clock=clock, new_name=new_name, **settings)

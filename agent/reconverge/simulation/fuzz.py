@@ -1,7 +1,7 @@
 """Random fleets, traffic and faults, judged by what must never happen. Run as `python -m reconverge.simulation.fuzz`.
 
-Two modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
-*Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used.
+Three modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
+*Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used. *Elected*: safety, when the nodes keep the ledger among themselves.
 
 What the promises exclude is not drawn: data lost by the hub while it alone remembered a node, for instance.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from random import Random
 from typing import Final
@@ -36,6 +37,8 @@ from reconverge.limit import (
     SMOOTH_WARMING_UP,
     Limit,
 )
+from reconverge.merge_rule import ELECTED as ELECTED_RULE
+from reconverge.merge_rule import open_merge_rule
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.settings import SYNC_INTERVAL_MAX
 from reconverge.simulation.experiment import Experiment
@@ -62,7 +65,10 @@ CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
 """Windows up to this long may become days: the rest of a case is measured in windows, and lasts as many steps."""
 DAY_S: Final = 86_400
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
-SAFETY, LIVENESS = "safety", "liveness"
+SAFETY, LIVENESS, ELECTED = "safety", "liveness", "elected"
+STRICT_SHARE: Final = 0.6
+SETTLED_TENURES: Final = 8
+"""So many tenures after the last fault somebody answers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class Case:
     seed: int
     policy: Policy
     experiment: Experiment
+    members: dict[str, int] = field(default_factory=dict)
+    """If the nodes keep the ledger among themselves: how, as the merge rule `elected` has it."""
 
     def command(self) -> str:
         """How to try it again."""
@@ -94,6 +102,8 @@ def draw_case(mode: str, seed: int) -> Case:
     random = Random(f"{mode} {seed}")
     if mode == LIVENESS:
         return _liveness_case(random, seed)
+    if mode == ELECTED:
+        return _elected_case(random, seed)
     return _lapse_case(random, seed) if random.random() < LAPSE_SHARE else _safety_case(random, seed)
 
 
@@ -143,6 +153,37 @@ def _lapse_case(random: Random, seed: int) -> Case:
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
 
 
+def _elected_case(random: Random, seed: int) -> Case:
+    """The members keep the ledger among themselves: whoever keeps it is cut off, killed, stalled, or hands over.
+
+    Outside strict, a node that stays away meanwhile is not waited for, as when a hub loses its data: so none does.
+    """
+    case = _safety_case(random, seed)
+    if random.random() < STRICT_SHARE:
+        case = replace(case, policy=STRICT)
+    fleet, windows = case.experiment.fleet, case.experiment.windows
+    window_ns = fleet.limit.window_ns
+    lease_ns = 10 * (windows + 2) * window_ns
+    faults: tuple[str, ...] = ()
+    if case.policy is STRICT:
+        lease_ns = random.choice([lease_ns, *(6 * times * fleet.sync_interval_ns for times in (1, 1, 2, 5))])
+        drawn = _faults(random, fleet.nodes, 0.0, windows)
+        faults = tuple(drawn[name] for name in random.sample(sorted(drawn), random.randint(0, FAULTS_MAX)))
+    timeout_ns = min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS)
+    fleet = replace(fleet, lease_ns=lease_ns, timeout_ns=timeout_ns)
+    # A tenure outlasts what a member waits for an answer, which is all that holds for a hub's round trip here.
+    tenure_ns = max(6 * fleet.round_trip_ns, int(window_ns * 10 ** random.uniform(-1.5, 0)))
+    members = {
+        "members": random.randint(1, 5),
+        "tenure_ns": tenure_ns,
+        "latency_ns": max(1, int(tenure_ns * 10 ** random.uniform(-3, -1.5))),
+        "calm_ns": int(tenure_ns * 10 ** random.uniform(0.3, 1.5)),
+        "until_ns": windows * window_ns,
+        "loyal": case.policy is STRICT,
+    }
+    return replace(case, mode=ELECTED, experiment=replace(case.experiment, fleet=fleet, faults=faults), members=members)
+
+
 def _liveness_case(random: Random, seed: int) -> Case:
     """One long window: traffic for the first third of it, and faults that may last longer, but not to its end."""
     nodes = random.randint(2, 16)
@@ -161,7 +202,10 @@ def try_case(case: Case) -> list[str]:
     """Everything that went wrong, in words."""
     experiment, fleet = case.experiment, case.experiment.fleet
     faults = experiment.faults_of(case.seed)
-    world = World(fleet, case.policy, faults, seed=case.seed)
+    make_rule = open_merge_rule
+    if case.members:
+        make_rule = partial(open_merge_rule, kind=ELECTED_RULE, random=Random(f"members {case.seed}"), **case.members)
+    world = World(fleet, case.policy, faults, seed=case.seed, make_rule=make_rule)
     window_ns = fleet.limit.window_ns
     asked_until_ns = window_ns // 3 if case.mode == LIVENESS else experiment.windows * window_ns
     drawn = experiment.arrivals(case.seed)[:ARRIVALS_MAX]
@@ -193,10 +237,13 @@ def try_case(case: Case) -> list[str]:
     if case.mode == LIVENESS and leases_end_ns < LEASES_END_SHARE_MAX * window_ns:
         # When a lease ends, what its node may have used begins to count: that is news, too.
         over_ns = max(over_ns, leases_end_ns)
+    if case.members:
+        over_ns = max(over_ns, case.members["until_ns"]) + SETTLED_TENURES * case.members["tenure_ns"]
     world.pass_until(over_ns)
     world.pass_until(world.now_ns + agreement_ns(fleet))
     # A node that hears nothing for half a day takes a new account; what the hub had heard of the old one counts twice.
-    if sum(fault.end_ns - fault.start_ns for fault in faults) < ACCOUNT_KEPT_NS:
+    forgotten = case.members and any(fault.kind is Kind.CRASH for fault in faults)  # with who kept the ledger
+    if not forgotten and sum(fault.end_ns - fault.start_ns for fault in faults) < ACCOUNT_KEPT_NS:
         problems += world.miscounted()
     if case.mode == LIVENESS:
         problems += world.unseen(history.decided)
@@ -322,10 +369,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
-    parser.add_argument("--mode", choices=[SAFETY, LIVENESS], help="by default both")
+    parser.add_argument("--mode", choices=[SAFETY, LIVENESS, ELECTED], help="by default all")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
-    modes = [options.mode] if options.mode else [SAFETY, LIVENESS]
+    modes = [options.mode] if options.mode else [SAFETY, LIVENESS, ELECTED]
     tasks = [(mode, seed) for seed in range(options.start, options.start + options.seeds) for mode in modes]
     failed = 0
     clock = SystemClock()
