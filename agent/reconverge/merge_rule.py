@@ -33,7 +33,9 @@ class MergeRule(Protocol):
         ...
 
 
-def open_merge_rule(*, clock: Clock, new_name: Callable[[], str], kind: str = REFERENCE, **settings: object) -> MergeRule:
+def open_merge_rule(
+    *, clock: Clock, new_name: Callable[[], str], kind: str = REFERENCE, **settings: object
+) -> MergeRule:
     """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data."""
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()

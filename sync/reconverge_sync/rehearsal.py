@@ -13,7 +13,7 @@ from copy import deepcopy
 from random import Random
 from typing import Final
 
-from reconverge.clock import SECOND_NS, Clock
+from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge.report import Answer, Batch, Totals
 from reconverge_sync.election import Claim, Role
@@ -21,7 +21,6 @@ from reconverge_sync.merge import Shard
 from reconverge_sync.steward import Steward
 
 FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
-CLOCKS_APART_NS: Final = 2 * SECOND_NS
 WAIT_SHARE: Final = 3
 """A member waits for an answer for a third of a tenure."""
 QUEUED_MAX: Final = 1000
@@ -30,10 +29,9 @@ QUEUED_MAX: Final = 1000
 class Seat:
     """Where a member sits: what it has heard but not yet looked at, and what keeps it from looking."""
 
-    __slots__ = ("batches", "clock", "connected", "inbox", "last_ns", "looks_ns", "stalled_until_ns", "steward")
+    __slots__ = ("batches", "connected", "inbox", "last_ns", "looks_ns", "stalled_until_ns", "steward")
 
-    def __init__(self, clock: Clock, steward: Steward) -> None:
-        self.clock = clock
+    def __init__(self, steward: Steward) -> None:
         self.steward = steward
         self.connected = False
         self.stalled_until_ns = 0
@@ -45,23 +43,10 @@ class Seat:
         self.batches: deque[Batch] = deque(maxlen=QUEUED_MAX)
 
 
-class _Skewed:
-    """A machine's clocks: the world's time, and a wall clock that is some way off."""
-
-    def __init__(self, clock: Clock, ahead_ns: int) -> None:
-        self._clock = clock
-        self._ahead_ns = ahead_ns
-
-    def monotonic_ns(self) -> int:
-        return self._clock.monotonic_ns()
-
-    def wall_ns(self) -> int:
-        return self._clock.wall_ns() + self._ahead_ns
-
-
 class Rehearsal:
-    """`members` members under `clock`; on average a fault of `faults` every `calm_ns`, none after `until_ns`.
+    """`members` members under `clock`, which all of them go by.
 
+    On average a fault of `faults` every `calm_ns`, for up to `longest_ns`, none after `until_ns`.
     A node that is `loyal` asks for the steward at the same member each time, as one process does.
 
     Raises from `merge` what a hub raises if nobody answers.
@@ -77,6 +62,7 @@ class Rehearsal:
         tenure_ns: int,
         latency_ns: int,
         calm_ns: int = 0,
+        longest_ns: int = 0,
         until_ns: int = 0,
         loyal: bool = False,
         faults: tuple[str, ...] = FAULTS,
@@ -86,7 +72,7 @@ class Rehearsal:
         self._random = random
         self._tenure_ns = tenure_ns
         self._latency_ns = latency_ns
-        self._calm_ns, self._until_ns, self._faults = calm_ns, until_ns, faults
+        self._calm_ns, self._longest_ns, self._until_ns, self._faults = calm_ns, longest_ns, until_ns, faults
         self._loyal = loyal
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
@@ -94,7 +80,7 @@ class Rehearsal:
         self.now_ns = clock.monotonic_ns()
         self.reigns: list[tuple[int, str]] = []
         """Who has answered from when on, each time that it was somebody else."""
-        self.seats = [Seat(*self._sit()) for _ in range(members)]
+        self.seats = [Seat(self._sit()) for _ in range(members)]
         for seat in self.seats:
             self._connect(seat)
         self._plan_fault()
@@ -104,7 +90,9 @@ class Rehearsal:
     def merge(self, batch: Batch) -> Answer:
         """Send the batch to whoever one of the members takes for the steward. Raises HubUnavailable."""
         self.pass_until(self._clock.monotonic_ns())
-        asked = self.seats[sum(batch.node.encode()) % len(self.seats)] if self._loyal else self._random.choice(self.seats)
+        asked = (
+            self.seats[sum(batch.node.encode()) % len(self.seats)] if self._loyal else self._random.choice(self.seats)
+        )
         name = asked.steward.election.steward
         seat = next((seat for seat in self.seats if name and seat.steward.election.member == name), None)
         # Whoever asks itself needs no broker for that.
@@ -117,8 +105,8 @@ class Rehearsal:
         if answer is None:
             raise HubUnavailable("timeout", "nobody answers")
         if asked is not seat:
-            sent_ns = self.now_ns - self._random.randrange(2 * self._latency_ns + 1)
-            asked.steward.answered(answer, sent_ns=sent_ns, received_ns=self.now_ns + self._latency_ns)
+            sent_ns, received_ns = self.now_ns - self._latency_ns, self.now_ns + self._latency_ns
+            asked.steward.answered(answer, sent_ns=sent_ns, received_ns=received_ns)
         return answer
 
     def answering(self) -> int:
@@ -157,16 +145,14 @@ class Rehearsal:
 
     # ------------------------------------------------------------ members
 
-    def _sit(self) -> tuple[Clock, Steward]:
-        clock = _Skewed(self._clock, self._random.randint(-CLOCKS_APART_NS, CLOCKS_APART_NS))
-        steward = Steward(
-            clock,
+    def _sit(self) -> Steward:
+        return Steward(
+            self._clock,
             random=Random(self._random.random()),
             new_name=self._new_name,
             tenure_ns=self._tenure_ns,
             wait_ns=self._tenure_ns // WAIT_SHARE,
         )
-        return clock, steward
 
     def _connect(self, seat: Seat) -> None:
         if seat.connected:
@@ -260,7 +246,7 @@ class Rehearsal:
         leading = [seat for seat in self.seats if seat.steward.election.role is Role.STEWARD]
         if leading and self._random.random() < 0.6:
             seat = leading[0]
-        lasts_ns = min(int(self._tenure_ns * 10 ** self._random.uniform(-1, 2)), self._until_ns - self.now_ns)
+        lasts_ns = min(int(self._longest_ns * self._random.random() ** 2), self._until_ns - self.now_ns)
         if fault == "cut" and seat.connected:
             self._cut(seat, lasts_ns)
         elif fault == "stall":
@@ -279,7 +265,8 @@ class Rehearsal:
 
     def _cut(self, seat: Seat, lasts_ns: int) -> None:
         self._disconnect(seat)
-        self._at(self.now_ns + int(lasts_ns * self._random.random()), lambda: self._notice(seat))
+        noticed_ns = int(lasts_ns * self._random.random() ** self._random.choice([0, 1, 5]))
+        self._at(self.now_ns + noticed_ns, lambda: self._notice(seat))
         self._at(self.now_ns + lasts_ns, lambda: self._return(seat))
 
     def _return(self, seat: Seat) -> None:
@@ -305,7 +292,7 @@ class Rehearsal:
         seat.connected = False
         seat.inbox.clear()
         seat.batches.clear()
-        seat.clock, seat.steward = self._sit()
+        seat.steward = self._sit()
         self._at(self.now_ns + self._random.randrange(self._tenure_ns), lambda: self._connect(seat))
 
     def _hand_over(self, seat: Seat) -> None:
@@ -323,5 +310,3 @@ class Rehearsal:
             if other is not seat and other.connected:
                 self._send_to(other, claim.member)
         self._at(self.now_ns + self._random.randrange(self._tenure_ns), lambda: self._return(seat))
-
-

@@ -50,7 +50,7 @@ class World:
         faults: Sequence[Fault],
         *,
         seed: int,
-        make_rule: Callable[..., MergeRule] = open_merge_rule,
+        make_rule: Callable[..., MergeRule] | None = None,
     ) -> None:
         self.now_ns = 0
         self.fleet = fleet
@@ -62,7 +62,7 @@ class World:
         self._names = 0
         self._events: list[tuple[int, int, int, int, object]] = []
         self._order = 0
-        self.hub = make_rule(clock=NodeClock(self, 0), new_name=self._new_name)
+        self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self._decided: list[list[Decided]] = [[] for _ in fleet.quotas]
         self._lost_charged: Counter[str] = Counter()
