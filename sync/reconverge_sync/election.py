@@ -25,6 +25,7 @@ TENURE_NS: Final = 1500 * MILLISECOND_NS
 BEATS: Final = 6
 """So many claims are sent in a tenure."""
 TERM_MAX: Final = 2**53
+"""Nobody gets that far; if somebody says so, names decide from there on."""
 
 
 class Claim(NamedTuple):
@@ -35,6 +36,8 @@ class Claim(NamedTuple):
     member: str
     beat: int
     """Rises with every claim of a member: by it the member knows when it sent what comes back."""
+    answers: bool = False
+    """Whether it answers already, and does not wait for that."""
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -79,7 +82,9 @@ class Election:
         self._predecessor = ""
         """The member that has stopped to answer in favour of this one."""
         self._leader: Claim | None = None
+        self._leader_heard_ns = 0
         self._next_ns = 0
+        self._excused = False
 
     # ------------------------------------------------------------ who
 
@@ -89,6 +94,21 @@ class Election:
         if self.role is Role.STEWARD:
             return self.member
         return "" if self._leader is None or self.role is not Role.FOLLOWER else self._leader.member
+
+    @property
+    def answering(self) -> bool:
+        """Whether whoever is the steward has said that it answers."""
+        return self.role is Role.STEWARD or (self.steward != "" and self._leader is not None and self._leader.answers)
+
+    @property
+    def beat_ns(self) -> int:
+        """How far apart claims are."""
+        return self._beat_ns
+
+    @property
+    def unheard(self) -> bool:
+        """Whether this member has sent claims, and none of them has come back."""
+        return self.role is Role.CLAIMANT and self._confirmed_ns is None and len(self._sent) > 1
 
     @property
     def term(self) -> int:
@@ -124,13 +144,13 @@ class Election:
         if claim.member == self.member:
             self._hear_own(claim, now_ns)
         elif self.role is Role.FOLLOWER:
-            if self._leader is None or claim.rank >= self._leader.rank:
-                self._leader = claim
-                self._be_patient(now_ns)
+            # Whoever is silent for a tenure does not answer any more, however high its claim was.
+            silent = now_ns - self._leader_heard_ns >= self._tenure_ns
+            if self._leader is None or silent or claim.rank >= self._leader.rank:
+                self._follow(claim, now_ns)
         elif claim.rank > (self._term, self.member):
             self._step_down()
-            self._leader = claim
-            self._be_patient(now_ns)
+            self._follow(claim, now_ns)
         elif self.role is Role.CLAIMANT and claim.member != self._predecessor:
             # Whoever that is may answer now, and has not heard this member's claim yet.
             self._predecessor = ""
@@ -143,6 +163,15 @@ class Election:
             self._leader = None
             # Not all at once: the first claim to be heard makes the others wait.
             self._next_ns = now_ns + int(self._beat_ns * self._random.random())
+
+    def excuse(self, now_ns: int) -> None:
+        """This member was busy, or asleep. Before it takes the others' silence for silence, it hears what they said.
+
+        Once: members that are always busy have to elect somebody, too.
+        """
+        if self.role is Role.FOLLOWER and not self._excused:
+            self._excused = True
+            self._next_ns = max(self._next_ns, now_ns + 2 * self._beat_ns)
 
     def inherit(self, claim: Claim, now_ns: int) -> bool:
         """The steward with that claim has stopped to answer, and wants this member to go on without a pause.
@@ -172,19 +201,17 @@ class Election:
                 self.role = Role.STEWARD
                 self.reigns += 1
                 self.inherited = self._predecessor != ""
+                self._next_ns = now_ns  # whoever waits for somebody to answer is told
         if now_ns < self._next_ns:
             return None
         if self.role is Role.FOLLOWER:
-            if self._highest >= TERM_MAX:
-                self._be_patient(now_ns)
-                return None
             self._stand(now_ns)
         self._next_ns = now_ns + self._beat_ns
         self._beat += 1
         self._sent[self._beat] = now_ns
         while len(self._sent) > 2 * BEATS:
             self._sent.popitem(last=False)
-        return Claim(self._term, self.member, self._beat)
+        return Claim(self._term, self.member, self._beat, self.role is Role.STEWARD)
 
     # ------------------------------------------------------------ inside
 
@@ -199,7 +226,8 @@ class Election:
 
     def _stand(self, now_ns: int) -> None:
         self.role = Role.CLAIMANT
-        self._term = self._highest + 1
+        self._term = min(self._highest + 1, TERM_MAX)
+        self._excused = False
         self._leader = None
         self._next_ns = now_ns
 
@@ -212,6 +240,12 @@ class Election:
     def _answers_from_ns(self, waits_from_ns: int) -> int:
         """When no claim of the one before allows it to answer any more, even if its clock is slow."""
         return waits_from_ns + int(self._tenure_ns * (1 + 2 * DRIFT))
+
+    def _follow(self, claim: Claim, now_ns: int) -> None:
+        self._leader = claim
+        self._leader_heard_ns = now_ns
+        self._excused = False
+        self._be_patient(now_ns)
 
     def _be_patient(self, now_ns: int) -> None:
         """Claim when nothing is heard for a tenure, and not all at once."""

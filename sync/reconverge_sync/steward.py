@@ -7,14 +7,14 @@ along. The hub's clock goes on from what the new steward knew of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, Clock
 from reconverge.hub_clock import HubClock
 from reconverge.report import Answer, Batch, Totals
-from reconverge_sync.election import TENURE_NS, Claim, Election
+from reconverge_sync.election import TENURE_NS, Claim, Election, Role
 from reconverge_sync.merge import Shard
 
 WAIT_NS: Final = 500 * MILLISECOND_NS
@@ -23,7 +23,7 @@ all, while nobody else can answer."""
 
 
 class Steward:
-    """One member and one shard. Names of a ledger's data come from `new_name`."""
+    """One member and one shard. Names of a ledger's data come from `new_name`; its time from `hub_clock`, in tests."""
 
     def __init__(
         self,
@@ -33,11 +33,13 @@ class Steward:
         new_name: Callable[[], str],
         tenure_ns: int = TENURE_NS,
         wait_ns: int = WAIT_NS,
+        hub_clock: Clock | None = None,
     ) -> None:
         self.election = Election(random=random, tenure_ns=tenure_ns)
         self._clock = clock
         self._new_name = new_name
         self._wait_ns = wait_ns
+        self._given_clock = hub_clock
         self._hub_clock = HubClock()
         self._heard = False
         self._reign = 0
@@ -48,12 +50,21 @@ class Steward:
 
     def merge(self, batch: Batch) -> Answer | None:
         """The answer to a batch that was sent to this member; None if it is not the one to give it."""
-        if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns):
-            return None
-        if self._reign != self.election.reigns:
-            self._begin()
-        assert self._ledger is not None
-        return self._ledger.merge(batch, hub_us=self._now_us(), candidate=self._new_name())
+        ledger = self._opened()
+        return None if ledger is None else ledger.merge(batch, hub_us=self._now_us(), candidate=self._new_name())
+
+    def merging(self, batch: Batch) -> Iterator[Answer | None] | None:
+        """`merge` in steps, all of which have to be taken before the next batch comes; see `Shard.merging`.
+
+        It may take its time: whoever waits for the answer does not wait longer than WAIT_NS from before this moment.
+        """
+        ledger = self._opened()
+        return None if ledger is None else ledger.merging(batch, hub_us=self._now_us(), candidate=self._new_name())
+
+    @property
+    def ledger(self) -> Shard | None:
+        """What this member keeps for all, if it is the one to answer and has begun to; to look at."""
+        return self._ledger if self._reign == self.election.reigns and self.election.role is Role.STEWARD else None
 
     def answered(self, answer: Answer, *, sent_ns: int, received_ns: int) -> None:
         """Another member's answer tells what time it is."""
@@ -84,6 +95,14 @@ class Steward:
         self._inherited = ledger
         return True
 
+    def _opened(self) -> Shard | None:
+        """The ledger, if this member is the one to answer."""
+        if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns):
+            return None
+        if self._reign != self.election.reigns:
+            self._begin()
+        return self._ledger
+
     def _begin(self) -> None:
         """This member's reign begins, by the clock that the one before went by, as far as this member heard of it."""
         self._reign = self.election.reigns
@@ -93,5 +112,7 @@ class Steward:
         self._offset_ns = self._hub_clock.offset_ns(now_ns) if self._heard else self._clock.wall_ns() - now_ns
 
     def _now_us(self) -> int:
+        if self._given_clock is not None:
+            return self._given_clock.wall_ns() // MICROSECOND_NS
         self._hub_us = max(self._hub_us, (self._clock.monotonic_ns() + self._offset_ns) // MICROSECOND_NS)
         return self._hub_us
