@@ -80,6 +80,8 @@ class Shard:
     """When these data began; 0 when it is certain that no node can hold lines from before."""
     lost: bool = False
     """A node has reported lines from before these data began."""
+    grace_us: int = 0
+    """By how much longer than usual it may take until all nodes have spoken that can, once these data have begun."""
     swept_us: int = 0
     calm_us: int = 0
     """Until then all nodes count as heard of, unless one leaves."""
@@ -220,7 +222,7 @@ class Shard:
         if rule.bucket:
             entry.current = report.current - ceil(report.previous / 1000)
         if report.line > 0 or report.base > 0 or report.overdraft > 0:
-            until_us = hub_us + _learning_us(batch, rule, lost=True)
+            until_us = hub_us + _learning_us(batch, rule, lost=True) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> bool:
@@ -229,7 +231,7 @@ class Shard:
             return True
         if not self.lost and (self.born_us == 0 or not rule.strict):
             return False
-        return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost)
+        return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost) + self.grace_us
 
     def _due(self, cell: Cell, entry: Entry, batch: Batch, rule: Rule, hub_us: int) -> bool:
         """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""

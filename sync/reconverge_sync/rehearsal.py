@@ -18,11 +18,8 @@ from reconverge.errors import HubUnavailable
 from reconverge.report import Answer, Batch, Totals
 from reconverge_sync.election import Claim, Role
 from reconverge_sync.merge import Shard
-from reconverge_sync.steward import Steward
+from reconverge_sync.steward import WAIT_NS, Steward
 
-FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
-WAIT_SHARE: Final = 3
-"""A member waits for an answer for a third of a tenure."""
 QUEUED_MAX: Final = 1000
 
 
@@ -47,7 +44,8 @@ class Rehearsal:
     """`members` members under `clock`, which all of them go by.
 
     On average a fault of `faults` every `calm_ns`, for up to `longest_ns`, none after `until_ns`.
-    A node that is `loyal` asks for the steward at the same member each time, as one process does.
+    A node that is `loyal` asks for the steward at the same member each time, as one process does; others
+    know at once who it is.
 
     Raises from `merge` what a hub raises if nobody answers.
     """
@@ -60,17 +58,18 @@ class Rehearsal:
         random: Random,
         members: int = 3,
         tenure_ns: int,
+        wait_ns: int = WAIT_NS,
         latency_ns: int,
         calm_ns: int = 0,
         longest_ns: int = 0,
         until_ns: int = 0,
         loyal: bool = False,
-        faults: tuple[str, ...] = FAULTS,
+        faults: tuple[str, ...] = ("cut", "stall", "crash", "hand over", "restart"),
     ) -> None:
         self._clock = clock
         self._new_name = new_name
         self._random = random
-        self._tenure_ns = tenure_ns
+        self._tenure_ns, self._wait_ns = tenure_ns, wait_ns
         self._latency_ns = latency_ns
         self._calm_ns, self._longest_ns, self._until_ns, self._faults = calm_ns, longest_ns, until_ns, faults
         self._loyal = loyal
@@ -90,9 +89,7 @@ class Rehearsal:
     def merge(self, batch: Batch) -> Answer:
         """Send the batch to whoever one of the members takes for the steward. Raises HubUnavailable."""
         self.pass_until(self._clock.monotonic_ns())
-        asked = (
-            self.seats[sum(batch.node.encode()) % len(self.seats)] if self._loyal else self._random.choice(self.seats)
-        )
+        asked = self._asked(batch.node)
         name = asked.steward.election.steward
         seat = next((seat for seat in self.seats if name and seat.steward.election.member == name), None)
         # Whoever asks itself needs no broker for that.
@@ -108,6 +105,13 @@ class Rehearsal:
             sent_ns, received_ns = self.now_ns - self._latency_ns, self.now_ns + self._latency_ns
             asked.steward.answered(answer, sent_ns=sent_ns, received_ns=received_ns)
         return answer
+
+    def _asked(self, node: str) -> Seat:
+        """The member by which a node finds the steward."""
+        if self._loyal:
+            return self.seats[sum(node.encode()) % len(self.seats)]
+        leading = [seat for seat in self.seats if seat.steward.election.role is Role.STEWARD and seat.connected]
+        return self._random.choice(leading or self.seats)
 
     def answering(self) -> int:
         """How many members would answer now; never more than one."""
@@ -151,7 +155,7 @@ class Rehearsal:
             random=Random(self._random.random()),
             new_name=self._new_name,
             tenure_ns=self._tenure_ns,
-            wait_ns=self._tenure_ns // WAIT_SHARE,
+            wait_ns=self._wait_ns,
         )
 
     def _connect(self, seat: Seat) -> None:

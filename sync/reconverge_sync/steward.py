@@ -108,6 +108,9 @@ class Steward:
         self._reign = self.election.reigns
         self._ledger = self._inherited if self.election.inherited else Shard()
         self._inherited = None
+        if self._ledger is not None:
+            # Whoever has just asked the one before waits for that answer first.
+            self._ledger.grace_us = self._wait_ns // MICROSECOND_NS
         now_ns = self._clock.monotonic_ns()
         self._offset_ns = self._hub_clock.offset_ns(now_ns) if self._heard else self._clock.wall_ns() - now_ns
 

@@ -56,6 +56,8 @@ SAFETY, LIVENESS, ELECTED = "safety", "liveness", "elected"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
 """Whoever goes on by itself does harm when nobody waits for it any more, which takes more than two windows."""
+ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
+FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
 SETTLED_TENURES: Final = 8
 """So many tenures after the last fault somebody answers again."""
 
@@ -167,8 +169,10 @@ def _elected_case(random: Random, seed: int) -> Case:
     if case.policy is not STRICT:
         lease_ns = 10 * (experiment.windows + 2) * window_ns
         fleet = replace(fleet, lease_ns=lease_ns, timeout_ns=min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS))
-    # A tenure outlasts what a member waits for an answer, which is all that holds for a hub's round trip here.
     tenure_ns = max(6 * fleet.round_trip_ns, int(window_ns * 10 ** random.uniform(-1.5, -1.0 if split else 0.0)))
+    # A member waits for an answer as long as a node does, and a tenure outlasts that.
+    wait_ns = min(tenure_ns // 3, fleet.timeout_ns)
+    fleet = replace(fleet, timeout_ns=wait_ns)
     calm_ns = int(window_ns * random.uniform(0.3, 2.0) if split else tenure_ns * 10 ** random.uniform(0.3, 1.5))
     until_ns = experiment.windows * window_ns
     make_rule = partial(
@@ -177,11 +181,13 @@ def _elected_case(random: Random, seed: int) -> Case:
         random=Random(f"members {seed}"),
         members=random.randint(2, 3) if split else random.randint(1, 5),
         tenure_ns=tenure_ns,
+        wait_ns=wait_ns,
         latency_ns=max(1, int(tenure_ns * 10 ** random.uniform(-3, -1.5))),
         calm_ns=calm_ns,
         longest_ns=6 * window_ns if split else 20 * tenure_ns,
         until_ns=until_ns,
         loyal=case.policy is STRICT,
+        faults=ALL_FAULTS if case.policy is STRICT else FAULTS_THAT_ALL_NOTICE,
     )
     experiment = replace(experiment, fleet=fleet)
     settled_ns = until_ns + SETTLED_TENURES * tenure_ns
