@@ -359,6 +359,53 @@ def test_header_fields_of_one_name_are_one(agent: Agent) -> None:
     assert None is request.header("missing")
 
 
+def test_a_key_that_is_said_twice_is_no_key(agent: Agent) -> None:
+    """Applications believe the first or the last: whoever could add others to it would have a quota for each."""
+    app = RateLimitMiddleware(hello, "2/minute", agent=agent, key_func=by_header("x-key"))
+
+    def ask(*keys: bytes) -> int:
+        scope = http_scope("/")
+        scope["headers"] = [(b"x-key", key) for key in keys]
+        return asyncio.run(asgi_answer(app, scope)).status
+
+    assert [200, 200, 429] == [ask(b"ada", b"%d" % number) for number in range(3)]
+    assert [200, 200, 429] == [ask(b"ada"), ask(b"ada", b"ada"), ask(b"ada")]
+    assert {"ada", f"~address:{ADA}"} == set(agent.limiter("requests").table.cells)
+
+
+@pytest.mark.parametrize("odd", [int, 5, "no application"])
+def test_a_breach_that_is_answered_with_no_application_is_a_refusal(agent: Agent, odd: Any) -> None:
+    """And no error of the server's."""
+    app = RateLimitMiddleware(hello, "1/minute", agent=agent, on_breach=lambda _outcome: odd)
+
+    assert [200, 429] == statuses(ask_asgi(app, times=2))
+
+
+def test_a_number_that_python_does_not_read_leads_nowhere(agent: Agent) -> None:
+    """Starlette's routes raise for one of five thousand digits; the request is counted before that."""
+    from starlette.applications import Starlette  # noqa: PLC0415
+    from starlette.middleware import Middleware  # noqa: PLC0415
+    from starlette.responses import PlainTextResponse  # noqa: PLC0415
+    from starlette.routing import Route  # noqa: PLC0415
+
+    app = Starlette(
+        routes=[Route("/items/{id:int}", PlainTextResponse("here"))],
+        middleware=[Middleware(RateLimitMiddleware, limits="1/minute", agent=agent, key_func=by_route)],
+    )
+    with pytest.raises(ValueError, match="4300 digits"):
+        ask_asgi(app, f"/items/{'9' * 5000}")
+
+    assert [429] == statuses(ask_asgi(app, f"/items/{'9' * 5000}"))
+    assert ["-"] == list(agent.limiter("requests").table.cells)
+
+
+def test_methods_are_in_capitals(agent: Agent) -> None:
+    """Some applications take `post` for POST, so a rule about POST does."""
+    app = RateLimitMiddleware(hello, rules=[Rule(limits="1/minute", methods=["POST"])], agent=agent)
+
+    assert [200, 429] == [ask_asgi(app, method=method)[0].status for method in ("POST", "post")]
+
+
 def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:
     """While a key is awaited, others are served."""
     held = asyncio.Event()

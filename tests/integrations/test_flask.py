@@ -253,6 +253,16 @@ def test_a_breach_may_be_answered_with_a_response(app: flask.Flask, agent: Agent
     assert (420, b"slow down") == (refused.status, refused.body)
 
 
+@pytest.mark.parametrize("odd", [5, int, object()])
+def test_a_breach_that_is_answered_with_nothing_usable_is_a_refusal(app: flask.Flask, agent: Agent, odd: Any) -> None:
+    """And no error of the server's; it is counted."""
+    limits = Limits(app=app, agent=agent, on_breach=lambda _outcome: odd)
+    add(app, "/", limits.limit("1/minute")(hello))
+
+    assert [200, 429] == statuses(ask_wsgi(app, times=2))
+    assert 1 == sum(limits.guard.stats().failures.values())
+
+
 def test_words_of_flask_limiter_mean_what_they_do_there(app: flask.Flask, agent: Agent) -> None:
     """Filters, exemptions, methods, costs and messages."""
     limits = Limits(app=app, agent=agent, headers_enabled=False)

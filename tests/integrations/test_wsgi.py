@@ -156,6 +156,21 @@ def test_an_application_of_its_own_may_answer_a_breach(agent: Agent) -> None:
     assert [b"hello", b"instead"] == [answer.body for answer in ask_wsgi(app, times=2)]
 
 
+@pytest.mark.parametrize("odd", [int, 5, "no application"])
+def test_a_breach_that_is_answered_with_no_application_is_a_refusal(agent: Agent, odd: Any) -> None:
+    """And no error of the server's."""
+    app = RateLimitMiddleware(serving([b"here"]), "1/minute", agent=agent, on_breach=lambda _outcome: odd)
+
+    assert [200, 429] == statuses(ask_wsgi(app, times=2))
+
+
+def test_methods_are_in_capitals(agent: Agent) -> None:
+    """Some applications take `post` for POST, so a rule about POST does."""
+    app = RateLimitMiddleware(serving([b"here"]), rules=[Rule(limits="1/minute", methods=["POST"])], agent=agent)
+
+    assert [200, 429] == [ask_wsgi(app, method=method)[0].status for method in ("POST", "post")]
+
+
 def test_paths_are_text_and_may_be_anything(agent: Agent) -> None:
     """Bytes that are no UTF-8 lead nowhere, and fail nowhere."""
     rule = Rule(limits="1/minute", name="umlauts", paths=["/ä/{id}"])

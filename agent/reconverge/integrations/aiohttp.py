@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import MissingExtra
-from reconverge.integrations.addresses import Addresses, Located
+from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard, GuardSettings
@@ -78,6 +78,10 @@ class AiohttpRequest(Located):
         """See `Request.header`."""
         values = self.raw.headers.getall(name, None)
         return None if values is None else ", ".join(values)
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        return single(self.raw.headers.getall(name, []))
 
 
 class Limits:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.addresses import Addresses, Located
+from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.asgi_routes import route_of
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
@@ -44,7 +44,7 @@ class AsgiRequest(Located):
     @property
     def method(self) -> str:
         """See `Request.method`."""
-        return str(self.raw.get("method") or WEBSOCKET)
+        return str(self.raw.get("method") or WEBSOCKET).upper()
 
     @property
     def path(self) -> str:
@@ -74,9 +74,17 @@ class AsgiRequest(Located):
 
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
-        wanted = name.lower().encode("latin-1", "replace")
-        values = [value for key, value in self.raw["headers"] if key == wanted]
+        values = self._values(name)
         return b", ".join(values).decode("latin-1") if values else None
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        value = single(self._values(name))
+        return None if value is None else value.decode("latin-1")
+
+    def _values(self, name: str) -> list[bytes]:
+        wanted = name.lower().encode("latin-1", "replace")
+        return [value for key, value in self.raw["headers"] if key == wanted]
 
 
 class RateLimitMiddleware:
@@ -226,13 +234,29 @@ class Sending:
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request that may not go on."""
     assert outcome.refusal is not None
-    if callable(outcome.response):
-        instead = cast("App", outcome.response)
-        await instead(scope, receive, send)
+    if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
         return
     refusal = outcome.refusal
     await send({"type": "http.response.start", "status": refusal.status, "headers": _encoded(refusal.fields)})
     await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else refusal.body})
+
+
+async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> bool:
+    """Whether what `on_breach` has returned did answer; if it fails before it begins to, it did not."""
+    began = False
+
+    async def begin(message: Message) -> None:
+        nonlocal began
+        began = True
+        await send(message)
+
+    try:
+        await cast("App", outcome.response)(scope, receive, begin)
+    except Exception as error:
+        if began:
+            raise
+        outcome.guard.failed(error, "on_breach")
+    return began
 
 
 async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:

@@ -6,7 +6,7 @@ share: that counts too much together, and never makes a key of what a client has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 FULL_MATCH: Final = 2
@@ -45,7 +45,7 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
     """The patterns of the application's routes that are about the request."""
     for route in getattr(scope.get("app"), "routes", None) or ():
         matches = getattr(route, "matches", None)
-        if matches is None or matches(scope)[0].value != FULL_MATCH:
+        if matches is None or not _matches(matches, scope):
             continue
         path = _path_of(route)
         if path is not None:
@@ -57,6 +57,14 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
             path = _path_of(holder)
             if path is not None and _is_about(holder, _rest(scope)):
                 yield path
+
+
+def _matches(matches: Callable[..., Any], scope: Mapping[str, Any]) -> bool:
+    """Whether a route is about the request; not if it fails to say, as of a number of thousands of digits."""
+    try:
+        return bool(matches(scope)[0].value == FULL_MATCH)
+    except Exception:  # noqa: BLE001  # the application will meet it itself; until then, the request leads nowhere
+        return False
 
 
 def _path_of(holder: object) -> str | None:

@@ -28,6 +28,7 @@ from reconverge.limiter import Limiter
 try:
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
     from django.http import HttpResponse
+    from django.http.response import HttpResponseBase
     from django.urls import Resolver404, resolve
     from django.utils.decorators import method_decorator
     from django.utils.functional import LazyObject, empty
@@ -190,7 +191,7 @@ class Serving:
     def _decided(self, outcome: Outcome) -> Any:
         if go_on(self.outcomes, outcome):
             return None
-        if outcome.response is not None:
+        if isinstance(outcome.response, HttpResponseBase):
             return outcome.response
         refusal = outcome.refusal
         assert refusal is not None

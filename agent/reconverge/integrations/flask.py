@@ -280,14 +280,21 @@ class Limits:
         if go_on(outcomes, outcome):
             return
         assert outcome.refusal is not None
-        response = outcome.response
-        if response is None:
-            refusal = outcome.refusal
-            response = flask.Response(refusal.body, refusal.status, content_type=PROBLEM_JSON)
         kind = TooManyRequests if outcome.refusal.status == TooManyRequests.code else ServiceUnavailable
-        error = kind(outcome.refusal.detail, flask.current_app.make_response(response))
+        error = kind(outcome.refusal.detail, self._response_of(outcome))
         error.outcome = outcome
         raise error
+
+    def _response_of(self, outcome: Outcome) -> flask.Response:
+        """What a refusal is answered: what `on_breach` wants to be, if Flask can make a response of it."""
+        if outcome.response is not None:
+            try:
+                return flask.current_app.make_response(outcome.response)
+            except Exception as error:  # noqa: BLE001  # it is refused all the same
+                self.guard.failed(error, "on_breach")
+        refusal = outcome.refusal
+        assert refusal is not None
+        return flask.Response(refusal.body, refusal.status, content_type=PROBLEM_JSON)
 
     def _after(self, response: flask.Response) -> flask.Response:
         """Add the fields, whoever has made the response, and settle: what is streamed when its end has come."""

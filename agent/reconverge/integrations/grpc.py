@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, Unpack
 from urllib.parse import unquote
 
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.addresses import Addresses, Located
+from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import OF_CONTENT, RETRY_AFTER
 from reconverge.integrations.guard import Guard, GuardSettings
@@ -94,9 +94,16 @@ class GrpcRequest(Located):
 
     def header(self, name: str) -> str | None:
         """See `Request.header`: the value in the metadata."""
-        name = name.lower()
-        values = [_text(value) for key, value in self._metadata if key == name]
+        values = self._values(name)
         return ", ".join(values) if values else None
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        return single(self._values(name))
+
+    def _values(self, name: str) -> list[str]:
+        name = name.lower()
+        return [_text(value) for key, value in self._metadata if key == name]
 
 
 class Interceptor:

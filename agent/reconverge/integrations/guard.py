@@ -22,7 +22,7 @@ from reconverge.integrations.keys import ADDRESS, Asked, KeyFunction, asks, by_i
 from reconverge.integrations.outcome import Outcome, Refusal, Ruling
 from reconverge.integrations.refusing import refusal_of
 from reconverge.integrations.request import Request
-from reconverge.integrations.rules import Limits, Rule, checked_status, fitting_name, name_of
+from reconverge.integrations.rules import Limits, Rule, checked_flag, checked_status, fitting_name, name_of
 from reconverge.reservation import Reservation
 
 OPEN: Final = "open"
@@ -118,8 +118,8 @@ class Guard:
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.addresses = Addresses(trusted_proxies, header=forwarded_header)
         self.dialects = checked_dialects(dialect)
-        self.headers_enabled = headers_enabled
-        self.enabled = enabled
+        self.headers_enabled = checked_flag("headers_enabled", headers_enabled)
+        self.enabled = checked_flag("enabled", enabled)
         self._clock = self.agent.clock
         self._key = asks(key_func)
         self._defaults = {"missing": checked_missing(missing), "status": checked_status(status), "cold": cold}
