@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from reconverge import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting
-from reconverge.integrations import Rule, by_header, by_route
+from reconverge.integrations import Guard, Rule, by_header, by_route
 from reconverge.integrations.aiohttp import Limits, outcome_of
 from reconverge.integrations.request import Response
 from tests.servers import RedisServer, free_port
@@ -317,6 +317,12 @@ def test_what_makes_no_sense_is_told_when_it_is_declared() -> None:
         Limits("often")
     with pytest.raises(InvalidSetting, match="fail"):
         Limits("1/hour", fail="maybe")
+
+
+def test_a_guard_comes_with_its_settings() -> None:
+    """Whoever gives others besides is told which, as they would have no effect."""
+    with pytest.raises(InvalidSetting, match="fail, key_func"):
+        Limits("1/hour", guard=Guard("memory://"), fail="closed", key_func=by_route)
 
 
 @in_a_loop

@@ -11,7 +11,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException,
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import SPENT, Outcome, by_header, by_path_parameter, by_route
+from reconverge.integrations import SPENT, Guard, Outcome, by_header, by_path_parameter, by_route
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits, TooManyRequests
 from tests.integrations.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
@@ -179,6 +179,12 @@ def test_limits_that_are_not_installed_limit_all_the_same(limits: Limits) -> Non
         check_fields(answered.headers, refused=answered.status == 429)
     with pytest.raises(InvalidSetting, match=r"needs limits\.install"):
         ask_asgi(app, "/settled")
+
+
+def test_a_guard_comes_with_its_settings(agent: Agent) -> None:
+    """Whoever gives a key function besides is told so, as it would have no effect."""
+    with pytest.raises(InvalidSetting, match="key_func"):
+        Limits(guard=Guard(agent), key_func=by_route)
 
 
 def test_websockets_are_limited_by_a_dependency(app: FastAPI, limits: Limits) -> None:

@@ -11,7 +11,7 @@ import flask.views
 import pytest
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import SPENT, by_user
+from reconverge.integrations import SPENT, Guard, by_user
 from reconverge.integrations.flask import Limits
 from tests.integrations.asking import ADA, BOB, ask_wsgi, environment_of, statuses
 from tests.integrations.test_wsgi import tokens
@@ -263,6 +263,22 @@ def test_a_breach_that_is_answered_with_nothing_usable_is_a_refusal(app: flask.F
     assert 1 == sum(limits.guard.stats().failures.values())
 
 
+def test_a_breach_may_be_answered_with_a_stream(app: flask.Flask, agent: Agent) -> None:
+    """Which has no length: that of the body in whose place it stands would cut it off, or keep its client waiting."""
+
+    def slowly(_outcome: object) -> flask.Response:
+        return flask.Response(iter(["slow ", "down"]), 429)
+
+    limits = Limits(app=app, agent=agent, on_breach=slowly)
+    add(app, "/", limits.limit("1/minute")(hello))
+    refused = ask_wsgi(app, times=2)[1]
+
+    assert (429, b"slow down") == (refused.status, refused.body)
+    assert "content-length" not in refused.headers
+    assert "text/html; charset=utf-8" == refused.headers["content-type"]
+    check_fields(refused.headers, refused=True)
+
+
 def test_words_of_flask_limiter_mean_what_they_do_there(app: flask.Flask, agent: Agent) -> None:
     """Filters, exemptions, methods, costs and messages."""
     limits = Limits(app=app, agent=agent, headers_enabled=False)
@@ -303,6 +319,16 @@ def test_a_coroutine_function_is_refused_at_once(app: flask.Flask, agent: Agent)
 
     with pytest.raises(InvalidSetting, match="nobody awaits"):
         Limits(app=app, agent=agent).limit("1/minute", key_func=key)(hello)
+    with pytest.raises(InvalidSetting, match="nobody awaits"):
+        Limits(key, app=app, agent=agent, default_limits="1/minute")
+    with pytest.raises(InvalidSetting, match="nobody awaits"):
+        Limits(app=app, agent=agent).request_filter(key)
+
+
+def test_a_guard_comes_with_its_settings(app: flask.Flask, agent: Agent) -> None:
+    """Whoever gives a key function besides is told so, as it would have no effect."""
+    with pytest.raises(InvalidSetting, match="key_func"):
+        Limits(by_user, app=app, guard=Guard(agent))
 
 
 def test_applications_made_twice_are_limited_alike(agent: Agent) -> None:

@@ -20,7 +20,7 @@ from google.protobuf import any_pb2, duration_pb2
 
 from reconverge import Agent
 from reconverge.errors import InvalidSetting
-from reconverge.integrations import Addresses, Rule
+from reconverge.integrations import Addresses, Guard, Rule
 from reconverge.integrations.grpc import (
     AioRateLimitInterceptor,
     GrpcRequest,
@@ -320,8 +320,15 @@ def test_methods_of_http_are_no_methods_of_grpc() -> None:
             kind(rules=[Rule(limits="1/hour", methods=["/shop.Orders/Place"])])
 
 
+def test_a_guard_comes_with_its_settings() -> None:
+    """Whoever gives others besides is told which, as they would have no effect."""
+    for kind in (RateLimitInterceptor, AioRateLimitInterceptor):
+        with pytest.raises(InvalidSetting, match="fail, key_func"):
+            kind("1/hour", guard=Guard("memory://"), fail="closed", key_func=by_rpc)
+
+
 def test_a_server_of_threads_takes_no_coroutine_functions() -> None:
-    """Nobody would await them; the other one does."""
+    """Nobody would await them, of a guard neither; the other one does."""
 
     async def slowly(request: Any) -> str:
         await asyncio.sleep(0)
@@ -329,6 +336,8 @@ def test_a_server_of_threads_takes_no_coroutine_functions() -> None:
 
     with pytest.raises(InvalidSetting, match="coroutine function"):
         RateLimitInterceptor("1/hour", key_func=slowly)
+    with pytest.raises(InvalidSetting, match="coroutine function"):
+        RateLimitInterceptor("1/hour", guard=Guard("memory://", key_func=slowly))
     with pytest.raises(InvalidSetting, match="coroutine function"):
         RateLimitInterceptor(rules=[Rule(limits="1/hour", key_func=slowly)])
     with in_a_loop("1/hour", key_func=slowly) as address:

@@ -197,3 +197,14 @@ def test_head_is_refused_without_a_body(agent: Agent) -> None:
     assert b"" == wsgi_answer(app, environment_of("/", method="HEAD")).body
     refused = wsgi_answer(app, environment_of("/", method="HEAD"))
     assert (429, b"") == (refused.status, refused.body)
+
+
+def test_a_coroutine_function_is_refused_at_once(agent: Agent) -> None:
+    """Nobody awaits it under WSGI; neither one of a rule nor one for all of them."""
+
+    async def slowly(_: object) -> str:
+        return "ada"
+
+    for settings in ({"key_func": slowly}, {"on_breach": slowly}, {"rules": [Rule(limits="1/minute", cost=slowly)]}):
+        with pytest.raises(InvalidSetting, match="nobody awaits"):
+            RateLimitMiddleware(serving([]), "1/minute", agent=agent, **settings)  # type: ignore[arg-type]

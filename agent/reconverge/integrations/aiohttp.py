@@ -15,7 +15,7 @@ from reconverge.errors import MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
-from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits as RuleLimits
@@ -104,6 +104,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
+        guard = one_of(guard, **settings)
         settings.setdefault("passes", (web.HTTPException,))
         self.guard = guard or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules)]

@@ -73,7 +73,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
-        guard = one_of(guard, agent=agent, **settings)
+        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (HTTPException, WebSocketException))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent import Agent
-from reconverge.errors import MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
+from reconverge.integrations.fields import RETRY_AFTER
 from reconverge.integrations.guard import CommonSettings, Guard, one_of
-from reconverge.integrations.keys import KeyFunction, by_ip
-from reconverge.integrations.outcome import Outcome, fields_together, go_on
+from reconverge.integrations.keys import KeyFunction, by_ip, waits
+from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
@@ -139,7 +140,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
-        guard = one_of(guard, agent=agent, **settings)
+        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _Mark] = {}
@@ -219,6 +220,8 @@ class Limits:
 
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator."""
+        if callable(function) and waits(function):
+            raise InvalidSetting("request_filter", function, "is a coroutine function, which nobody awaits under WSGI")
         return self.guard.request_filter(function)
 
     @property
@@ -299,8 +302,7 @@ class Limits:
     def _after(self, response: flask.Response) -> flask.Response:
         """Add the fields, whoever has made the response, and settle: what is streamed when its end has come."""
         outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
-        refusal = outcomes[0].refusal if outcomes else None
-        fields = fields_together(outcomes) if refusal is None else refusal.fields
+        fields = fields_for(outcomes, refused=RETRY_AFTER in response.headers)
         there = list(response.headers.items())
         for name, value in merged(there, fields)[len(there) :]:
             response.headers.add(name, value)

@@ -19,8 +19,8 @@ from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import OF_CONTENT, RETRY_AFTER
-from reconverge.integrations.guard import Guard, GuardSettings
-from reconverge.integrations.keys import by_header, by_ip, by_route, waits
+from reconverge.integrations.guard import Guard, GuardSettings, one_of
+from reconverge.integrations.keys import by_header, by_ip, by_route
 from reconverge.integrations.outcome import Outcome
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
@@ -128,10 +128,10 @@ class Interceptor:
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
-        self.guard = guard or Guard(**settings)
-        key_func = settings.get("key_func", by_ip)
-        if not self.waits and waits(key_func):
-            raise InvalidSetting("key_func", key_func, "is a coroutine function, which no server of threads awaits")
+        self.guard = one_of(guard, **settings) or Guard(**settings)
+        if not self.waits and self.guard.ever_waits:
+            said = "has a coroutine function for key_func or on_breach, which no server of threads awaits"
+            raise InvalidSetting("guard", self.guard, said)
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules)]
 
     def _declared(self, rule: Rule) -> Declared:
