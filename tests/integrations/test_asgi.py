@@ -289,6 +289,55 @@ def test_messages_are_limited_if_asked(agent: Agent, code: int) -> None:
     assert ("websocket.close", code) == (sent[-1]["type"], sent[-1]["code"])
 
 
+def test_nothing_is_said_while_a_connection_closes(agent: Agent) -> None:
+    """Closing takes a while, in which another task of the application may go on sending."""
+    closing, sent = asyncio.Event(), list[str]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def speak() -> None:
+            await closing.wait()
+            await send({"type": "websocket.send", "text": "too late"})
+            sent.append("spoken")
+
+        speaker = asyncio.create_task(speak())
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        await speaker
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.receive", "text": "hi"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message["type"])
+        closing.set()
+        await eventually_in_loop(lambda: "spoken" in sent, "the other task has had its turn")
+
+    limited = RateLimitMiddleware(app, messages="1/minute", agent=agent)
+    asyncio.run(limited(websocket_scope(), receive, send))
+
+    assert ["websocket.close", "spoken"] == sent
+
+
+def test_a_client_that_is_gone_needs_no_closing(agent: Agent) -> None:
+    """The application learns that it is, as ever, and not by an error."""
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while seen[-1:] != ["websocket.disconnect"]:
+            seen.append((await receive())["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.receive", "text": "hi"}
+
+    async def send(_message: dict[str, Any]) -> None:
+        raise OSError("the client is gone")
+
+    limited = RateLimitMiddleware(app, messages="1/minute", agent=agent)
+    asyncio.run(limited(websocket_scope(), receive, send))
+
+    assert ["websocket.receive", "websocket.disconnect"] == seen
+
+
 def test_messages_are_not_limited_unless_asked(agent: Agent) -> None:
     """A connection is one request."""
     app = RateLimitMiddleware(echo, "1/minute", agent=agent)
