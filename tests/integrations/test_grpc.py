@@ -69,6 +69,13 @@ class Orders:
         """One for each."""
         yield from requests
 
+    def reading(self, requests: Iterator[bytes], context: Any) -> bytes:
+        """One for all, whatever happens meanwhile."""
+        found: list[bytes] = []
+        with contextlib.suppress(Exception):
+            found.extend(requests)
+        return b"".join(found)
+
     def aborting(self, request: bytes, context: Any) -> bytes:
         """End with a status."""
         context.abort(grpc.StatusCode.NOT_FOUND, "no such order")
@@ -110,6 +117,13 @@ class SlowOrders:
         async for request in requests:
             await context.write(request)
 
+    async def reading(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        """One for all, as the context hands them out."""
+        found: list[bytes] = []
+        while (request := await context.read()) != grpc.aio.EOF:
+            found.append(request)
+        return b"".join(found)
+
     async def aborting(self, request: bytes, context: Any) -> bytes:
         """End with a status."""
         await context.abort(grpc.StatusCode.NOT_FOUND, "no such order")
@@ -131,7 +145,7 @@ class SlowOrders:
 
 def handlers(orders: object) -> grpc.GenericRpcHandler:
     """The service, with messages that are bytes."""
-    kind = dict.fromkeys(("aborting", "broken"), "unary_unary") | {"endless": "unary_stream"}
+    kind = dict.fromkeys(("aborting", "broken"), "unary_unary") | {"endless": "unary_stream", "reading": "stream_unary"}
     methods = {
         name: getattr(grpc, f"{kind.get(name, name)}_rpc_method_handler")(getattr(orders, name))
         for name in (*KINDS, *kind)
@@ -344,6 +358,52 @@ def test_a_server_of_threads_takes_no_coroutine_functions() -> None:
         found = [codes(address, "unary_unary", metadata=(("tenant", name),)) for name in ("a", "b", "a")]
 
     assert [["OK"], ["OK"], ["RESOURCE_EXHAUSTED"]] == found
+
+
+# -------------------------------------------------------------------- messages
+
+
+STREAMS = {"stream_unary": "stream_unary", "stream_stream": "stream_stream", "reading": "stream_unary"}
+"""Methods whose client sends a stream, of two messages here, and their kind."""
+
+
+@pytest.mark.parametrize("method", STREAMS)
+def test_a_call_ends_with_one_message_too_many(method: str, serving: Serves) -> None:
+    """However its handler takes messages; and others go on, as messages of their clients are none of a stream."""
+    with serving(messages="3/hour") as address:
+        served, refused = (Answer(address, method, kind=STREAMS[method]) for _ in range(2))
+        single = Answer(address, "unary_stream")
+
+    assert (grpc.StatusCode.OK, b"ab") == (served.code, b"".join(served.replies))
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED == refused.code
+    assert refused.replies in ([], [b"a"])
+    assert "The quota messages is used up." in refused.details
+    assert int(refused.metadata["retry-after"]) > 0
+    assert grpc.StatusCode.OK == single.code
+
+
+def test_messages_are_counted_by_method_if_asked(serving: Serves) -> None:
+    """By a rule like any other, beside the limit of calls, which a call has that ends so has used."""
+    rule = Rule(limits="3/hour", name="said", paths=[f"/{SERVICE}/stream_unary"])
+    with serving("9/hour", messages=rule) as address:
+        found = codes(address, "stream_unary", "stream_stream", "stream_stream", "stream_unary")
+        left = Answer(address, "unary_stream").metadata["ratelimit"]
+
+    assert ["OK", "OK", "OK", "RESOURCE_EXHAUSTED"] == found
+    assert left.startswith('"requests";r=4')
+
+
+def test_streams_that_end_with_a_message_keep_no_threads(serving: Serves) -> None:
+    """Neither while the server goes on, nor when it stops just then."""
+    with serving(messages="1/hour") as address:
+        found = codes(address, *["stream_stream", "stream_unary"] * (2 * THREADS))
+        served = codes(address, "unary_unary")
+    for _ in range(STOPS):
+        with serving(messages="1/hour") as address:
+            found += codes(address, "stream_stream")
+
+    assert {"RESOURCE_EXHAUSTED"} == set(found)
+    assert ["OK"] == served
 
 
 # -------------------------------------------------------------------- what depends on the end of a call

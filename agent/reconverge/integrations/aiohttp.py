@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
-from reconverge.errors import MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
+from reconverge.integrations.asgi import CLOSE_CODES, POLICY_VIOLATION
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
@@ -22,7 +22,7 @@ from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, all_rules
 
 try:
-    from aiohttp import web
+    from aiohttp import WSMessage, web
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
@@ -151,6 +151,24 @@ class Limits:
 
         return decorate
 
+    def messages(
+        self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
+    ) -> Messages:
+        """Limit the messages that come through websockets, for each key and all its connections; see `Rule`.
+
+        Args:
+            limits: see `Rule.limits`.
+            close_code: with which a websocket is closed over which too many come: 1008, or 1013 (try again later).
+            settings: see `Rule`; without a `name` the limit is called `messages`.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        if close_code not in CLOSE_CODES:
+            raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
+        rule = Rule(limits=limits, **settings)
+        return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
+
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator, too."""
         return self.guard.request_filter(function)
@@ -172,6 +190,32 @@ class Limits:
     ) -> web.StreamResponse | None:
         """The response to a request that may not go on, None if it may."""
         return serving.decided(await self.guard.check_async(AiohttpRequest(request, self.guard.addresses), rules))
+
+
+class Messages:
+    """The messages of a websocket, as long as there are not too many: `async for message in messages(request, socket)`.
+
+    Then it is closed, and there are no more. `Limits.messages` makes it.
+    """
+
+    def __init__(self, guard: Guard, declared: Declared, close_code: int) -> None:
+        self._guard = guard
+        self._rules = [declared]
+        self._close_code = close_code
+
+    async def __call__(self, request: web.Request, socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
+        """What comes through a websocket that is open, which the request has asked for."""
+        async for message in socket:
+            if not await self.check(request):
+                await socket.close(code=self._close_code, message=b"rate limit")
+                return
+            yield message
+
+    async def check(self, request: web.Request) -> Outcome:
+        """Count one message, for handlers that receive and close themselves. False if there are too many."""
+        outcome = await self._guard.check_async(AiohttpRequest(request, self._guard.addresses), self._rules)
+        outcome.finish(Response(200))
+        return outcome
 
 
 def outcome_of(request: web.Request) -> Outcome | None:

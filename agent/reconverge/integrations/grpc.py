@@ -10,7 +10,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias, Unpack
 from urllib.parse import unquote
@@ -112,6 +112,8 @@ class Interceptor:
     Args:
         limits: of all calls together, for each key; see `Rule.limits`.
         rules: further limits, of some methods, say: `paths=["/shop.Orders/*"]`.
+        messages: of the messages that come through streams of clients, for each key and all its calls; one too many
+            ends its call.
         guard: what the limits have in common; or its settings, such as `agent`, one by one.
 
     Raises:
@@ -125,6 +127,7 @@ class Interceptor:
         limits: Limits | None = None,
         *,
         rules: Sequence[Rule] = (),
+        messages: Rule | Limits | None = None,
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
@@ -133,13 +136,17 @@ class Interceptor:
             said = "has a coroutine function for key_func or on_breach, which no server of threads awaits"
             raise InvalidSetting("guard", self.guard, said)
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules)]
+        self._messages: list[Declared] = []
+        if messages is not None:
+            rule = messages if isinstance(messages, Rule) else Rule(limits=messages)
+            self._messages.append(self._declared(rule, name="messages"))
 
-    def _declared(self, rule: Rule) -> Declared:
+    def _declared(self, rule: Rule, *, name: str | None = None) -> Declared:
         if rule.methods is not None:
             raise InvalidSetting("methods", rule.methods, "is about HTTP; write paths=['/package.Service/Method']")
         if rule.ever_waits and not self.waits:
             raise InvalidSetting("rule", rule.name, "has a coroutine function, which no server of threads awaits")
-        return self.guard.declare(rule)
+        return self.guard.declare(rule, name=name)
 
     def _handler(self, handler: Any, details: Details) -> Any:
         """The handler of a method, limited; None if there is no such method."""
@@ -147,7 +154,10 @@ class Interceptor:
             return None
         kind = f"{ONE_OR_MANY[handler.request_streaming]}_{ONE_OR_MANY[handler.response_streaming]}"
         make = getattr(grpc, f"{kind}_rpc_method_handler")
-        behavior = self._behavior(getattr(handler, kind), details, streams=handler.response_streaming)
+        behavior = getattr(handler, kind)
+        if self._messages and handler.request_streaming:
+            behavior = self._counting(behavior, details, streams=handler.response_streaming)
+        behavior = self._behavior(behavior, details, streams=handler.response_streaming)
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
@@ -159,6 +169,39 @@ class Interceptor:
         if streams and not getattr(behavior, "experimental_non_blocking", False):
             return functools.wraps(behavior)(functools.partial(self._stream, behavior, details))
         return functools.wraps(behavior)(functools.partial(self._answer, behavior, details))
+
+    def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
+        """What serves a call, of the same kind as before, and counts what its client says."""
+
+        def call_of(context: Context) -> _Counted:
+            return _Counted(self.guard, self._messages, details, context)
+
+        async def stream_slowly(requests: Any, context: Context) -> AsyncIterator[Any]:
+            call = call_of(context)
+            async with aclosing(behavior(call.all_slowly(requests), call)) as parts:
+                async for part in parts:
+                    yield part
+
+        async def answer_slowly(requests: Any, context: Context) -> Any:
+            call = call_of(context)
+            return await behavior(call.all_slowly(requests), call)
+
+        def stream(requests: Any, context: Context) -> Iterator[Any]:
+            with suppress(_TooMany):  # not aborted, as in `_stream`
+                yield from behavior(call_of(context).all(requests), context)
+
+        def answer(requests: Any, context: Context, *more: Any) -> Any:
+            try:
+                return behavior(call_of(context).all(requests), context, *more)
+            except _TooMany as error:
+                return context.abort(*error.args)
+
+        if inspect.isasyncgenfunction(behavior):
+            return functools.wraps(behavior)(stream_slowly)
+        if inspect.iscoroutinefunction(behavior):
+            return functools.wraps(behavior)(answer_slowly)
+        blocks = streams and not getattr(behavior, "experimental_non_blocking", False)
+        return functools.wraps(behavior)(stream if blocks else answer)
 
     def _check(self, details: Details, context: Context) -> Outcome:
         return self.guard.check(GrpcRequest(details, context, self.guard.addresses), self._rules)
@@ -230,6 +273,52 @@ def address_of(peer: str) -> str | None:
     """The address and port in what gRPC calls a peer; None for a unix socket, and for whatever else has none."""
     scheme, _, address = unquote(peer).partition(":")
     return address or None if scheme in {"ipv4", "ipv6"} else None
+
+
+class _TooMany(Exception):  # noqa: N818  # as errors are called here
+    """Raised where a handler on threads asks for the next message; with the status to end its call with."""
+
+
+class _Counted:
+    """A call the messages of whose client are counted; to its handler, if that is asynchronous, it is the context."""
+
+    def __init__(self, guard: Guard, rules: Sequence[Declared], details: Details, context: Context) -> None:
+        self._guard = guard
+        self._rules = rules
+        self._request = GrpcRequest(details, context, guard.addresses)
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def all(self, messages: Any) -> Iterator[Any]:
+        """All that the client says. Raises _TooMany; whatever the handler makes of it, the call ends so."""
+        for message in messages:
+            outcome = self._guard.check(self._request, self._rules)
+            outcome.finish(Response(200))
+            if not outcome.allowed:
+                code, said = _refusal(outcome, self._context)
+                self._context.set_code(code)
+                self._context.set_details(said)
+                raise _TooMany(code, said)
+            yield message
+
+    async def all_slowly(self, messages: Any) -> AsyncIterator[Any]:
+        """All that the client says. Aborts the call if it is too much."""
+        async for message in messages:
+            yield await self._count(message)
+
+    async def read(self) -> Any:
+        """The next message, as gRPC has it."""
+        message = await self._context.read()
+        return message if message is grpc.aio.EOF else await self._count(message)
+
+    async def _count(self, message: Any) -> Any:
+        outcome = await self._guard.check_async(self._request, self._rules)
+        outcome.finish(Response(200))
+        if not outcome.allowed:
+            await self._context.abort(*_refusal(outcome, self._context))
+        return message
 
 
 class _Serving:
