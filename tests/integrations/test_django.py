@@ -158,6 +158,33 @@ def test_rules_are_about_paths_views_and_methods(get: Get) -> None:
     assert 2 == written["writing"]
 
 
+@pytest.mark.parametrize("name", ["home", "slow", "gate", "slow-gate"])
+def test_a_view_may_be_exempt_from_the_middleware(get: Get, name: str) -> None:
+    """Function, coroutine function or class; it says nothing of limits, and other uses of the same view are limited."""
+    with configured(LIMITS="1/hour", RULES=[{"LIMITS": "1/hour", "PATHS": ["/free/*"], "NAME": "paths"}]):
+        found = [get(url) for url in (f"/free/{name}/", f"/free/{name}/", "/", "/", f"/free/{name}/")]
+
+    assert [200, 200, 200, 429, 200] == [response.status_code for response in found]
+    assert {} == remaining(found[0]) == remaining(found[-1])
+
+
+@pytest.mark.parametrize("name", ["shelf", "limited", "exempt-limited"])
+def test_an_exempt_view_keeps_limits_of_its_own(get: Get, name: str) -> None:
+    """Whichever of both decorators stands above the other."""
+    with configured(LIMITS="1/hour"):
+        found = [get(f"/free/{name}/") for _ in range(3)]
+
+    assert [200, 200, 429] == [response.status_code for response in found]
+    assert [[1], [0], [0]] == [list(remaining(response).values()) for response in found]
+
+
+def test_urls_that_are_broken_are_an_error_as_ever(get: Get) -> None:
+    """Who is exempt is not known then; the middleware does not say so before Django does."""
+    with configured(LIMITS="9/hour"), override_settings(ROOT_URLCONF="tests.integrations.no_such_module"):
+        with pytest.raises(ModuleNotFoundError):
+            get("/")
+
+
 def test_functions_may_be_dotted_paths(get: Get) -> None:
     """A key function is found by its path; those that send different keys count apart."""
     with configured(LIMITS="1/hour", KEY_FUNC=f"{django_project.HERE}.by_api_key"):
