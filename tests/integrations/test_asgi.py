@@ -48,6 +48,20 @@ def test_what_is_streamed_is_sent_as_it_comes(agent: Agent) -> None:
     assert "text/plain" == answer.headers["content-type"]
 
 
+def test_header_fields_may_be_told_one_by_one(agent: Agent) -> None:
+    """ASGI has them iterable, and no more; they stay, whether we add any or not."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        fields = (field for field in [(b"x-own", b"1")])
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body"})
+
+    for enabled in (True, False):
+        (answer,) = ask_asgi(RateLimitMiddleware(app, "9/minute", agent=agent, headers_enabled=enabled))
+        assert "1" == answer.headers["x-own"]
+        assert enabled == ("ratelimit" in answer.headers)
+
+
 def test_lifespan_and_others_are_passed_through(agent: Agent) -> None:
     """With the very arguments that the server gave."""
     seen: list[Any] = []

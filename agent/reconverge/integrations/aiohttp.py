@@ -11,6 +11,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.asgi import CLOSE_CODES, POLICY_VIOLATION
 from reconverge.integrations.declared import Declared

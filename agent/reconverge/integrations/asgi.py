@@ -216,7 +216,7 @@ class Sending:
             self._headers = list(message.get("headers") or ())
             refused = any(name.lower() == b"retry-after" for name, _ in self._headers)
             fields = fields_together(self._outcomes, refused=refused)
-            if fields:
+            if fields or self._headers:  # which may have come as a generator, and are used up then
                 message = {**message, "headers": merged(self._headers, fields)}
         await self._send(message)
         if kind == "http.response.pathsend":
