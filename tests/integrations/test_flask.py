@@ -212,6 +212,48 @@ def test_a_stream_is_settled_when_it_is_closed(app: flask.Flask, agent: Agent) -
     assert 14 == tokens(agent)
 
 
+def test_a_stream_with_its_request_says_what_it_has_used(app: flask.Flask, agent: Agent) -> None:
+    """While it is streamed the outcome is there still, where Flask keeps the rest."""
+    limits = Limits(app=app, agent=agent)
+
+    def parts() -> Iterator[str]:
+        for _ in range(3):
+            outcome = limits.current_outcome
+            assert outcome is not None
+            outcome.spend(2)
+            yield "x"
+
+    def stream() -> flask.Response:
+        return flask.Response(flask.stream_with_context(parts()))
+
+    add(app, "/", limits.limit("100/minute", name="tokens", cost=50, settle=SPENT)(stream))
+
+    assert [b"xxx"] == [answer.body for answer in ask_wsgi(app)]
+    assert 6 == tokens(agent)
+    assert [b"xxx"] == [answer.body for answer in ask_wsgi(app)]
+    assert 12 == tokens(agent)
+
+
+def test_a_stream_that_is_never_sent_is_settled(app: flask.Flask, agent: Agent) -> None:
+    """As another function that looks at responses fails after ours: by Flask's error page, which says what is left."""
+    seen: list[int] = []
+
+    @app.after_request
+    def fail_once(response: flask.Response) -> flask.Response:
+        seen.append(response.status_code)
+        if len(seen) == 1:
+            raise KeyError("a mistake")
+        return response
+
+    limits = Limits(app=app, agent=agent)
+    cost = {"cost": 50, "settle": lambda response: response.status_code - 499}
+    add(app, "/", limits.limit("100/minute", name="tokens", **cost)(lambda: flask.Response(iter("ab"))))  # type: ignore[arg-type]
+    (answer,) = ask_wsgi(app)
+
+    assert (500, 1) == (answer.status, tokens(agent))
+    check_fields(answer.headers, refused=False)
+
+
 def test_a_view_that_fails_is_settled(app: flask.Flask, agent: Agent) -> None:
     """By the error page that Flask makes of it; where it makes none, as a response with status 500."""
     limits = Limits(app=app, agent=agent)

@@ -44,8 +44,10 @@ EXTENSION: Final = "reconverge"
 """Under which the application keeps the extension."""
 MARK: Final = "__reconverge_mark__"
 """Of a view: what decorators say of it."""
-OUTCOMES: Final = "_reconverge_outcomes"
-"""Of a request's globals: what was decided so far."""
+OUTCOMES: Final = "reconverge.outcomes"
+"""Of a request's environment, which is there as long as the response is streamed: what was decided so far."""
+ANSWERED: Final = "reconverge.answered"
+"""Of a request's environment: whether there is a response that settles what was decided."""
 
 
 class TooManyRequests(exceptions.TooManyRequests):
@@ -227,7 +229,7 @@ class Limits:
     @property
     def current_outcome(self) -> Outcome | None:
         """What was decided last about the current request; None when nothing was."""
-        outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
+        outcomes = _outcomes() if flask.has_request_context() else []
         return outcomes[-1] if outcomes else None
 
     def _several(self, name: str, limits: Several, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
@@ -279,8 +281,7 @@ class Limits:
             return
         request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
-        outcomes: list[Outcome] = flask.g.setdefault(OUTCOMES, [])
-        if go_on(outcomes, outcome):
+        if go_on(_outcomes(), outcome):
             return
         assert outcome.refusal is not None
         kind = TooManyRequests if outcome.refusal.status == TooManyRequests.code else ServiceUnavailable
@@ -301,14 +302,14 @@ class Limits:
 
     def _after(self, response: flask.Response) -> flask.Response:
         """Add the fields, whoever has made the response, and settle: what is streamed when its end has come."""
-        outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
+        outcomes = _outcomes()
         fields = fields_for(outcomes, refused=RETRY_AFTER in response.headers)
         there = list(response.headers.items())
         for name, value in merged(there, fields)[len(there) :]:
             response.headers.add(name, value)
         unsettled = [outcome for outcome in outcomes if outcome.unsettled]
         if unsettled:
-            flask.g.pop(OUTCOMES)
+            flask.request.environ[ANSWERED] = True
 
             def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
                 headers = {name.lower(): value for name, value in response.headers.items()}
@@ -322,10 +323,16 @@ class Limits:
         return response
 
     def _teardown(self, _error: BaseException | None) -> None:
-        """Settle what has no response, because something has failed."""
-        outcomes: list[Outcome] = flask.g.pop(OUTCOMES, None) or []
-        for outcome in outcomes:
-            outcome.finish(Ended(FAILED))
+        """Settle what has no response, because something has failed. Of a stream Flask calls this twice."""
+        if ANSWERED not in flask.request.environ:
+            for outcome in _outcomes():
+                outcome.finish(Ended(FAILED))
+
+
+def _outcomes() -> list[Outcome]:
+    """What was decided so far about the current request."""
+    outcomes: list[Outcome] = flask.request.environ.setdefault(OUTCOMES, [])
+    return outcomes
 
 
 def _mark_of(view: object) -> _Mark | None:
