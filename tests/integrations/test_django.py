@@ -28,12 +28,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import AsyncClient, Client, override_settings
+from django.urls import clear_url_caches
 from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from reconverge.errors import InvalidLimit
-from reconverge.integrations import Addresses
+from reconverge.integrations import Addresses, django_exempt
 from reconverge.integrations.django import DjangoRequest, Serving, guard, limit, outcome_of
 from reconverge.integrations.django_settings import configured as what_is_said
 from reconverge.integrations.request import CANCELLED
@@ -166,6 +167,18 @@ def test_a_view_may_be_exempt_from_the_middleware(get: Get, name: str) -> None:
 
     assert [200, 200, 200, 429, 200] == [response.status_code for response in found]
     assert {} == remaining(found[0]) == remaining(found[-1])
+
+
+def test_the_first_request_may_be_for_an_exempt_view(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it nobody had imported the view, so nobody knew that any was exempt."""
+    monkeypatch.setattr(django_exempt, "_used", threading.Event())
+    sys.modules.pop("tests.integrations.late_urls", None)
+    clear_url_caches()
+    with configured(LIMITS="1/hour"), override_settings(ROOT_URLCONF="tests.integrations.late_urls"):
+        found = [get(url) for url in ("/free/", "/", "/", "/free/")]
+
+    assert [200, 200, 429, 200] == [response.status_code for response in found]
+    assert {} == remaining(found[0])
 
 
 @pytest.mark.parametrize("name", ["shelf", "limited", "exempt-limited"])
