@@ -308,6 +308,23 @@ async def test_a_decorator_works_without_the_middleware() -> None:
 
 
 @in_a_loop
+async def test_an_application_that_is_mounted_may_have_limits_of_its_own() -> None:
+    """They and those of the application around it are charged together or not at all, and are one answer."""
+    outer, inner = (Limits(rules=[Rule(limits=limits, name="own")]) for limits in ("9/hour", "1/hour"))
+    app, mounted = application(outer), application(inner)
+    outer.install(app)
+    inner.install(mounted)
+    app.add_subapp("/mounted/", mounted)
+    async with TestClient(TestServer(app)) as client:
+        (served,) = await gets(client, "/mounted/items/1")
+        refused = [status for status, _ in await gets(client, *["/mounted/items/1"] * 3)]
+        (home,) = await gets(client, "/")
+
+    assert (200, [429] * 3) == (served[0], refused)
+    assert {"own": 9 - 1 - 1} == home[1]
+
+
+@in_a_loop
 async def test_routes_are_patterns() -> None:
     """A thousand paths of one route are one key, and all that lead nowhere another."""
     async with served(Limits("2000/hour", key_func=by_route)) as client:

@@ -321,7 +321,7 @@ def test_nothing_is_said_while_a_connection_closes(agent: Agent) -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "websocket.receive", "text": "hi"}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: Any) -> None:
         sent.append(message["type"])
         closing.set()
         await eventually_in_loop(lambda: "spoken" in sent, "the other task has had its turn")
@@ -343,7 +343,7 @@ def test_a_client_that_is_gone_needs_no_closing(agent: Agent) -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "websocket.receive", "text": "hi"}
 
-    async def send(_message: dict[str, Any]) -> None:
+    async def send(_message: Any) -> None:
         raise OSError("the client is gone")
 
     limited = RateLimitMiddleware(app, messages="1/minute", agent=agent)

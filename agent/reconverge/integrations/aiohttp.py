@@ -112,7 +112,7 @@ class Limits:
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._serve(request, handler)
+            return await self._serve(request, self._rules, functools.partial(handler, request))
 
         self.middleware = middleware
         """For whoever orders middlewares himself; fields are added to responses by `add_fields`."""
@@ -138,15 +138,7 @@ class Limits:
 
             @functools.wraps(handler)
             async def limited(*args: Any, **kwargs: Any) -> web.StreamResponse:
-                request = _request_in(args)
-                serving = request.get(SERVING)
-                if not isinstance(serving, _Serving):
-                    serving = request[SERVING] = _Serving(request)
-                    with serving:
-                        answer = await self._check(serving, request, [declared])
-                        return await serving.ended(answer or await handler(*args, **kwargs))
-                answer = await self._check(serving, request, [declared])
-                return answer or await handler(*args, **kwargs)
+                return await self._serve(_request_in(args), [declared], functools.partial(handler, *args, **kwargs))
 
             return cast("AnyHandler", limited)
 
@@ -180,11 +172,16 @@ class Limits:
         if isinstance(serving, _Serving):
             serving.add_fields(response)
 
-    async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _serve(
+        self, request: web.Request, rules: Sequence[Declared], handle: Callable[[], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Serve a request as rules say, beside those of whoever has begun with it, who also ends it then."""
+        serving = request.get(SERVING)
+        if isinstance(serving, _Serving):
+            return await self._check(serving, request, rules) or await handle()
         serving = request[SERVING] = _Serving(request)
         with serving:
-            answer = await self._check(serving, request, self._rules)
-            return await serving.ended(answer or await handler(request))
+            return await serving.ended(await self._check(serving, request, rules) or await handle())
 
     async def _check(
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared]

@@ -275,7 +275,7 @@ def address_of(peer: str) -> str | None:
     return address or None if scheme in {"ipv4", "ipv6"} else None
 
 
-class _TooMany(Exception):  # noqa: N818  # as errors are called here
+class _TooMany(Exception):
     """Raised where a handler on threads asks for the next message; with the status to end its call with."""
 
 
