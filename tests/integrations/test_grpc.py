@@ -120,7 +120,8 @@ class SlowOrders:
     async def reading(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         """One for all, as the context hands them out."""
         found: list[bytes] = []
-        while (request := await context.read()) != grpc.aio.EOF:
+        aio: Any = grpc.aio
+        while (request := await context.read()) != aio.EOF:
             found.append(request)
         return b"".join(found)
 

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack, cast
 from urllib.parse import unquote
 
 from reconverge.errors import InvalidSetting, MissingExtra
@@ -310,8 +310,8 @@ class _Counted:
 
     async def read(self) -> Any:
         """The next message, as gRPC has it."""
-        message = await self._context.read()
-        return message if message is grpc.aio.EOF else await self._count(message)
+        message, aio = await self._context.read(), cast("Any", grpc.aio)  # in whose stubs EOF is missing
+        return message if message is aio.EOF else await self._count(message)
 
     async def _count(self, message: Any) -> Any:
         outcome = await self._guard.check_async(self._request, self._rules)
