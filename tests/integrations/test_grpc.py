@@ -30,8 +30,8 @@ from reconverge.integrations.grpc import (
     by_peer,
     by_rpc,
     current_outcome,
-    retry_info,
 )
+from reconverge.integrations.grpc_status import retry_info
 from reconverge.integrations.request import Response
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually

@@ -19,6 +19,7 @@ from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import OF_CONTENT, RETRY_AFTER
+from reconverge.integrations.grpc_status import retry_info
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.keys import by_header, by_ip, by_route
 from reconverge.integrations.outcome import Outcome
@@ -48,7 +49,6 @@ HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400
 """How gRPC's status codes, in their order, are told to functions that look at a response."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 STATUS_DETAILS: Final = "grpc-status-details-bin"
-RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
 
 _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
 
@@ -377,30 +377,3 @@ def _add_metadata(context: Context, metadata: Metadata) -> None:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
-
-
-# -------------------------------------------------------------------- google.rpc.Status, as protocol buffers write it
-
-
-def retry_info(code: int, message: str, after_s: int) -> bytes:
-    """A `google.rpc.Status` whose only detail is a `google.rpc.RetryInfo`: try again in so many seconds."""
-    duration = _number(1, after_s)
-    detail = _bytes(1, RETRY_INFO) + _bytes(2, _bytes(1, duration))
-    return _number(1, code) + _bytes(2, message.encode()) + _bytes(3, detail)
-
-
-def _number(field: int, value: int) -> bytes:
-    return bytes([field << 3]) + _varint(value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return bytes([field << 3 | 2]) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
