@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -19,6 +20,9 @@ logger = logging.getLogger("reconverge")
 IDLE_S: Final = 3600.0
 """The longest sleep; whoever has something to say wakes the loop."""
 BUG_PAUSE_S: Final = 1.0
+OUTAGES_LOGGED_MAX: Final = 5
+QUIET_NS: Final = 60 * SECOND_NS
+"""A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
 TAKE_OVER_POLL_S: Final = 0.01
 """How often a runner looks whether the one before it is gone."""
 
@@ -72,7 +76,9 @@ class Exchanges:
         """What the answers told."""
         self.bugs = 0
         """Failures that nobody foresaw."""
+        self._failing: set[Syncer] = set()
         self._complained = False
+        self._complained_ns: deque[int] = deque(maxlen=OUTAGES_LOGGED_MAX)
         self._surprised = False
 
     def due_in_s(self) -> float:
@@ -143,10 +149,10 @@ class Exchanges:
                 self._hub = self._open_hub()
             answer = await asyncio.wait_for(self._hub.exchange(batch), self._timeout_s)
         except HubUnavailable as error:
-            self._complain(error)
+            self._complain(syncer, error)
             syncer.failed(error.kind, now_ns=self._clock.monotonic_ns())
         except TimeoutError:
-            self._complain(HubUnavailable("timeout", f"no answer within {self._timeout_s:g} s"))
+            self._complain(syncer, HubUnavailable("timeout", f"no answer within {self._timeout_s:g} s"))
             syncer.failed("timeout", now_ns=self._clock.monotonic_ns())
         except asyncio.CancelledError:
             syncer.failed("cancelled", now_ns=self._clock.monotonic_ns())
@@ -158,7 +164,7 @@ class Exchanges:
             self._surprised = True
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
-            self._be_glad()
+            self._be_glad(syncer)
             now_ns = self._clock.monotonic_ns()
             syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
@@ -171,18 +177,23 @@ class Exchanges:
         except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange
             self._note_bug(error)
 
-    def _complain(self, error: HubUnavailable) -> None:
-        """Warn once per outage, not once per attempt."""
-        if not self._complained:
-            logger.warning(
-                "reconverge: the hub %s is unavailable (%s); deciding from memory until it answers",
-                self._hub_name,
-                error,
-                extra={"hub": self._hub_name, "kind": error.kind},
-            )
+    def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
+        """Warn once per outage, not once per attempt, nor each time that another shard answers."""
+        self._failing.add(syncer)
+        now_ns, told_ns = self._clock.monotonic_ns(), self._complained_ns
+        if self._complained or (len(told_ns) == OUTAGES_LOGGED_MAX and now_ns - told_ns[0] < QUIET_NS):
+            return
         self._complained = True
+        told_ns.append(now_ns)
+        logger.warning(
+            "reconverge: the hub %s is unavailable (%s); deciding from memory until it answers",
+            self._hub_name,
+            str(error).rstrip("."),
+            extra={"hub": self._hub_name, "kind": error.kind},
+        )
 
-    def _be_glad(self) -> None:
-        if self._complained:
+    def _be_glad(self, syncer: Syncer) -> None:
+        self._failing.discard(syncer)
+        if self._complained and not self._failing:
             logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
-        self._complained = False
+            self._complained = False

@@ -15,6 +15,7 @@ from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.integrations.addresses import X_FORWARDED_FOR, Addresses
 from reconverge.integrations.cold import DECIDE, Cold, cold_key, cold_s
+from reconverge.integrations.coming_again import for_any_node
 from reconverge.integrations.declared import Claim, Declared, NoKey
 from reconverge.integrations.failures import Failures
 from reconverge.integrations.fields import IETF_11, Fields, checked_dialects, fields_of
@@ -285,6 +286,8 @@ class Guard:
         except CostExceedsQuota:
             # It is the request that asks for too much, and not the limit that is broken. Waiting does not help.
             decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
+        if not decision.allowed:
+            decision = for_any_node(limiter.tables, key, cost, decision)
         return Ruling(claim.declared, limiter, key, cost, decision, reservation)
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
