@@ -33,6 +33,7 @@ login = "5/minute"
 limit = "10/second; 1000/hour as hourly"
 soft = "10%"
 costs = { GET = 1, POST = 2 }
+sync_interval = 0.7
 switch = "shadow"
 
 [limits.vip]
@@ -49,6 +50,7 @@ limits:
     limit: 10/second; 1000/hour as hourly
     soft: 10%
     costs: {GET: 1, POST: 2}
+    sync_interval: 0.7
     switch: shadow
   vip:
     limit: 2/minute
@@ -70,6 +72,8 @@ WRONG = [
     ("shop.toml", '[limits.login]\nlimit = "1/minute"\ncosts.GET = "dear"\n', 3, "limits.login.costs.GET"),
     ("shop.toml", '[limits."log in"]\nlimit = "1/minute"\n', 2, "limits.log in.limit"),
     ("shop.toml", '[limits.vip]\nlimit = "1/minute"\nparent = "all"\n', 3, "limits.vip.parent"),
+    ("shop.toml", '[limits.vip]\nlimit = "1/minute"\nsync_interval = 0\n', 3, "limits.vip.sync_interval"),
+    ("shop.toml", '[limits.vip]\nlimit = "1/minute"\n\nsync_interval = 101\n', 4, "limits.vip.sync_interval"),
     ("shop.toml", "hub = 7\n", 1, "hub"),
     ("shop.toml", "[limits\n", 1, ""),
     ("shop.yaml", "namespace: shop\nsync_interval: soon\n", 2, "sync_interval"),
@@ -99,7 +103,10 @@ def shop(tmp_path: Path) -> Path:
 
 def state_of(agent: Agent) -> Any:
     """All that a reload could change."""
-    limits = [(name, each.quotas, each.policy, each.switched) for name, each in sorted(agent.limiters.items())]
+    limits = [
+        (name, each.quotas, each.policy, each.switched, [table.own_pace for table in each.tables])
+        for name, each in sorted(agent.limiters.items())
+    ]
     return limits, agent.switched, agent._kernel.interval_ns, agent._kernel.interval_min_ns
 
 
@@ -122,6 +129,7 @@ def test_a_file_says_all_there_is_to_say(tmp_path: Path, name: str, text: str) -
         api.policy.name,
         api.switched,
     )
+    assert [700_000_000] * 2 == [table.interval_ns for table in api.tables]
     assert ["vip", "login"] == [table.name for table in configuration.limiter("vip").tables]
     assert 5 == admitted_of(configuration.limiter("vip"), 9)
 
@@ -342,3 +350,18 @@ def test_totals_stay_exact_while_quotas_change_under_traffic(redis_server: Redis
     assert admitted == at_hub
     assert [0, 0] == [configuration.agent.stats().bugs for configuration in fleet]
     assert [{}, {}] == [configuration.agent.stats().exchanges[0].failures for configuration in fleet]
+
+
+def test_the_interval_of_one_limit_follows_the_file(shop: Path) -> None:
+    """Another one, none any more, and one where there was none."""
+    configuration = load(shop)
+    api, login = configuration.limiter("api"), configuration.limiter("login")
+    shop.write_text(SHOP.replace("sync_interval = 0.7", "sync_interval = 0.05"))
+    configuration.reload()
+    assert 50_000_000 == api.table.interval_ns
+    shop.write_text(
+        SHOP.replace("sync_interval = 0.7\n", "").replace('"5/minute"', '{limit="5/minute", sync_interval=1}')
+    )
+    configuration.reload()
+
+    assert (200_000_000, 1_000_000_000) == (api.table.interval_ns, login.table.interval_ns)

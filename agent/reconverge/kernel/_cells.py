@@ -14,6 +14,7 @@ from reconverge.kernel._engine import Cell, Lock, Store
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
 from reconverge.kernel._meter import Meter, meter_for
+from reconverge.kernel._paces import Pace
 from reconverge.kernel._tally import Tally
 from reconverge.limit import INTERVAL, Limit
 from reconverge.policies import Policy
@@ -68,6 +69,9 @@ class Cells:
         """Whether a bucket gets its quota back at the edges of windows."""
         self.withheld = limit.withheld
         """How much of the capacity a new key begins without."""
+        self.own_pace: Pace | None = None
+        """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
+        self.keep_pace()
         self.now_ns = now_ns
         self.born_ns = now_ns()
         self.listeners: dict[str, Listener] = {}
@@ -87,6 +91,11 @@ class Cells:
         """Count by what is left when a share was set aside; nothing has been asked yet."""
         assert not self.cells, "lines may have been granted"
         self._count_by(pool)
+
+    def keep_pace(self) -> None:
+        """Heed the intervals that are its own now, or else the kernel's."""
+        kernel = self.kernel
+        self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
 
     def _count_by(self, pool: Limit) -> None:
         self.pool = pool
@@ -369,13 +378,13 @@ class Cells:
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
         """Ask for an exchange ahead of time if there is something to be had."""
         if cell.free >= 1:
-            self._want(cell, cell.reported_ns + self.kernel.interval_min_ns)
+            self._want(cell, cell.reported_ns + self.interval_min_ns)
         elif spare < 1 and not (self.meter.aligned and self.fleet_used(cell, now_ns) >= cell.capacity):
-            self._want(cell, cell.reported_ns + max(self.kernel.interval_min_ns, cell.back_off_ns))
+            self._want(cell, cell.reported_ns + max(self.interval_min_ns, cell.back_off_ns))
 
     def take_interest(self, cell: Cell, now_ns: int) -> None:
         """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
-        if cell.shard.alone or now_ns - cell.heard_ns <= self.kernel.interval_ns:
+        if cell.shard.alone or now_ns - cell.heard_ns <= self.interval_ns:
             return
         self._call(cell, now_ns)
         if not cell.heard:
