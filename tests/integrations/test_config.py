@@ -80,6 +80,17 @@ WRONG = [
     ("shop.yaml", "limits:\n  login: 100/minut\n", 2, "limits.login.limit"),
     ("shop.yaml", "limits:\n  login:\n    limit: 1/minute\n    polcy: strict\n", 4, "limits.login.polcy"),
     ("shop.yaml", "limits: [\n", 2, ""),
+    ("shop.yaml", "namespace: a\nnamespace: b\n", 2, ""),
+    ("shop.yaml", "limits:\n  login: 1/minute\n  login: 9/minute\n", 3, ""),
+    ("shop.json", '{"namespace": "a",\n"namespace": "b"}', 2, ""),
+    ("shop.yaml", "1: x\n", 1, ""),
+    ("shop.yaml", "false\n", 1, ""),
+    ("shop.yaml", "namespace: 2001-99-99\n", None, ""),
+    ("shop.yaml", "max_keys: " + "9" * 5000, None, ""),
+    ("shop.yaml", "limits: " + "[" * 5000, None, ""),
+    ("shop.toml", "max_keys = " + "9" * 5000, None, ""),
+    ("shop.toml", "limits = " + "[" * 5000, None, ""),
+    ("shop.toml", "#" * (1 << 20) + "\n", None, ""),
     ("shop.yaml", "- limits\n", 1, ""),
     ("shop.json", '{"limits": {\n "login": "1/minut"}}', 2, "limits.login.limit"),
 ]
@@ -187,7 +198,7 @@ def test_a_wrong_file_is_told_with_its_line_and_field(
 
     assert (name, line, field) == (loading.value.source, loading.value.line, loading.value.field)
     assert (line, field) == (reloading.value.line, reloading.value.field)
-    assert f"{name}, line {line}: " in str(loading.value)
+    assert (name if line is None else f"{name}, line {line}: ") in str(loading.value)
     assert before == state_of(configuration.agent)
 
 
@@ -365,3 +376,21 @@ def test_the_interval_of_one_limit_follows_the_file(shop: Path) -> None:
     configuration.reload()
 
     assert (200_000_000, 1_000_000_000) == (api.table.interval_ns, login.table.interval_ns)
+
+
+@pytest.mark.parametrize("text", ["\ufeff" + SHOP, SHOP.replace("\n", "\r\n")], ids=["with a mark", "with CRLF"])
+def test_a_file_from_another_system_says_the_same(tmp_path: Path, text: str) -> None:
+    """Editors there begin it with a mark, and end its lines with two characters."""
+    (tmp_path / "shop.toml").write_bytes(text.encode())
+
+    assert {"login", "api", "vip"} == set(load(tmp_path / "shop.toml").agent.limiters)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A directory, a pipe that nobody writes to, a name that cannot be."""
+    (tmp_path / "directory.toml").mkdir()
+    os.mkfifo(tmp_path / "pipe.toml")
+
+    for path in (tmp_path / "directory.toml", tmp_path / "pipe.toml", tmp_path / "missing.toml", "a\0b.toml"):
+        with pytest.raises(InvalidConfiguration, match="cannot be read"):
+            load(path)

@@ -14,7 +14,6 @@ from reconverge.kernel._engine import Cell, Lock, Store
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
 from reconverge.kernel._meter import Meter, meter_for
-from reconverge.kernel._paces import Pace
 from reconverge.kernel._tally import Tally
 from reconverge.limit import INTERVAL, Limit
 from reconverge.policies import Policy
@@ -61,17 +60,14 @@ class Cells:
         """The largest need that may be reported, if that is more than the capacity."""
         self.reluctance = 0.0
         """A smaller part of a line than this is not given back, as it would be without use on the way."""
-        self.window_ns = limit.window_ns
-        self.window_s = seconds(limit.window_ns)
+        self.window_ns, self.window_s = limit.window_ns, seconds(limit.window_ns)
         self.calendar = limit.calendar
         """Where windows begin that are not all of one length."""
         self.stepwise = limit.refill == INTERVAL
         """Whether a bucket gets its quota back at the edges of windows."""
         self.withheld = limit.withheld
         """How much of the capacity a new key begins without."""
-        self.own_pace: Pace | None = None
-        """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
-        self.keep_pace()
+        self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.now_ns = now_ns
         self.born_ns = now_ns()
         self.listeners: dict[str, Listener] = {}
@@ -91,11 +87,6 @@ class Cells:
         """Count by what is left when a share was set aside; nothing has been asked yet."""
         assert not self.cells, "lines may have been granted"
         self._count_by(pool)
-
-    def keep_pace(self) -> None:
-        """Heed the intervals that are its own now, or else the kernel's."""
-        kernel = self.kernel
-        self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
 
     def _count_by(self, pool: Limit) -> None:
         self.pool = pool

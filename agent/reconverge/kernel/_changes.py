@@ -27,6 +27,9 @@ CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
 class Changes(Table):
     """A limit that can be changed."""
 
+    own_pace: Pace | None = None
+    """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
+
     def why_not(self, limit: Limit) -> str | None:
         """What keeps this limit from becoming that one, if anything does."""
         fixed = [field.name for field in fields(Limit) if field.name not in CHANGEABLE]
@@ -59,8 +62,9 @@ class Changes(Table):
 
     def take_pace(self) -> None:
         """Heed the interval that it has now, or else the kernel's."""
+        kernel = self.kernel
         with self.lock:
-            self.keep_pace()
+            self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
             serve(self)
 
     def _adapt(self, cell: Cell, before: int, now_ns: int) -> None:

@@ -324,7 +324,7 @@ class Kernel(KernelFields):
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     @staticmethod
-    def _limit_report(table: Cells, shard: ShardState, now_ns: int) -> LimitReport:
+    def _limit_report(table: WaitTable, shard: ShardState, now_ns: int) -> LimitReport:
         tally = table.tallies[shard.index]
         with table.lock:
             tally.report()
