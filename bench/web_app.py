@@ -24,7 +24,8 @@ REDIS: Final = f"redis://127.0.0.1:{os.environ.get('BENCH_REDIS', '6379')}/0"
 
 STORAGE: Final = f"reconverge+{REDIS}" if DROP_IN else REDIS
 
-logging.getLogger("reconverge").setLevel(logging.ERROR)  # outages are wanted
+if LIMITER:
+    logging.getLogger("reconverge").setLevel(logging.ERROR)  # this process serves, and outages are wanted
 
 _keys = cycle([f"customer-{number:04}" for number in range(KEYS)])
 
