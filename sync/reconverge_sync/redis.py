@@ -191,7 +191,11 @@ class RedisHub:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the client raises, this exchange has failed
-            problem = as_unavailable(error, secrets=self._connection.secrets)
+            problem = (
+                error.with_traceback(None)
+                if isinstance(error, HubUnavailable)
+                else as_unavailable(error, secrets=self._connection.secrets)
+            )
             problem.__cause__ = error if isinstance(error, NoScriptError) else None
         # Raised out here: the client's own traceback shows the password to whoever prints locals.
         raise problem

@@ -68,6 +68,8 @@ class Connection:
         except ValueError:
             # No cause: its message may show a part of the password.
             raise refuse(_UNREADABLE) from None
+        if not several and "," in hosts:
+            raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
         if len(places) > PLACES_MAX:
             raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others")
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}

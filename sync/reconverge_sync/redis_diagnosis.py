@@ -98,7 +98,7 @@ class RedisDiagnosis:
         if refusal is not None and refusal.kind != "unknown-command":
             raise refusal
         self._say(LOGIN, "the password is accepted" if address.has_password else "no password needed")
-        said = _pairs(hello)
+        said = pairs(hello)
         server.name = said.get("server", "redis").capitalize()
         server.version, server.mode, server.role = (said.get(name, "") for name in ("version", "mode", "role"))
         return True
@@ -236,7 +236,7 @@ class RedisDiagnosis:
             self._findings.append(finding)
 
 
-def _pairs(reply: object) -> dict[str, str]:
+def pairs(reply: object) -> dict[str, str]:
     """What HELLO says: a list of names and values in turn, or a dictionary, as the client has it; or nothing."""
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}
