@@ -76,7 +76,19 @@ class RedisCluster:
         for number, server in enumerate(self.servers[self.masters :]):
             server.command("CLUSTER", "REPLICATE", node_id(self.servers[number % self.masters]))
         wait_until(self._is_formed, "the cluster", FORMING_S_MAX)
+        self.settle()
         return self
+
+    def settle(self) -> None:
+        """Wait until all have heard of the others' last moves; a slot that is moved before may fall back."""
+        wait_until(self._is_settled, "the epochs of the cluster", FORMING_S_MAX)
+
+    def _is_settled(self) -> bool:
+        infos = [server.command("CLUSTER", "INFO") for server in self.servers[: self.masters]]
+        newest, own = (
+            [_number(info, name) for info in infos] for name in ("cluster_current_epoch", "cluster_my_epoch")
+        )
+        return len(set(newest)) == 1 and len(set(own)) == len(own) and max(own) <= newest[0]
 
     def _knows_all(self, server: RedisServer) -> bool:
         return "cluster_known_nodes:" + str(len(self.servers)) in server.command("CLUSTER", "INFO")
@@ -146,6 +158,10 @@ class SlotMove:
 def node_id(server: RedisServer) -> str:
     """By what name the others know it."""
     return server.command("CLUSTER", "MYID").split("\r\n")[-1]
+
+
+def _number(info: str, name: str) -> int:
+    return int(info.partition(f"{name}:")[2].partition("\r\n")[0])
 
 
 def bulk_strings(reply: str) -> list[str]:

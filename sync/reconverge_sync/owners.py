@@ -48,6 +48,8 @@ class Owners:
         self._owner_of: dict[int, Place] = {}
         """By slot."""
         self._owners: dict[Place, Owner] = {}
+        self._retired: list[Owner] = []
+        """Those that are part of no map any more, while they are being closed."""
         self._known: dict[Place, None] = dict.fromkeys(connection.places)
         """Whom to ask for a map: whoever was part of the last one, and whom the URL names."""
         self._mapping: asyncio.Task[None] | None = None
@@ -103,7 +105,8 @@ class Owners:
             mapping.cancel()
             await asyncio.gather(mapping, return_exceptions=True)
         owners, self._owners = self._owners, {}
-        await asyncio.gather(*(owner.close() for owner in owners.values()))
+        retired, self._retired = self._retired, []
+        await asyncio.gather(*(owner.close() for owner in (*owners.values(), *retired)))
 
     def _owner(self, place: Place) -> Owner:
         owner = self._owners.get(place)
@@ -139,7 +142,10 @@ class Owners:
         self._known = dict.fromkeys(found.places)
         self._mapped_s = asyncio.get_running_loop().time()
         for place in [place for place, owner in self._owners.items() if place not in self._known and not owner.busy]:
-            await self._owners.pop(place).close()
+            self._retired.append(self._owners.pop(place))
+        while self._retired:
+            await self._retired[-1].close()
+            self._retired.pop()
 
     async def _first_map(self, places: Sequence[Place]) -> SlotMap:
         """Ask one after the other, without waiting long for any, until one has answered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, Final
 
 import redis.asyncio
@@ -35,6 +36,7 @@ class Watched:
         self._place: Place | None = None
         self._in_doubt = True
         self._finding = asyncio.Lock()
+        self._ends: set[asyncio.Task[None]] = set()
 
     async def ask(self, shard: int, *command: object) -> object:
         """See `Servers.ask`."""
@@ -59,6 +61,10 @@ class Watched:
 
     async def close(self) -> None:
         """See `Servers.close`."""
+        await self._close_server()
+        await asyncio.gather(*self._ends)
+
+    async def _close_server(self) -> None:
         server, self._server = self._server, None
         if server is not None:
             await server.close()
@@ -68,7 +74,7 @@ class Watched:
             if self._server is None or self._in_doubt:
                 place = await self._named()
                 if self._server is None or place != self._place:
-                    await self.close()
+                    await self._close_server()
                     self._server = OneServer(self._client(place))
                     self._place = place
                 self._in_doubt = False
@@ -83,55 +89,63 @@ class Watched:
         )
 
     async def _named(self) -> Place:
+        clients = {place: self._sentinel(place) for place in self._connection.places}
+        questions = {
+            asyncio.create_task(self._vote_of(place, client), name="reconverge-vote")
+            for place, client in clients.items()
+        }
+        try:
+            return await self._most_named(questions)
+        finally:
+            # A task of its own: whoever waits here may be cancelled, and connections must be closed all the same.
+            end = asyncio.create_task(_dismiss(questions, list(clients.values())), name="reconverge-dismissal")
+            self._ends.add(end)
+            end.add_done_callback(self._ends.discard)
+            await asyncio.wait({end})
+
+    async def _most_named(self, questions: set[asyncio.Task[Place]]) -> Place:
         votes: Counter[Place] = Counter()
         problem: BaseException | None = None
-        questions = {
-            asyncio.create_task(self._vote_of(sentinel), name="reconverge-vote") for sentinel in self._connection.places
-        }
-        for question in questions:
-            question.add_done_callback(_heed)
         until_s = asyncio.get_running_loop().time() + self._timeout_s * FIND_SHARE
-        try:
-            while questions:
-                left_s = until_s - asyncio.get_running_loop().time()
-                done, questions = await asyncio.wait(
-                    questions, timeout=max(0.0, left_s), return_when=asyncio.FIRST_COMPLETED
-                )
-                if not done:
-                    break
-                for question in done:
-                    problem = problem or question.exception()
-                    if question.exception() is None:
-                        votes[question.result()] += 1
-                if votes and votes.most_common(1)[0][1] > (votes.total() + len(questions)) // 2:
-                    break
-        finally:
-            for question in questions:
-                question.cancel()
-            await asyncio.gather(*questions, return_exceptions=True)  # for their connections to be closed
+        while questions:
+            left_s = max(0.0, until_s - asyncio.get_running_loop().time())
+            done, questions = await asyncio.wait(questions, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            for question in done:
+                problem = problem or question.exception()
+                if question.exception() is None:
+                    votes[question.result()] += 1
+            if not done or (votes and votes.most_common(1)[0][1] > (votes.total() + len(questions)) // 2):
+                break
         if votes:
             return votes.most_common(1)[0][0]
         raise problem or exceptions.TimeoutError("no Sentinel answers")
 
-    async def _vote_of(self, sentinel: Place) -> Place:
+    def _sentinel(self, place: Place) -> redis.asyncio.Redis:
         more = self._connection.more
-        client = self._connection.client(
+        return self._connection.client(
             self._timeout_s * FIND_SHARE,
             connections_max=1,
-            place=sentinel,
+            place=place,
             db=0,
             username=more.get("sentinel_username"),
             password=more.get("sentinel_password"),
         )
+
+    async def _vote_of(self, sentinel: Place, client: redis.asyncio.Redis) -> Place:
         service = self._connection.service
-        try:
-            reply: Any = await client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
-        finally:
-            await client.aclose()
+        reply: Any = await client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
         if reply is None:
             raise HubUnavailable("unknown-service", f"the Sentinel at {sentinel} knows no {service!r}", applied=False)
         host, port = (part.decode() if isinstance(part, bytes) else str(part) for part in reply)
         return Place(host, int(port))
+
+
+async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collection[redis.asyncio.Redis]) -> None:
+    """Ask no more, and close what was opened for that."""
+    for question in questions:
+        question.cancel()
+    await asyncio.gather(*questions, return_exceptions=True)
+    await asyncio.gather(*(client.aclose() for client in clients), return_exceptions=True)
 
 
 async def _connect_to_master(connection: Any) -> None:
@@ -141,9 +155,3 @@ async def _connect_to_master(connection: Any) -> None:
     role = pairs(await connection.read_response()).get("role")
     if role != "master":
         raise exceptions.ReadOnlyError(f"READONLY the server that the Sentinels name is a {role}")
-
-
-def _heed(task: asyncio.Task[Place]) -> None:
-    """An exception that nobody looks at would be logged, with what it shows."""
-    if not task.cancelled():
-        task.exception()

@@ -61,6 +61,7 @@ def cluster(shared_cluster: RedisCluster) -> Iterator[RedisCluster]:
     """The cluster that tests share, empty, whose slots are put back afterwards."""
     shared_cluster.flush()
     yield shared_cluster
+    shared_cluster.settle()
     for server in shared_cluster.servers:
         server.command("CLUSTER", "SETSLOT", str(slot_of(0)), "STABLE")
     home = shared_cluster.owner_of("{0}")
@@ -71,6 +72,7 @@ def cluster(shared_cluster: RedisCluster) -> Iterator[RedisCluster]:
     others = [server for server in shared_cluster.servers if server is not home]
     told = f"-MOVED {slot_of(0)} 127.0.0.1:{home.port}"
     eventually(lambda: all(server.command("EXISTS", "{0}:x") == told for server in others), "all agree")
+    shared_cluster.settle()
 
 
 def test_a_slot_that_has_moved_is_followed_at_once(cluster: RedisCluster) -> None:
