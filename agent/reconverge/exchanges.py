@@ -89,7 +89,7 @@ class Exchanges:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
         return self._due_in_s(self._syncers)
 
-    async def carry_out(self, going_on: Callable[[], bool]) -> None:
+    async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
 
         While some shards have yet to answer, the others go on as they become due, so that a slow one holds up nobody;

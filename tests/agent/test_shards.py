@@ -11,7 +11,7 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
-from tests.waiting import eventually, eventually_in_loop
+from tests.waiting import POLL_S, eventually, eventually_in_loop
 
 SHARDS = 4
 SILENT = 2
@@ -28,11 +28,12 @@ class OddHub(MemoryHub):
         self._fails = fails
 
     async def exchange(self, batch: Batch) -> Answer:
-        """Wait for as long as it takes, if it is that shard."""
+        """Wait until it is odd no more, if it is that shard."""
         if self.odd and batch.shard == SILENT:
             if self._fails:
                 raise HubUnavailable("refused", "there is nobody", applied=False)
-            await asyncio.Event().wait()
+            while self.odd:  # noqa: ASYNC110  # the test that ends it is not in this loop
+                await asyncio.sleep(POLL_S)
         return await super().exchange(batch)
 
 
@@ -57,9 +58,9 @@ def _exchanges(agent: Agent) -> list[int]:
 
 
 def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
-    """On a thread: for as long as it takes, the others exchange as if it were not there; the end does not wait."""
+    """On a thread: for as long as it takes, the others exchange as if it were not there."""
     hub = OddHub()
-    agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0, stop_timeout=0.0)
+    agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0)
     agent.limit("login", "1000/hour")
     keys = _keys(agent)
     with agent:
@@ -70,14 +71,15 @@ def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
         eventually(lambda: _went_on(agent, keys, stands), "the others go on")
 
         assert 1 >= _exchanges(agent)[SILENT] - stands[SILENT]
+        hub.odd = False
 
 
 def test_nor_does_it_in_a_loop_of_the_applications() -> None:
-    """As a task, which can be cancelled meanwhile."""
+    """As a task."""
 
     async def tried() -> None:
         hub = OddHub()
-        agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0, stop_timeout=0.0)
+        agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0)
         agent.limit("login", "1000/hour")
         keys = _keys(agent)
         async with agent:
@@ -88,6 +90,7 @@ def test_nor_does_it_in_a_loop_of_the_applications() -> None:
             await eventually_in_loop(lambda: _went_on(agent, keys, stands), "the others go on")
 
             assert 1 >= _exchanges(agent)[SILENT] - stands[SILENT]
+            hub.odd = False
 
     asyncio.run(tried())
 
@@ -95,7 +98,7 @@ def test_nor_does_it_in_a_loop_of_the_applications() -> None:
 def test_a_decision_wakes_shards_that_wait_beside_one_that_does_not_answer() -> None:
     """An exchange ahead of time begins at once, though the next regular one would be far off."""
     hub = OddHub()
-    agent = Agent(hub, sync_interval=9.0, min_sync_interval=0.001, exchange_timeout=20.0, stop_timeout=0.0)
+    agent = Agent(hub, sync_interval=9.0, min_sync_interval=0.001, exchange_timeout=20.0)
     login = agent.limit("login", "1000/hour")
     with agent:
         eventually(lambda: agent.ready, "all shards answer")
@@ -108,6 +111,7 @@ def test_a_decision_wakes_shards_that_wait_beside_one_that_does_not_answer() -> 
         login.allow(keys[0])
 
         eventually(lambda: agent.stats().exchanges[0].early > before, "the new key is told of", 5.0)
+        hub.odd = False
 
 
 def test_an_outage_of_one_shard_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
