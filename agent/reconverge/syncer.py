@@ -30,6 +30,8 @@ SILENCE_NS: Final = SECOND_NS
 learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
 """But at least this many times per lease."""
+UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
+"""Of several shards, those that were never told anything hear of a node so often: they have nothing of its to lose."""
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 """The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
 
@@ -89,6 +91,8 @@ class Syncer:
         self._incarnation = ""
         self._answered = False
         """The hub has answered to the current name."""
+        self._involved = len(kernel.shards) == 1
+        """This is the only shard, or has been told anything."""
         self._lapsed = False
         """The last lease is over, and the hub has yet to hear of the new name."""
         self._leaving = False
@@ -181,6 +185,7 @@ class Syncer:
         if not cells and (early or self._more or not (limits or self._leaving or self._silent(now_ns))):
             self._kernel.take_back(self._shard.index)
             return None
+        self._involved = self._involved or bool(cells or limits)
         self._started_ns = now_ns
         self._early += early
         self._cells += len(cells)
@@ -333,7 +338,7 @@ class Syncer:
         return not self._answered or now_ns >= self._silent_until_ns()
 
     def _silent_until_ns(self) -> int:
-        silence_ns = max(self._kernel.interval_ns, SILENCE_NS)
+        silence_ns = max(self._kernel.interval_ns, SILENCE_NS if self._involved else UNUSED_SILENCE_NS)
         return self._started_ns + min(silence_ns, self._kernel.lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
