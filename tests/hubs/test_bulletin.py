@@ -6,7 +6,6 @@ Method: each hub that is a bulletin, then what is particular to Redis.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,8 @@ from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import HubSettings
+from reconverge.testing import BulletinContract
+from reconverge.testing.bulletin_contract import BulletinHub
 from reconverge_sync.bulletin import Posted, posted
 from reconverge_sync.embedded import EmbeddedHub
 from reconverge_sync.memory import MemoryHub
@@ -25,59 +26,112 @@ from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 
 SETTINGS = HubSettings("shop", 5.0)
-PAYLOAD = bytes(range(256))
-"""Any bytes may be posted."""
+PAYLOAD = b"anything"
 MAX = 1000
 KEY = "shop:{0}:settings"
 
-AnyHub = MemoryHub | RedisHub | EmbeddedHub
-MakeHub = Callable[[], AnyHub]
+
+class TestInMemory(BulletinContract):
+    """Without any connection."""
+
+    def make_bulletin(self) -> BulletinHub:
+        """A hub that nobody has used."""
+        return MemoryHub()
+
+    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+        """Another one: they have nothing to share."""
+        return MemoryHub()
 
 
-@pytest.fixture(params=["memory", "redis", "embedded"])
-def make_hub(request: pytest.FixtureRequest, redis_server: RedisServer) -> MakeHub:
-    """One hub object after the other, all for the same hub."""
-    memory = MemoryHub()
-    makers: dict[str, MakeHub] = {
-        "memory": lambda: memory,
-        "redis": lambda: RedisHub(redis_server.url, SETTINGS),
-        "embedded": lambda: EmbeddedHub(f"embedded://bulletin-{free_port()}", SETTINGS),
-    }
-    hub = makers["embedded"]() if request.param == "embedded" else None
-    return (lambda: hub) if hub is not None else makers[request.param]
+class TestOnRedis(BulletinContract):
+    """Through an object for each process."""
+
+    @pytest.fixture(autouse=True)
+    def at(self, redis_server: RedisServer) -> None:
+        """At an empty server."""
+        self.url = redis_server.url
+
+    def make_bulletin(self) -> BulletinHub:
+        """A hub of the namespace `shop`."""
+        hub = RedisHub(self.url, SETTINGS)
+        assert isinstance(hub, Bulletin)
+        assert isinstance(hub, Hub)
+        return hub
+
+    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+        """Another one."""
+        return RedisHub(self.url, SETTINGS)
+
+    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+        """One of another namespace."""
+        return RedisHub(self.url, HubSettings("other", 5.0))
 
 
-def test_what_was_posted_last_is_read(make_hub: MakeHub) -> None:
-    """By whoever posted it and by others, again and again; before that, nothing is."""
+class TestEmbedded(BulletinContract):
+    """In a server that is started for it."""
 
-    async def live() -> list[bytes | None]:
-        one, other = make_hub(), make_hub()
-        assert isinstance(one, Bulletin)
-        assert isinstance(one, Hub)
-        read: list[bytes | None] = [await one.read(bytes_max=MAX), await other.read(bytes_max=MAX)]
-        for payload in (PAYLOAD, b"second", b"second"):
-            await one.post(payload, keep_s=60.0)
-            read += [await one.read(bytes_max=MAX), await other.read(bytes_max=MAX), await other.read(bytes_max=MAX)]
-        await one.close()
-        await other.close()
-        return read
+    def make_bulletin(self) -> BulletinHub:
+        """In a server of its own."""
+        self.url = f"embedded://bulletin-{free_port()}"
+        return EmbeddedHub(self.url, SETTINGS)
 
-    assert [None, None, *3 * [PAYLOAD], *6 * [b"second"]] == asyncio.run(live())
+    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+        """Another user of that server."""
+        return EmbeddedHub(self.url, SETTINGS)
+
+    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+        """One of another namespace."""
+        return EmbeddedHub(self.url, HubSettings("other", 5.0))
 
 
-def test_of_something_too_long_only_a_part_is_fetched(make_hub: MakeHub) -> None:
-    """Enough to see that it is too long; at the bound, all of it is read."""
+class Cached(MemoryHub):
+    """Goes on reading what it has read once."""
 
-    async def live() -> list[bytes | None]:
-        hub = make_hub()
-        read: list[bytes | None] = []
-        for length in (MAX, MAX + 1, 50 * MAX):
-            await hub.post(b"x" * length, keep_s=60.0)
-            read.append(await hub.read(bytes_max=MAX))
-        await hub.close()
-        return read
+    first: bytes | None = None
 
-    assert [b"x" * MAX, b"x" * (MAX + 1), b"x" * (MAX + 1)] == asyncio.run(live())
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """The first."""
+        self.first = self.first or await super().read(bytes_max=bytes_max)
+        return self.first
+
+
+class Cut(MemoryHub):
+    """Makes whatever is too long look as if it were not."""
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """As much as may be."""
+        read = await super().read(bytes_max=bytes_max)
+        return None if read is None else read[:bytes_max]
+
+
+class Empty(MemoryHub):
+    """Does not tell nothing from something empty."""
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """Never None."""
+        return await super().read(bytes_max=bytes_max) or b""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "claim"),
+    [
+        (Cached, "test_what_was_posted_last_is_read_by_all"),
+        (Cached, "test_whoever_reads_may_post"),
+        (Cut, "test_something_too_long_is_seen_to_be_that"),
+        (Empty, "test_before_anything_is_posted_nothing_is_read"),
+    ],
+)
+def test_a_bulletin_that_breaks_a_promise_fails_the_contract(wrong: type[MemoryHub], claim: str) -> None:
+    """Each of these faults is found by the claim that it is about."""
+
+    class Contract(BulletinContract):
+        patience_s = 0.05
+
+        def make_bulletin(self) -> BulletinHub:
+            return wrong()
+
+    with pytest.raises(AssertionError):
+        getattr(Contract(), claim)()
 
 
 def test_a_hub_in_memory_keeps_it_for_its_time() -> None:
@@ -111,21 +165,6 @@ def test_a_redis_keeps_it_for_its_time(redis_server: RedisServer) -> None:
 
     assert 0 < left_ms <= 100_000_000
     assert None is read
-
-
-def test_namespaces_do_not_read_each_others(redis_server: RedisServer) -> None:
-    """Each has a key of its own."""
-
-    async def live() -> bytes | None:
-        one, other = RedisHub(redis_server.url, SETTINGS), RedisHub(redis_server.url, HubSettings("other", 5.0))
-        await one.post(PAYLOAD, keep_s=60.0)
-        read = await other.read(bytes_max=MAX)
-        await one.close()
-        await other.close()
-        return read
-
-    assert None is asyncio.run(live())
-    assert ":0" != redis_server.command("EXISTS", KEY)
 
 
 def test_reading_is_one_command_and_fetches_nothing_twice(redis_server: RedisServer) -> None:
