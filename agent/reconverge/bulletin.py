@@ -20,6 +20,7 @@ logger = logging.getLogger("reconverge")
 BACKOFF_CAP_NS: Final = SECOND_NS
 """After failures a node tries at least every interval, or every second if that is longer."""
 DOUBLINGS_MAX: Final = 30
+PROBLEM_LENGTH_MAX: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,5 +152,6 @@ class Reader:
     def _complain(self, kind: str, problem: str) -> None:
         """Once for each kind, until something is accepted: whoever can post could fill a log."""
         if kind not in self._complained:
-            logger.warning("reconverge: %s", problem, extra={"kind": kind})
+            visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
+            logger.warning("reconverge: %s", visible, extra={"kind": kind})
         self._complained.add(kind)

@@ -167,6 +167,8 @@ class Verifier:
 
 def opened(payload: bytes, secrets: Secrets) -> Orders | Rejection:
     """What is signed with one of the secrets, whoever it is for, and whether or not it is still valid."""
+    if not isinstance(payload, bytes):
+        return Rejection(MALFORMED, f"is no string of bytes, but {type(payload).__name__}")
     if len(payload) > PAYLOAD_BYTES_MAX:
         return Rejection(TOO_LARGE, f"has {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read")
     header, body = payload[:HEADER_BYTES], payload[HEADER_BYTES:]

@@ -5,6 +5,7 @@ Method: a reader that is told what was read, on a clock of the test's.
 
 from __future__ import annotations
 
+import json
 import logging
 from math import inf
 
@@ -12,7 +13,7 @@ import pytest
 
 from reconverge.bulletin import Reader
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.orders import Orders, Secrets, Verifier
+from reconverge.orders import MAGIC, Orders, Secrets, Verifier
 from tests.published import HOUR_S, NOON, OTHER, SECRET, orders, sealed
 
 INTERVAL_S = 0.1
@@ -164,11 +165,16 @@ def test_nothing_that_was_published_or_is_secret_is_logged(
     """A forger cannot write into the log, and a secret is nowhere."""
     caplog.set_level(logging.DEBUG)
     listener.hears(b"\nERROR forged line")
+    body = json.dumps({"namespace": "shop", "\nERROR another line" + 1000 * "!": 1}).encode()
+    listener.hears(MAGIC + Secrets(SECRET).sign(body) + b"\n" + body)
+    listener.hears("no bytes")  # type: ignore[arg-type]  # from a hub that breaks its promises
     listener.hears(sealed(orders(1), OTHER))
     listener.hears(sealed(orders(1)))
     listener.reader.failed("timeout")
 
+    assert {"forged": 1, "malformed": 3} == listener.reader.stats().rejected
     assert "forged line" not in caplog.text
+    assert all("\n" not in line and len(line) < 500 for line in complaints(caplog))
     assert SECRET not in f"{caplog.text} {listener.reader!r} {listener.reader.stats()} {vars(listener.reader)}"
 
 
