@@ -165,7 +165,7 @@ class Verifier:
         return verdict
 
 
-def opened(payload: bytes, secrets: Secrets) -> Orders | Rejection:
+def opened(payload: object, secrets: Secrets) -> Orders | Rejection:
     """What is signed with one of the secrets, whoever it is for, and whether or not it is still valid."""
     if not isinstance(payload, bytes):
         return Rejection(MALFORMED, f"is no string of bytes, but {type(payload).__name__}")
