@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -442,6 +443,34 @@ def test_metrics_tell_what_is_in_force(shop: Shop) -> None:
         each.labels: each.value for each in told["reconverge_settings_rejected_total"] if each.value
     }
     assert {0} == {each.value for name in untold if "settings" in name for each in untold[name]}
+
+
+class Stuck(MemoryHub):
+    """A hub of three shards, one of which does not answer until it is released."""
+
+    released = False
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """As in memory, but for the last shard."""
+        while batch.shard == 2 and not self.released:  # noqa: ASYNC110  # it is released from another thread
+            await asyncio.sleep(0.005)
+        return await super().exchange(batch)
+
+
+def test_a_shard_that_hangs_holds_up_no_settings(make_agent: MakeAgent) -> None:
+    """They are read while the others exchange."""
+    hub = Stuck(shards=3)
+    agent = make_agent(hub, namespace="shop", settings_secret=SECRET, exchange_timeout=60.0)
+    limiter = agent.limit("login", "100/day")
+
+    def obeys(quota: int) -> bool:
+        return limiter.limit.quota == quota
+
+    agent.start()
+    for version in (1, 2, 3):
+        post(hub, sealed_now(version, limits=login(f"{version}/day")))
+        eventually(partial(obeys, version), "the next settings")
+    hub.released = True
 
 
 # ---------------------------------------------------------------- who obeys at all
