@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from reconverge import Agent, process
 from reconverge.kernel import COMPILED, IMPLEMENTATION
+from reconverge.thread_loop import ThreadLoop
 from tests.servers import RedisServer
+from tests.waiting import eventually
 
 settings.register_profile(
     "default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
@@ -52,3 +58,23 @@ def own_redis() -> Iterator[RedisServer]:
     """A Redis of this test's own, to kill, pause and configure."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for servers that listen on unix sockets, whose paths must not be long, as `tmp_path` may be."""
+    with tempfile.TemporaryDirectory(prefix="reconverge-test-", ignore_cleanup_errors=True) as place:
+        yield Path(place)
+
+
+@pytest.fixture(autouse=True)
+def _agents_end_with_their_test() -> Iterator[None]:
+    """Whoever is still exchanging is stopped: the next test may fork or count threads, and be in any other file."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread.name == "reconverge" and thread not in before]
+    if left:
+        for agent in list(process._agents):
+            if isinstance(agent, Agent) and isinstance(agent._runner, ThreadLoop) and agent._runner._thread in left:
+                agent.stop(timeout=0.0)
+        eventually(lambda: not any(thread.is_alive() for thread in left), f"the end of {left}")

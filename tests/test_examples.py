@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -26,13 +27,14 @@ RUN_S_MAX = 60.0
 def run(example: str, directory: Path, hub: str | None = None, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run an example to its end, in `directory`; `hub` is its RECONVERGE_HUB."""
     environment = {name: value for name, value in os.environ.items() if name != "RECONVERGE_HUB"}
-    environment["XDG_RUNTIME_DIR"] = str(directory)
     if hub is not None:
         environment["RECONVERGE_HUB"] = hub
     command = [sys.executable, str(EXAMPLES / example), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_S_MAX, env=environment, cwd=directory, check=False
-    )
+    with TemporaryDirectory(prefix="reconverge-test-", ignore_cleanup_errors=True) as servers:
+        environment["XDG_RUNTIME_DIR"] = servers
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=RUN_S_MAX, env=environment, cwd=directory, check=False
+        )
 
 
 def numbers(pattern: str, text: str) -> list[int]:

@@ -325,7 +325,7 @@ def test_a_thousand_come_and_go_and_nothing_is_left_behind(seed: int) -> None:
     """Cancelled, timed out, refused or let through: who stays goes in order, and what was charged was let through."""
     random = Random(seed)
     scene = scene_of(Limit(100, 1, algorithm=random.choice(["leaky-bucket", "token-bucket", "sliding-window"])))
-    threads = threading.enumerate()
+    threads = set(threading.enumerate())
 
     async def story() -> None:
         tasks: list[asyncio.Task[Decision]] = []
@@ -347,7 +347,7 @@ def test_a_thousand_come_and_go_and_nothing_is_left_behind(seed: int) -> None:
     assert 100 < len(names) < 1000
     assert len(names) == scene.agent.stats().limits["queue"].admitted
     assert len(scene.refused) == scene.agent.stats().limits["queue"].refused
-    assert threads == threading.enumerate()
+    assert threads >= set(threading.enumerate())
     assert scene.is_empty()
 
 

@@ -178,7 +178,7 @@ def test_a_thousand_who_are_cancelled_leave_nothing_behind(seed: int) -> None:
     random = Random(seed)
     pace = Limit(100, 1, algorithm=random.choice(["leaky-bucket", "token-bucket", "smooth-bursty"]))
     scene = scene_of(pace, Limit(300, 4, algorithm=random.choice(["sliding-window", "fixed-window"])))
-    threads = threading.enumerate()
+    threads = set(threading.enumerate())
 
     async def story() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number:04}")) for number in range(1000)]
@@ -199,7 +199,7 @@ def test_a_thousand_who_are_cancelled_leave_nothing_behind(seed: int) -> None:
     assert sorted(names) == names
     assert 100 < len(names) < 700
     assert [len(names)] * 2 == scene.charges
-    assert threads == threading.enumerate()
+    assert threads >= set(threading.enumerate())
     assert scene.is_empty()
 
 

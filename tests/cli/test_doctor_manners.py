@@ -46,10 +46,10 @@ def test_memory_has_nothing_to_check() -> None:
     assert 0 == checked.status
 
 
-def test_the_embedded_server_is_started_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_embedded_server_is_started_and_checked(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
     """What is said of a Redis is said of the private one too; and without a URL, it is the one that is checked."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    done = run("--json", "--namespace", "shop", XDG_RUNTIME_DIR=str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    done = run("--json", "--namespace", "shop", XDG_RUNTIME_DIR=str(short_path))
     report = json.loads(done.stdout)
 
     assert "embedded://" == report["hub"]
@@ -58,16 +58,16 @@ def test_the_embedded_server_is_started_and_checked(monkeypatch: pytest.MonkeyPa
     assert report["ok"] is True
 
 
-def test_an_embedded_server_that_cannot_start_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_embedded_server_that_cannot_start_is_a_finding(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
     """The binary and the directory are named."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
     monkeypatch.setenv("RECONVERGE_REDIS_SERVER", "/bin/false")
     monkeypatch.setattr(embedded, "START_S", 0.3)
 
     checked = check("embedded://broken")
 
     assert "/bin/false did not start" in checked.only("start")["fact"]
-    assert str(tmp_path) in checked.only("start")["remedy"]
+    assert str(short_path) in checked.only("start")["remedy"]
     assert 1 == checked.status
 
 

@@ -24,9 +24,9 @@ class TestEmbeddedHub(HubContract):
     seeds = range(1)
 
     @pytest.fixture(autouse=True)
-    def in_a_directory_of_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_a_directory_of_its_own(self, short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """No other test, and nobody else, uses this server."""
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
 
     def make_hub(self, clock: ManualClock) -> Hub:
         """The first to use a server that does not run yet; the last one may still be ending."""

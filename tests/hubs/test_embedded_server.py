@@ -79,11 +79,11 @@ class User:
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def directory(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the servers of this test live; they must all be gone in the end."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    yield tmp_path / f"reconverge-{os.getuid()}" / "shared"
-    eventually(lambda: not _processes(tmp_path), "all servers and keepers are gone")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    yield short_path / f"reconverge-{os.getuid()}" / "shared"
+    eventually(lambda: not _processes(short_path), "all servers and keepers are gone")
 
 
 def test_two_processes_meet(directory: Path) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from reconverge import Agent
@@ -22,9 +22,15 @@ limits.install(app)
 
 
 @app.get("/", dependencies=[Depends(limits(os.environ["LIMIT"], name="items"))])
-async def items() -> PlainTextResponse:
+async def items(request: Request) -> PlainTextResponse:
     """What is limited."""
-    return PlainTextResponse(str(os.getpid()))
+    return PlainTextResponse(str(os.getpid()), headers={"x-seen": request.headers.get("x-key", "").encode().hex()})
+
+
+@app.get("/items/{number}", dependencies=[Depends(limits("1000000/day", name="each", per_method=True))])
+async def item(number: str) -> PlainTextResponse:
+    """One of many paths."""
+    return PlainTextResponse(str(len(number)))
 
 
 @app.get("/stream")
@@ -47,4 +53,11 @@ async def stats() -> dict[str, object]:
     """How the exchanges of this worker go."""
     agent.start()
     (exchanges,) = agent.stats().exchanges
-    return {"process": os.getpid(), "ready": agent.ready, "failures": exchanges.failures}
+    known = {name: each.keys for name, each in agent.stats().limits.items() if each.keys}
+    return {
+        "process": os.getpid(),
+        "ready": agent.ready,
+        "failures": exchanges.failures,
+        "limits": known,
+        "broken": limits.guard.stats().failures,
+    }

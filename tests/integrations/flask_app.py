@@ -20,9 +20,17 @@ limits = Limits(by_header("x-key"), app=app, agent=agent)
 
 @app.get("/")
 @limits.limit(os.environ["LIMIT"], name="items")
-def items() -> str:
+def items() -> flask.Response:
     """What is limited."""
-    return str(os.getpid())
+    seen = flask.request.headers.get("x-key", "").encode().hex()
+    return flask.Response(str(os.getpid()), headers={"x-seen": seen})
+
+
+@app.get("/items/<number>")
+@limits.limit("1000000/day", name="each", per_method=True)
+def item(number: str) -> str:
+    """One of many paths."""
+    return str(len(number))
 
 
 @app.get("/stream")
@@ -45,4 +53,11 @@ def stats() -> dict[str, object]:
     """How the exchanges of this worker go."""
     agent.start()
     (exchanges,) = agent.stats().exchanges
-    return {"process": os.getpid(), "ready": agent.ready, "failures": exchanges.failures}
+    known = {name: each.keys for name, each in agent.stats().limits.items() if each.keys}
+    return {
+        "process": os.getpid(),
+        "ready": agent.ready,
+        "failures": exchanges.failures,
+        "limits": known,
+        "broken": limits.guard.stats().failures,
+    }

@@ -141,6 +141,13 @@ def test_whoever_a_trusted_proxy_names_cannot_be_replaced(forged: str) -> None:
     assert CLIENT == client(f"{forged}, {CLIENT}")
 
 
+@pytest.mark.parametrize("trusted", ["::ffff:10.0.0.0/104", "::ffff:10.0.0.1"])
+def test_a_network_of_ipv4_may_be_written_as_ipv6_has_it(trusted: str) -> None:
+    """As a socket for both tells of its peers."""
+    assert CLIENT == client(CLIENT, trusted=trusted)
+    assert CLIENT == client(CLIENT, trusted=trusted, peer=f"::ffff:{PROXY}")
+
+
 @pytest.mark.parametrize("trusted", ["10.0.0.0/99", "proxy.example", "10.0.0.1/8"])
 def test_a_network_that_cannot_be_read_is_refused_at_once(trusted: str) -> None:
     """With its name, and what to write instead."""
@@ -152,5 +159,5 @@ def test_a_header_that_is_no_forwarding_header_is_refused_at_once() -> None:
     """A list is wanted, and one of two headers."""
     with pytest.raises(InvalidSetting, match="forwarded_header="):
         Addresses(header="X-Real-IP")
-    with pytest.raises(InvalidSetting, match="give a list"):
+    with pytest.raises(InvalidSetting, match="is no list of networks"):
         Addresses("10.0.0.0/8")

@@ -48,6 +48,20 @@ def test_what_is_streamed_is_sent_as_it_comes(agent: Agent) -> None:
     assert "text/plain" == answer.headers["content-type"]
 
 
+def test_header_fields_may_be_told_one_by_one(agent: Agent) -> None:
+    """ASGI has them iterable, and no more; they stay, whether we add any or not."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        fields = (field for field in [(b"x-own", b"1")])
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body"})
+
+    for enabled in (True, False):
+        (answer,) = ask_asgi(RateLimitMiddleware(app, "9/minute", agent=agent, headers_enabled=enabled))
+        assert "1" == answer.headers["x-own"]
+        assert enabled == ("ratelimit" in answer.headers)
+
+
 def test_lifespan_and_others_are_passed_through(agent: Agent) -> None:
     """With the very arguments that the server gave."""
     seen: list[Any] = []
@@ -289,6 +303,55 @@ def test_messages_are_limited_if_asked(agent: Agent, code: int) -> None:
     assert ("websocket.close", code) == (sent[-1]["type"], sent[-1]["code"])
 
 
+def test_nothing_is_said_while_a_connection_closes(agent: Agent) -> None:
+    """Closing takes a while, in which another task of the application may go on sending."""
+    closing, sent = asyncio.Event(), list[str]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def speak() -> None:
+            await closing.wait()
+            await send({"type": "websocket.send", "text": "too late"})
+            sent.append("spoken")
+
+        speaker = asyncio.create_task(speak())
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        await speaker
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.receive", "text": "hi"}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+        closing.set()
+        await eventually_in_loop(lambda: "spoken" in sent, "the other task has had its turn")
+
+    limited = RateLimitMiddleware(app, messages="1/minute", agent=agent)
+    asyncio.run(limited(websocket_scope(), receive, send))
+
+    assert ["websocket.close", "spoken"] == sent
+
+
+def test_a_client_that_is_gone_needs_no_closing(agent: Agent) -> None:
+    """The application learns that it is, as ever, and not by an error."""
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while seen[-1:] != ["websocket.disconnect"]:
+            seen.append((await receive())["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.receive", "text": "hi"}
+
+    async def send(_message: Any) -> None:
+        raise OSError("the client is gone")
+
+    limited = RateLimitMiddleware(app, messages="1/minute", agent=agent)
+    asyncio.run(limited(websocket_scope(), receive, send))
+
+    assert ["websocket.receive", "websocket.disconnect"] == seen
+
+
 def test_messages_are_not_limited_unless_asked(agent: Agent) -> None:
     """A connection is one request."""
     app = RateLimitMiddleware(echo, "1/minute", agent=agent)
@@ -357,6 +420,53 @@ def test_header_fields_of_one_name_are_one(agent: Agent) -> None:
 
     assert "a, b" == request.header("X-Key")
     assert None is request.header("missing")
+
+
+def test_a_key_that_is_said_twice_is_no_key(agent: Agent) -> None:
+    """Applications believe the first or the last: whoever could add others to it would have a quota for each."""
+    app = RateLimitMiddleware(hello, "2/minute", agent=agent, key_func=by_header("x-key"))
+
+    def ask(*keys: bytes) -> int:
+        scope = http_scope("/")
+        scope["headers"] = [(b"x-key", key) for key in keys]
+        return asyncio.run(asgi_answer(app, scope)).status
+
+    assert [200, 200, 429] == [ask(b"ada", b"%d" % number) for number in range(3)]
+    assert [200, 200, 429] == [ask(b"ada"), ask(b"ada", b"ada"), ask(b"ada")]
+    assert {"ada", f"~address:{ADA}"} == set(agent.limiter("requests").table.cells)
+
+
+@pytest.mark.parametrize("odd", [int, 5, "no application"])
+def test_a_breach_that_is_answered_with_no_application_is_a_refusal(agent: Agent, odd: Any) -> None:
+    """And no error of the server's."""
+    app = RateLimitMiddleware(hello, "1/minute", agent=agent, on_breach=lambda _outcome: odd)
+
+    assert [200, 429] == statuses(ask_asgi(app, times=2))
+
+
+def test_a_number_that_python_does_not_read_leads_nowhere(agent: Agent) -> None:
+    """Starlette's routes raise for one of five thousand digits; the request is counted before that."""
+    from starlette.applications import Starlette  # noqa: PLC0415
+    from starlette.middleware import Middleware  # noqa: PLC0415
+    from starlette.responses import PlainTextResponse  # noqa: PLC0415
+    from starlette.routing import Route  # noqa: PLC0415
+
+    app = Starlette(
+        routes=[Route("/items/{id:int}", PlainTextResponse("here"))],
+        middleware=[Middleware(RateLimitMiddleware, limits="1/minute", agent=agent, key_func=by_route)],
+    )
+    with pytest.raises(ValueError, match="4300 digits"):
+        ask_asgi(app, f"/items/{'9' * 5000}")
+
+    assert [429] == statuses(ask_asgi(app, f"/items/{'9' * 5000}"))
+    assert ["-"] == list(agent.limiter("requests").table.cells)
+
+
+def test_methods_are_in_capitals(agent: Agent) -> None:
+    """Some applications take `post` for POST, so a rule about POST does."""
+    app = RateLimitMiddleware(hello, rules=[Rule(limits="1/minute", methods=["POST"])], agent=agent)
+
+    assert [200, 429] == [ask_asgi(app, method=method)[0].status for method in ("POST", "post")]
 
 
 def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:

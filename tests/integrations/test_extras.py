@@ -36,6 +36,15 @@ def test_a_missing_framework_is_named_with_its_extra(module: str, absent: list[s
     assert f"pip install 'reconverge[{module}]'" in said.stdout
 
 
+@pytest.mark.parametrize("module", ["httpx", "requests"])
+def test_a_missing_parser_is_named_with_an_extra_that_has_it(module: str) -> None:
+    """For whichever library it is that calls others."""
+    program = WITHOUT.format(module=module, absent=["http_sfv", "http_sfv.dictionary"])
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert module in said.stdout.partition("reconverge[")[2].partition("]")[0].split(",")
+
+
 def test_what_needs_no_framework_loads_none() -> None:
     """Nothing but Python, for middleware and decorators, too."""
     program = (

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, LimitConflict
 from reconverge.integrations import (
@@ -24,10 +27,12 @@ from reconverge.integrations import (
     Rule,
     by_header,
     by_ip,
+    by_method,
     by_user,
 )
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.declared import TIERS_MAX
+from reconverge.integrations.rules import path_pattern
 from reconverge.testing import ManualClock
 
 ADA = PlainRequest(client="192.0.2.1", route="/items", headers={"x-key": "ada"})
@@ -108,6 +113,37 @@ def test_each_route_counts_on_its_own_under_one_name(guard: Guard, agent: Agent)
     assert 1 == sum(bool(guard.check(request, [rule])) for request in lost)
     assert {"default"} == set(agent.stats().limits)
     assert 1001 == agent.stats().limits["default"].keys
+
+
+def test_methods_that_clients_make_up_count_as_one(guard: Guard, agent: Agent) -> None:
+    """Where methods count apart, too; one that the rule names is not made up."""
+    rule = guard.declare(Rule(limits="1/minute", name="methods", per_method=True, key_func=by_method))
+    named = guard.declare(Rule(limits="1/minute", name="named", per_method=True, methods=["PROPFIND"]))
+    made_up = [PlainRequest(f"METHOD{number}") for number in range(1000)]
+
+    assert 1 == sum(bool(guard.check(request, [rule])) for request in made_up)
+    assert guard.check(PlainRequest("PROPFIND"), [named])
+    assert ["-|-"] == list(agent.limiter("methods").table.cells)
+    assert ["PROPFIND|~nobody"] == list(agent.limiter("named").table.cells)
+
+
+def test_a_path_that_repeats_itself_is_not_searched_in_every_way() -> None:
+    """A hundred thousand characters that fit a pattern in as many ways as there can be are read in one go."""
+    pattern = path_pattern("/{a}-{b}-{c}-{d}")
+
+    assert None is pattern.fullmatch("/" + "-" * 100_000 + "/x")
+    assert pattern.fullmatch("/" + "-" * 100_000)
+
+
+@given(
+    st.lists(st.sampled_from(["{a}", "-", "/", "x", "-x"]), min_size=1, max_size=5).map("".join),
+    st.text(alphabet="-/x", max_size=8),
+)
+def test_a_pattern_matches_what_some_way_of_filling_its_gaps_makes(pattern: str, path: str) -> None:
+    """A gap is one character or more, without a slash; which of several ways it is found does not matter."""
+    every_way = "[^/]+".join(map(re.escape, f"/{pattern}".split("{a}"))) + "/?"
+
+    assert bool(re.fullmatch(every_way, f"/{path}")) == bool(path_pattern(f"/{pattern}").fullmatch(f"/{path}"))
 
 
 def test_requests_with_a_scope_count_together(guard: Guard) -> None:
@@ -532,12 +568,21 @@ def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> Non
         (lambda: Rule(limits="1/minute", cold="wait"), "cold='wait'"),
         (lambda: Rule(limits="1/minute", cold="wait:11s"), "is longer than 10 s"),
         (lambda: Rule(limits="1/minute", methods="GET"), "methods='GET'"),
+        (lambda: Rule(limits="1/minute", methods=[5]), "is not a list of strings"),  # type: ignore[list-item]
+        (lambda: Rule(limits="1/minute", name=5), "name=5"),  # type: ignore[arg-type]
+        (lambda: Rule(limits="1/minute", status=429.0), "status=429.0"),  # type: ignore[arg-type]
+        (lambda: Rule(limits="1/minute", shadow="no"), "shadow='no'"),  # type: ignore[arg-type]
+        (lambda: Rule(limits="1/minute", error_message=slow_key), "error_message="),  # type: ignore[arg-type]
+        (lambda: Guard("memory://", enabled="no"), "enabled='no'"),  # type: ignore[arg-type]
+        (lambda: Guard("memory://", dialect=[["ietf-11"]]), "is none of"),  # type: ignore[list-item]
+        (lambda: Guard("memory://", trusted_proxies=None), "trusted_proxies=None"),  # type: ignore[arg-type]
+        (lambda: Guard("memory://", forwarded_header=None), "forwarded_header=None"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", settle="later"), "settle='later'"),
         (lambda: Rule(limits="1/minute", deduct_when=slow_key), "may not wait"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", exempt_when="never"), "exempt_when='never'"),  # type: ignore[arg-type]
         (lambda: Guard("memory://", fail="safe"), "fail='safe'"),
         (lambda: Guard("memory://", dialect="ietf"), "dialect='ietf'"),
-        (lambda: Guard("memory://", key_func=by_user(ADA)), "key_function=None"),  # type: ignore[arg-type]
+        (lambda: Guard("memory://", key_func=by_user(ADA)), "key_func=None"),  # type: ignore[arg-type]
         (lambda: RateLimitMiddleware(print, guard=Guard("memory://"), status=503), "give it these, too: status"),  # type: ignore[arg-type]
         (lambda: RateLimitMiddleware(print, agent="memory://", close_code=1000), "close_code=1000"),  # type: ignore[arg-type]
         (lambda: Guard("memory://").declare([]), "limits=\\[\\]"),

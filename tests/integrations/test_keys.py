@@ -57,6 +57,7 @@ class NamelessUser:
         (by_route, PlainRequest(route="/items/{id}"), "/items/{id}"),
         (by_route, PlainRequest(path="/nobody/knows"), "-"),
         (by_method, PlainRequest(method="POST"), "POST"),
+        (by_method, PlainRequest(method="MADE-UP"), "-"),
         (by_path_parameter("tenant"), PlainRequest(path_parameters={"tenant": 3}), 3),
         (by_path_parameter("tenant"), PlainRequest(), None),
         (everybody, PlainRequest(), "everybody"),
@@ -105,6 +106,8 @@ def test_a_function_of_nothing_is_asked_without_the_request() -> None:
         (("a", 7), "a|7"),
         (("a", None), None),
         (("a", ""), None),
+        ((), None),
+        (("a", []), None),
     ],
 )
 def test_numbers_and_tuples_are_keys_too(value: object, expected: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import OUTCOME, SPENT, Rule
+from reconverge.integrations import OUTCOME, SPENT, Guard, Rule
 from reconverge.integrations.wsgi import RateLimitMiddleware
 from tests.integrations.asking import ADA, BOB, ask_wsgi, environment_of, statuses, wsgi_answer
 from tests.integrations.webserver import check_fields
@@ -156,6 +156,21 @@ def test_an_application_of_its_own_may_answer_a_breach(agent: Agent) -> None:
     assert [b"hello", b"instead"] == [answer.body for answer in ask_wsgi(app, times=2)]
 
 
+@pytest.mark.parametrize("odd", [int, 5, "no application"])
+def test_a_breach_that_is_answered_with_no_application_is_a_refusal(agent: Agent, odd: Any) -> None:
+    """And no error of the server's."""
+    app = RateLimitMiddleware(serving([b"here"]), "1/minute", agent=agent, on_breach=lambda _outcome: odd)
+
+    assert [200, 429] == statuses(ask_wsgi(app, times=2))
+
+
+def test_methods_are_in_capitals(agent: Agent) -> None:
+    """Some applications take `post` for POST, so a rule about POST does."""
+    app = RateLimitMiddleware(serving([b"here"]), rules=[Rule(limits="1/minute", methods=["POST"])], agent=agent)
+
+    assert [200, 429] == [ask_wsgi(app, method=method)[0].status for method in ("POST", "post")]
+
+
 def test_paths_are_text_and_may_be_anything(agent: Agent) -> None:
     """Bytes that are no UTF-8 lead nowhere, and fail nowhere."""
     rule = Rule(limits="1/minute", name="umlauts", paths=["/ä/{id}"])
@@ -166,13 +181,17 @@ def test_paths_are_text_and_may_be_anything(agent: Agent) -> None:
 
 
 def test_a_coroutine_function_is_refused_at_once(agent: Agent) -> None:
-    """Nobody awaits anything under WSGI."""
+    """Nobody awaits anything under WSGI, be it of a rule or of the guard."""
 
-    async def key(_request: Any) -> str:
+    async def slowly(_: object) -> str:
         return "ada"
 
+    guards = (Guard(agent, key_func=slowly), Guard(agent, on_breach=slowly))
     with pytest.raises(InvalidSetting, match="nobody awaits under WSGI"):
-        RateLimitMiddleware(serving([]), rules=[Rule(limits="1/minute", key_func=key)], agent=agent)
+        RateLimitMiddleware(serving([]), rules=[Rule(limits="1/minute", key_func=slowly)], agent=agent)
+    for guard in guards:
+        with pytest.raises(InvalidSetting, match="nobody awaits under WSGI"):
+            RateLimitMiddleware(serving([]), "1/minute", guard=guard)
 
 
 def test_head_is_refused_without_a_body(agent: Agent) -> None:

@@ -29,7 +29,9 @@ def command_of(name: str, port: int) -> list[str]:
     """How an application is served, with four workers."""
     if name == FASTAPI:
         server = ["uvicorn", "tests.integrations.fastapi_app:app", "--workers", str(WORKERS), "--port", str(port)]
-        return [sys.executable, "-m", *server, "--host", "127.0.0.1", "--log-level", "warning", "--no-access-log"]
+        # From this address uvicorn would believe forwarding headers itself, before anybody else looks.
+        server += ["--no-proxy-headers", "--log-level", "warning", "--no-access-log"]
+        return [sys.executable, "-m", *server, "--host", "127.0.0.1"]
     server = ["gunicorn", "--preload", "--workers", str(WORKERS), "--worker-class", "gthread", "--threads", "4"]
     server += ["--no-control-socket", "--bind", f"127.0.0.1:{port}", "--log-level", "error"]
     return [sys.executable, "-m", *server, "tests.integrations.flask_app:app"]

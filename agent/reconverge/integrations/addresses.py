@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from types import EllipsisType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from reconverge.errors import InvalidSetting
 
@@ -27,6 +27,10 @@ ADDRESS_CHARACTERS_MAX: Final = 64
 """Longer than any address with its port."""
 IPV6_PREFIX: Final = 64
 """What one subscriber is given at least: whoever has one address of it has them all."""
+
+IPV4_MAPPED_BITS: Final = 96
+"""Of an IPv6 address that is an IPv4 address, so many stand before that."""
+Text = TypeVar("Text", str, bytes)
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105  # of HTTP's grammar
 _PAIR: Final = re.compile(rf'[ \t]*(?P<name>{_TOKEN})=(?:(?P<token>{_TOKEN})|"(?P<quoted>(?:[^"\\]|\\.)*)")[ \t]*')
@@ -47,10 +51,10 @@ class Addresses:
     """
 
     def __init__(self, trusted: Iterable[str] = (), *, header: str = X_FORWARDED_FOR) -> None:
-        if isinstance(trusted, str):
-            raise InvalidSetting("trusted_proxies", trusted, "is a string; give a list of networks")
+        if isinstance(trusted, str) or not isinstance(trusted, Iterable):
+            raise InvalidSetting("trusted_proxies", trusted, "is no list of networks such as ['10.0.0.0/8']")
         trusted = list(trusted)
-        self.header = header.lower()
+        self.header = str(header).lower()
         if self.header not in (X_FORWARDED_FOR, FORWARDED):
             raise InvalidSetting("forwarded_header", header, "is neither 'X-Forwarded-For' nor 'Forwarded'")
         self._trusts_unix = UNIX in trusted
@@ -99,6 +103,10 @@ class Located(ABC):
     @abstractmethod
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`; here as of servers that join them before anybody looks."""
+        return self.header(name)
 
     @property
     def client(self) -> str | None:
@@ -185,9 +193,17 @@ def _address(text: str) -> Address | None:
     return mapped or address
 
 
+def single(values: Sequence[Text]) -> Text | None:
+    """What all values say; None when there is none, or they differ."""
+    return values[0] if values and values.count(values[0]) == len(values) else None
+
+
 def _network(text: object) -> Network:
+    """A network, of IPv4 even if it is written as IPv6 has it, as addresses are. Raises InvalidSetting."""
     try:
-        return ip_network(str(text))
+        network = ip_network(str(text))
+        mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+        return network if mapped is None else ip_network((int(mapped), network.prefixlen - IPV4_MAPPED_BITS))
     except ValueError as error:
         advice = f"is no network like '10.0.0.0/8', no address and not {UNIX!r}: {error}"
         raise InvalidSetting("trusted_proxies", text, advice) from None

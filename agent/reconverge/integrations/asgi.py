@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.addresses import Addresses, Located
+from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.asgi_routes import route_of
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
@@ -44,7 +45,7 @@ class AsgiRequest(Located):
     @property
     def method(self) -> str:
         """See `Request.method`."""
-        return str(self.raw.get("method") or WEBSOCKET)
+        return str(self.raw.get("method") or WEBSOCKET).upper()
 
     @property
     def path(self) -> str:
@@ -74,9 +75,17 @@ class AsgiRequest(Located):
 
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
-        wanted = name.lower().encode("latin-1", "replace")
-        values = [value for key, value in self.raw["headers"] if key == wanted]
+        values = self._values(name)
         return b", ".join(values).decode("latin-1") if values else None
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        value = single(self._values(name))
+        return None if value is None else value.decode("latin-1")
+
+    def _values(self, name: str) -> list[bytes]:
+        wanted = name.lower().encode("latin-1", "replace")
+        return [value for key, value in self.raw["headers"] if key == wanted]
 
 
 class RateLimitMiddleware:
@@ -152,8 +161,7 @@ class RateLimitMiddleware:
                 ruling = await self.guard.check_async(request, self._messages)
                 ruling.finish(Response(200))
                 if not ruling.allowed:
-                    await sending({"type": "websocket.close", "code": self._close_code, "reason": "rate limit"})
-                    sending.closed = True
+                    await sending.close(self._close_code)
                     return {"type": "websocket.disconnect", "code": self._close_code}
             return message
 
@@ -169,8 +177,7 @@ class Sending:
         self._status = 0
         self._headers: Headers = []
         self._bytes = 0
-        self.closed = False
-        """A websocket that we have closed takes no more messages."""
+        self._closed = False
 
     def add(self, outcome: Outcome) -> None:
         """Add the fields of an outcome to the response, and settle it."""
@@ -196,7 +203,7 @@ class Sending:
     async def __call__(self, message: Message) -> None:
         """Send one message on, as ASGI has it."""
         kind = message["type"]
-        if self.closed:
+        if self._closed:
             return
         if kind == "http.response.body":
             await self._send(message)
@@ -209,11 +216,17 @@ class Sending:
             self._headers = list(message.get("headers") or ())
             refused = any(name.lower() == b"retry-after" for name, _ in self._headers)
             fields = fields_together(self._outcomes, refused=refused)
-            if fields:
+            if fields or self._headers:  # which may have come as a generator, and are used up then
                 message = {**message, "headers": merged(self._headers, fields)}
         await self._send(message)
         if kind == "http.response.pathsend":
             self._finish(self._status, complete=True)
+
+    async def close(self, code: int) -> None:
+        """Close a websocket, which from then on takes no more messages of the application; it may be gone already."""
+        self._closed = True
+        with suppress(OSError):
+            await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
 
     def _finish(self, status: int, *, complete: bool) -> None:
         """Settle what has not been; before background tasks begin, if the response was complete."""
@@ -226,13 +239,29 @@ class Sending:
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request that may not go on."""
     assert outcome.refusal is not None
-    if callable(outcome.response):
-        instead = cast("App", outcome.response)
-        await instead(scope, receive, send)
+    if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
         return
     refusal = outcome.refusal
     await send({"type": "http.response.start", "status": refusal.status, "headers": _encoded(refusal.fields)})
     await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else refusal.body})
+
+
+async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> bool:
+    """Whether what `on_breach` has returned did answer; if it fails before it begins to, it did not."""
+    began = False
+
+    async def begin(message: Message) -> None:
+        nonlocal began
+        began = True
+        await send(message)
+
+    try:
+        await cast("App", outcome.response)(scope, receive, begin)
+    except Exception as error:
+        if began:
+            raise
+        outcome.guard.failed(error, "on_breach")
+    return began
 
 
 async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:

@@ -6,7 +6,8 @@ share: that counts too much together, and never makes a key of what a client has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 FULL_MATCH: Final = 2
@@ -18,7 +19,19 @@ def route_of(scope: Mapping[str, Any]) -> str:
     found = _found(scope)
     if found is None:
         found = next(_fitting(scope), None)
-    return "" if found is None else f"{scope.get('root_path') or ''}{found}"
+    return "" if found is None else f"{_prefix(scope, found)}{found}"
+
+
+def _prefix(scope: Mapping[str, Any], found: str) -> str:
+    """What the application is mounted at; where clients write part of that, the names of what they write and no more.
+
+    Else each value would be another route. Of the rest of such a prefix nothing is known in the application below.
+    """
+    root, top = str(scope.get("root_path") or ""), str(scope.get("app_root_path") or "")
+    written = [name for name in scope.get("path_params") or () if not re.search(rf"{{{re.escape(name)}[:}}]", found)]
+    if not written or root == top:
+        return root
+    return top + "".join(f"/{{{name}}}" for name in written)
 
 
 def _found(scope: Mapping[str, Any]) -> str | None:
@@ -45,7 +58,7 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
     """The patterns of the application's routes that are about the request."""
     for route in getattr(scope.get("app"), "routes", None) or ():
         matches = getattr(route, "matches", None)
-        if matches is None or matches(scope)[0].value != FULL_MATCH:
+        if matches is None or not _matches(matches, scope):
             continue
         path = _path_of(route)
         if path is not None:
@@ -57,6 +70,14 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
             path = _path_of(holder)
             if path is not None and _is_about(holder, _rest(scope)):
                 yield path
+
+
+def _matches(matches: Callable[..., Any], scope: Mapping[str, Any]) -> bool:
+    """Whether a route is about the request; not if it fails to say, as of a number of thousands of digits."""
+    try:
+        return bool(matches(scope)[0].value == FULL_MATCH)
+    except Exception:  # noqa: BLE001  # the application will meet it itself; until then, the request leads nowhere
+        return False
 
 
 def _path_of(holder: object) -> str | None:

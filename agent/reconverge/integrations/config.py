@@ -40,6 +40,7 @@ VARIABLES: Final = {
     "stop_timeout": "RECONVERGE_STOP_TIMEOUT",
     "sigterm": "RECONVERGE_SIGTERM",
     "switch": "RECONVERGE_SWITCH",
+    "settings_secret": "RECONVERGE_SETTINGS_SECRET",
     "limits": "RECONVERGE_LIMITS",
 }
 """The variable of the environment for each setting; that of the limits holds JSON."""
@@ -65,7 +66,9 @@ class LimitSettings(BaseModel):
     policy: str | None = None
     max_overshoot: float | None = None
     cold_allowance: float | None = None
+    sync_interval: float | None = None
     switch: str | None = None
+    cap: str | None = None
 
 
 class Settings(BaseSettings):
@@ -87,13 +90,15 @@ class Settings(BaseSettings):
     stop_timeout: float | None = None
     sigterm: bool | None = None
     switch: str | None = None
+    settings_secret: SecretStr | None = None
     limits: dict[str, LimitSettings] = {}
 
     def for_agent(self) -> dict[str, Any]:
         """What `Agent` is made with."""
         said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
-        if self.hub is not None:
-            said["hub"] = self.hub.get_secret_value()
+        for name in ("hub", "settings_secret"):
+            if isinstance(said[name], SecretStr):
+                said[name] = said[name].get_secret_value()
         return {name: value for name, value in said.items() if value is not None}
 
 
@@ -119,7 +124,7 @@ class Configuration:
         """Follow what the file and the environment say now; all of it, or nothing if any of it cannot be.
 
         Quotas change as `Limiter.change` does, so what was used counts on; further limits are declared; switches and
-        the sync interval are as is said. Nothing else can change. What is said as before stays as it is, so a switch
+        the sync intervals are as is said. Nothing else can change. What is said as before stays as it is, so a switch
         that was turned by hand stays so until the file says something new about it.
 
         Raises:
@@ -214,11 +219,11 @@ class Configuration:
         before = self._settings.limits.get(name)
         if before is None:  # declared by the program
             before = LimitSettings(limit=limit.limit)
-        for field in ("parent", "policy", "max_overshoot", "cold_allowance"):
+        for field in ("parent", "policy", "max_overshoot", "cold_allowance", "cap"):
             if getattr(before, field) != getattr(limit, field):
                 raise finding.that("cannot change while it is in use; restart", "limits", name, field)
         steps = list[Callable[[], object]]()
-        counted = before.model_copy(update={"switch": limit.switch})
+        counted = before.model_copy(update={"switch": limit.switch, "sync_interval": limit.sync_interval})
         if counted != limit or name not in self._settings.limits:
             with finding.when("limits", name):
                 steps.append(
@@ -230,6 +235,9 @@ class Configuration:
                         costs=limit.costs,
                     )
                 )
+        if before.sync_interval != limit.sync_interval:
+            with finding.when("limits", name):
+                steps.append(agent.plan_pace(limit.sync_interval, limit=name))
         if before.switch != limit.switch:
             steps.append(lambda: limiter.switch(cast("Any", limit.switch or "on")))
         return steps

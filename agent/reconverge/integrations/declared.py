@@ -22,6 +22,7 @@ from reconverge.integrations.keys import (
     Asked,
     asks,
     by_ip,
+    by_method,
     fitting,
     joined,
     plain,
@@ -161,8 +162,12 @@ class Declared:
         if rule.per_route:
             parts.append(lambda request: request.route or self._path_of(request) or NOWHERE)
         if rule.per_method:
-            parts.append(lambda request: request.method)
+            parts.append(self._method_of)
         return parts
+
+    def _method_of(self, request: Request) -> str:
+        """The method, if it is one that is known, or that the rule names."""
+        return request.method if self._methods and request.method in self._methods else by_method(request)
 
     def _tier(self, limits: object) -> Limiter:
         """The limiter of a limit that was given for a request."""

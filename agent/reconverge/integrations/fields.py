@@ -45,7 +45,7 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
     names = dialects.split(",") if isinstance(dialects, str) else dialects
     if not isinstance(names, Sequence):
         raise InvalidSetting("dialect", dialects, f"is none of {', '.join(DIALECTS)}")
-    chosen = tuple(dict.fromkeys(name.strip() if isinstance(name, str) else name for name in names))
+    chosen = tuple(dict.fromkeys(name.strip() if isinstance(name, str) else repr(name) for name in names))
     for name in chosen:
         if name not in DIALECTS:
             raise InvalidSetting("dialect", name, f"is none of {', '.join(DIALECTS)}")

@@ -18,7 +18,7 @@ try:
     from http_sfv.dictionary import Dictionary
     from http_sfv.list import List
 except ImportError as error:
-    raise MissingExtra("what servers say about their limits", "http-sfv", "httpx") from error
+    raise MissingExtra("what servers say about their limits", "http-sfv", "httpx,requests") from error
 
 HELD_MAX: Final = 86_400.0
 """Seconds: nobody is believed who wants to be left alone for longer than a day."""
@@ -68,7 +68,7 @@ def _retry_after(text: str, now: float) -> float | None:
 def _moment(text: str) -> float | None:
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # of a year or a zone that no date can have
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from http import HTTPMethod
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -36,6 +37,8 @@ HASHED: Final = f"{OURS}hashed:"
 """How a key begins that stands for one which cannot be used as it is."""
 NOWHERE: Final = "-"
 """The part of a key for what is not there: no route was found, say."""
+METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
+"""Which count each on their own."""
 DIGEST_BYTES: Final = 20
 PARTS_MAX: Final = 16
 _ATTRIBUTES: Final = ("pk", "id", "identity", "username")
@@ -61,11 +64,14 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
 
 
 def by_header(name: str) -> KeyFunction:
-    """By the value of a header field, such as an API key. Whoever can make values up has as many keys as he likes."""
+    """By the value of a header field, such as an API key. Whoever can make values up has as many keys as he likes.
+
+    Missing where several fields of that name differ: a client could join others to the key that is looked at.
+    """
     _check_text("name", name)
 
     def by_that_header(request: Request) -> str | None:
-        return request.header(name)
+        return request.single_header(name)
 
     return by_that_header
 
@@ -93,8 +99,8 @@ def by_route(request: Request) -> str:
 
 
 def by_method(request: Request) -> str:
-    """By the method."""
-    return request.method
+    """By the method; those that clients make up count as one."""
+    return request.method if request.method in METHODS else NOWHERE
 
 
 def by_path_parameter(name: str) -> KeyFunction:
@@ -137,13 +143,13 @@ def waits(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def asks(function: object, what: str = "key function") -> Asked:
+def asks(function: object, what: str = "key_func") -> Asked:
     """A function of the request, or of nothing as Flask's users write them, as one of the request.
 
     Raises InvalidSetting for what cannot be called with either.
     """
     if not callable(function):
-        raise InvalidSetting(what.replace(" ", "_"), function, "is not a function of the request")
+        raise InvalidSetting(what, function, "is not a function of the request")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -151,7 +157,7 @@ def asks(function: object, what: str = "key function") -> Asked:
     if _takes(signature, 1):
         return cast("Asked", function)
     if not _takes(signature, 0):
-        raise InvalidSetting(what.replace(" ", "_"), function, "takes more than the request")
+        raise InvalidSetting(what, function, "takes more than the request")
     without = cast("Callable[[], Any]", function)
     if waits(without):
 
@@ -177,14 +183,14 @@ def written(value: object) -> str | None:
 
 
 def joined(parts: Iterable[object]) -> str | None:
-    """Parts as one string from which no others can be told apart wrongly; None when any is missing."""
+    """Parts as one string, which no others have; None when any is missing, or there is none."""
     texts: list[str] = []
     for part in parts:
         text = written(part)
         if text is None:
             return None
         texts.append(text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text)
-    return "|".join(texts)
+    return "|".join(texts) or None
 
 
 def plain(key: str) -> str:

@@ -54,6 +54,13 @@ class Request(Protocol):
         """The value of a header field, several joined by a comma; None when it is missing."""
         ...
 
+    def single_header(self, name: str) -> str | None:
+        """The value of a header field that says one thing; None when it is missing, or several say different things.
+
+        Of several, applications believe the first, the last or all of them, and a client knows which.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
@@ -72,6 +79,10 @@ class PlainRequest:
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
         return self.headers.get(name.lower())
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        return self.header(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,12 @@ class Rule:
             value = getattr(self, name)
             if isinstance(value, str) or not isinstance(value, Sequence | None):
                 raise InvalidSetting(name, value, "is not a list")
+            if any(not isinstance(each, str) for each in value or ()):
+                raise InvalidSetting(name, value, "is not a list of strings")
+        for name in ("per_route", "per_method", "shadow", "override_defaults"):
+            checked_flag(name, getattr(self, name))
+        if not isinstance(self.name, str | None):
+            raise InvalidSetting("name", self.name, "is not a string")
         if self.scope is not None and not isinstance(self.scope, str):
             asks(self.scope, "scope")
 
@@ -107,6 +113,8 @@ class Rule:
             value = getattr(self, name)
             if callable(value) and waits(value):
                 raise InvalidSetting(name, value, "is a coroutine function; what looks at a response may not wait")
+        if callable(self.error_message) and waits(self.error_message):
+            raise InvalidSetting("error_message", self.error_message, "is a coroutine function, which nobody awaits")
 
     @property
     def ever_waits(self) -> bool:
@@ -150,10 +158,16 @@ def all_rules(limits: Limits | None, rules: Sequence[Rule]) -> list[Rule]:
 
 def checked_status(status: object) -> int:
     """The status of a refusal. Raises InvalidSetting."""
-    if status not in STATUSES:
+    if not isinstance(status, int) or status not in STATUSES:
         raise InvalidSetting("status", status, "is neither 429 (too many requests) nor 503 (to shed load)")
-    assert isinstance(status, int)
     return status
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """A setting that is True or False: a text such as "no" would be true. Raises InvalidSetting."""
+    if not isinstance(value, bool):
+        raise InvalidSetting(name, value, "is neither True nor False")
+    return value
 
 
 def path_pattern(path: str) -> re.Pattern[str]:
@@ -161,8 +175,13 @@ def path_pattern(path: str) -> re.Pattern[str]:
     if not isinstance(path, str) or not path.startswith("/"):
         raise InvalidSetting("paths", path, "does not begin with a slash")
     below = path.endswith("/*")
-    pieces = re.split(r"\{[^{}/]*\}", path.removesuffix("/*"))
-    return re.compile("[^/]+".join(map(re.escape, pieces)) + ("(?:/.*)?" if below else "/?"), re.DOTALL)
+    first, *others = map(re.escape, re.split(r"\{[^{}/]*\}", path.removesuffix("/*")))
+    pattern = first
+    if others:
+        # What stands between two gaps is taken where it comes first, and for good: it is found there if at all, and a
+        # client that repeats it a thousand times does not have every way to divide the path tried out.
+        pattern += "".join(f"(?>[^/]+?{piece})" for piece in others[:-1]) + f"[^/]+{others[-1]}"
+    return re.compile(pattern + ("(?:/.*)?" if below else "/?"), re.DOTALL)
 
 
 def name_of(owner: object, *, prefix: str = "") -> str:

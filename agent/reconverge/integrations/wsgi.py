@@ -5,6 +5,7 @@ app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
@@ -37,7 +38,7 @@ class WsgiRequest(Located):
     @property
     def method(self) -> str:
         """See `Request.method`."""
-        return str(self._environment.get("REQUEST_METHOD", "GET"))
+        return str(self._environment.get("REQUEST_METHOD", "GET")).upper()
 
     @property
     def path(self) -> str:
@@ -177,8 +178,11 @@ class SettlingBody:
 
 
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
-    """Declare a rule where nothing can be awaited. Raises InvalidSetting if it has a coroutine function."""
+    """Declare a rule where nobody can await. Raises InvalidSetting if it or the guard has a coroutine function."""
     rule = rule if isinstance(rule, Rule) else Rule(limits=rule)
+    if guard.ever_waits:
+        said = "has a coroutine function for key_func or on_breach, which nobody awaits under WSGI"
+        raise InvalidSetting("guard", guard, said)
     if rule.ever_waits:
         raise InvalidSetting("rule", rule.name, "has a coroutine function, which nobody awaits under WSGI")
     return guard.declare(rule, **names)
@@ -187,10 +191,16 @@ def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declare
 def refuse(outcome: Outcome, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
     """Answer a request that may not go on."""
     assert outcome.refusal is not None
-    if callable(outcome.response):
-        return cast("Iterable[bytes]", outcome.response(environment, start_response))
     refusal = outcome.refusal
-    start_response(f"{refusal.status} {HTTPStatus(refusal.status).phrase}", list(refusal.fields))
+    status = f"{refusal.status} {HTTPStatus(refusal.status).phrase}"
+    anew: tuple[Any, ...] = ()
+    if callable(outcome.response):
+        try:
+            return cast("Iterable[bytes]", outcome.response(environment, start_response))
+        except Exception as error:  # noqa: BLE001  # it is refused all the same
+            outcome.guard.failed(error, "on_breach")
+            anew = (sys.exc_info(),)
+    start_response(status, list(refusal.fields), *anew)
     return [] if environment.get("REQUEST_METHOD") == "HEAD" else [refusal.body]
 
 

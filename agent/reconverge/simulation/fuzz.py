@@ -82,7 +82,7 @@ def agreement_ns(fleet: Fleet) -> int:
     Two intervals, a back-off, what is under way; and the round trips of a greeting under a new name and two exchanges.
     """
     back_off_ns = max(fleet.sync_interval_ns, BACKOFF_CAP_NS)
-    return 2 * fleet.sync_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
+    return 2 * fleet.longest_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
 
 
 def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
