@@ -167,12 +167,12 @@ def test_somebody_claims_within_a_beat_when_the_steward_is_gone() -> None:
     assert bob.due_ns() <= BEAT_NS < TENURE_NS <= patient_ns
 
 
-def test_a_claim_beyond_all_terms_makes_nobody_claim_more() -> None:
-    """A claim that cannot travel would be no use."""
+def test_after_a_claim_of_the_highest_term_others_claim_that_term_too() -> None:
+    """Somebody lies; when he is silent, names decide."""
     bob = member("bob")
     bob.hear(Claim(TERM_MAX, "mallory", 1), 0)
 
-    assert bob.tick(bob.due_ns()) is None
+    assert TERM_MAX == claimed(bob).term
 
 
 @pytest.mark.parametrize("seed", range(12))
