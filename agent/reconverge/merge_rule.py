@@ -36,7 +36,11 @@ class MergeRule(Protocol):
 def open_merge_rule(
     *, clock: Clock, new_name: Callable[[], str], kind: str = REFERENCE, **settings: object
 ) -> MergeRule:
-    """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data."""
+    """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data.
+
+    It remembers nothing yet, and takes it for certain that no node holds lines from before. Whoever cannot be certain,
+    such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
+    """
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()
     return make(clock=clock, new_name=new_name, **settings)
