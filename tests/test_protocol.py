@@ -153,6 +153,7 @@ class Protocol(RuleBasedStateMachine):
         chosen = self._node(node)
         table = chosen.kernel.tables[self.quota_name]
         cost = min(cost, self.limit.capacity)
+        self._asked(key)
         gate, costs = gate_of(table), table.costs_of(cost)
         place = gate.queue_up(key, costs)
         for _ in range(times):
