@@ -33,7 +33,7 @@ KEY_BYTES: Final = len(KEY.format(0))
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One point of the grid. Hot keys are asked about on every node in every interval; each cold key once in a window."""
+    """A point of the grid. Hot keys are asked about on all nodes in every interval, each cold one once in a window."""
 
     nodes: int
     hot: int
@@ -107,7 +107,7 @@ class Meter:
     def _read(self) -> dict[str, float]:
         found: Any = {}
         for section in ("stats", "cpu", "commandstats"):
-            found |= self._server.info(section)  # type: ignore[operator]  # it is no coroutine
+            found |= self._server.info(section)
         return {
             "server_us": (found["used_cpu_user"] + found["used_cpu_sys"]) * 1e6,
             "script_us": float(found.get("cmdstat_evalsha", {"usec": 0})["usec"]),
