@@ -6,6 +6,7 @@ long anything took is of no interest here.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import kept
+from bench.capacity import DATA, GRID
+from bench.capacity_page import tables
 from bench.child import Missing
 from bench.decisions import FLOOR
 from bench.found import Part, Row, Spread, find
@@ -126,3 +129,25 @@ def test_a_peer_that_is_not_there_is_said_to_be_missing() -> None:
 
     assert "| no such limiter | missing: no_such_limiter is not installed |" in text
     assert "not measured" in text
+
+
+def test_a_short_run_tells_what_a_fleet_costs(compiled_kernel: None, tmp_path: Path) -> None:
+    """Tables, a JSON file with every point, and a picture; and what `reconverge tune` goes by is left alone."""
+    before = DATA.read_bytes()
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench.capacity", "--quick", "--results", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "agent"), str(ROOT / "sync")])},
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    found = json.loads((tmp_path / "capacity.json").read_text())
+
+    assert 0 == ran.returncode, ran.stderr
+    assert tables(found).strip() == ran.stdout.strip()
+    assert [len(GRID)] == [len(table) - 2 for table in tables_of(ran.stdout) if "nodes" in table[0]]
+    assert all(point["spent"]["cells"] > 0 for point in found["points"])
+    assert (tmp_path / "chart-of-capacity.png").read_bytes().startswith(b"\x89PNG")
+    assert before == DATA.read_bytes()

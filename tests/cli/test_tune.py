@@ -23,6 +23,10 @@ OPTION = {
     "falsely_refused_pct",
     "messages_per_s",
     "hub_cpu_pct",
+    "hub_in_bytes_per_s",
+    "hub_out_bytes_per_s",
+    "hub_memory_bytes",
+    "hubs",
 }
 
 
@@ -122,6 +126,40 @@ def test_the_network_and_the_number_of_keys_matter() -> None:
 
     assert [option["falsely_refused_pct"] for option in near] != [option["falsely_refused_pct"] for option in far]
     assert all(one["hub_cpu_pct"] < other["hub_cpu_pct"] for one, other in zip(near, many, strict=True))
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_the_hub_has_to_bear_is_told() -> None:
+    """Bytes and memory; and nothing else, as long as one Redis is enough."""
+    found = told("tune", *SMALL, "--hot-keys", "100", "--cold-keys", "10000")
+
+    assert "The Redis then hears and says " in found["advice"]
+    assert found["advice"].endswith(" MB for the keys.")
+    assert 1 == found["chosen"]["hubs"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_who_needs_more_than_one_redis_is_told_how_many() -> None:
+    """And what else would do."""
+    found = told("tune", *SMALL, "--hot-keys", "200000")
+    hubs = found["chosen"]["hubs"]
+
+    assert hubs > 1
+    assert (
+        f"One Redis is not enough: at most 50 % of a core should be in use. Divide the keys among {hubs}, "
+        in (found["advice"])
+    )
+
+
+@pytest.mark.usefixtures("quick")
+def test_cold_keys_cost_less_than_hot_ones() -> None:
+    """But something."""
+    none, cold, hot = (
+        told("tune", *SMALL, *options)["options"][0]["hub_cpu_pct"]
+        for options in ((), ("--cold-keys", "1000"), ("--hot-keys", "1001"))
+    )
+
+    assert none < cold < hot
 
 
 @pytest.mark.usefixtures("quick")

@@ -11,9 +11,8 @@ from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation import tuning
+from reconverge.simulation.capacity import COEFFICIENTS
 from reconverge.simulation.tuning import (
-    HUB_BATCH_US,
-    HUB_CELL_US,
     PATTERNS,
     Deployment,
     Option,
@@ -36,7 +35,12 @@ KEPT = Option(
     falsely_refused_pct=5.0,
     messages_per_s=10.0,
     hub_cpu_pct=1.0,
+    hub_in_bytes_per_s=1000,
+    hub_out_bytes_per_s=500,
+    hub_memory_bytes=10_000,
+    hubs=1,
 )
+BATCH_US, CELL_US = COEFFICIENTS.hub_batch_us, COEFFICIENTS.hub_cell_us
 
 
 def seconds_of(limit: Limit) -> list[float]:
@@ -193,11 +197,11 @@ def test_what_the_hub_has_to_do_follows_from_the_messages() -> None:
     (ten,) = _with_hot_keys(10)
     (many,) = _with_hot_keys(1000)
 
-    assert one.messages_per_s * (HUB_BATCH_US + HUB_CELL_US) / 1e4 == pytest.approx(one.hub_cpu_pct, rel=0.02)
+    assert one.messages_per_s * (BATCH_US + CELL_US) / 1e4 == pytest.approx(one.hub_cpu_pct, rel=0.02)
     assert one.messages_per_s < ten.messages_per_s
     # Regular ones, twice a second, of four full batches; and nine ahead of time, of nine cells, in each interval.
     assert 2 * (4 + 9) / 0.5 == pytest.approx(many.messages_per_s, rel=0.05)
-    assert 2 * (4 * HUB_BATCH_US + 1000 * HUB_CELL_US + 9 * (HUB_BATCH_US + 9 * HUB_CELL_US)) / 0.5 / 1e4 == (
+    assert 2 * (4 * BATCH_US + 1000 * CELL_US + 9 * (BATCH_US + 9 * CELL_US)) / 0.5 / 1e4 == (
         pytest.approx(many.hub_cpu_pct, rel=0.05)
     )
 

@@ -20,6 +20,7 @@ from reconverge.cli.simulate import joined, progress_bar
 from reconverge.errors import InvalidSetting
 from reconverge.limit import ALGORITHMS, Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
+from reconverge.simulation.capacity import HUB_CPU_PCT_MAX
 from reconverge.simulation.parallel import PROCESSES
 from reconverge.simulation.tuning import (
     REFUSED_ABOVE_LEAST_PCT,
@@ -59,6 +60,9 @@ def tune(
     ] = None,
     redis_rtt: Annotated[str, typer.Option(help="Round trip to Redis, such as 2ms.", metavar="TIME")] = "2ms",
     hot_keys: Annotated[int, typer.Option(help="Keys that are busy at the same time.", metavar="N", min=1)] = 1,
+    cold_keys: Annotated[
+        int, typer.Option(help="Further keys of each process, asked about once in a window.", metavar="N", min=0)
+    ] = 0,
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -94,6 +98,7 @@ def tune(
         demand=demand,
         round_trip_ns=round_trip_ns("redis_rtt", redis_rtt),
         hot_keys=hot_keys,
+        cold_keys=cold_keys,
     )
     if plot is not None:
         picture.check_available(plot)
@@ -149,7 +154,7 @@ def _table(options: list[Option], chosen: Option | None) -> Table:
 
 def _explanation(deployment: Deployment) -> str:
     """What the columns mean."""
-    several = ", at most" if deployment.hot_keys > 1 else ""
+    several = ", at most" if deployment.hot_keys > 1 or deployment.cold_keys else ""
     limit = deployment.limit
     smaller = simulated(limit, WINDOW_INTERVALS_MAX * intervals_ns(limit)[-1])
     instead = "" if smaller.quota == limit.quota else f" Simulated with {smaller}, which is harder to share."
@@ -171,7 +176,27 @@ def _advice(chosen: Option | None, options: list[Option], over_pct: float, refus
     guarantee = ""
     if chosen.bound_pct > over_pct:
         guarantee = f" Other traffic may reach the declared {chosen.bound_pct:g} %; strict declares 0."
-    return f"Use {_described(chosen)}.{guarantee}"
+    return f"Use {_described(chosen)}.{guarantee} {_load(chosen)}"
+
+
+def _load(option: Option) -> str:
+    """What the hub has to bear, and whether one of them can."""
+    both = option.hub_in_bytes_per_s + option.hub_out_bytes_per_s
+    text = f"The Redis then hears and says {_bytes(both)}/s, and needs {_bytes(option.hub_memory_bytes)} for the keys."
+    if option.hubs > 1:
+        text += (
+            f" One Redis is not enough: at most {HUB_CPU_PCT_MAX:g} % of a core should be in use. Divide the keys "
+            f"among {option.hubs}, choose a longer interval, or have fewer nodes."
+        )
+    return text
+
+
+def _bytes(number: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} GB"
 
 
 def _described(option: Option) -> str:

@@ -12,6 +12,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit import Limit
 from reconverge.policies import Policy
+from reconverge.simulation.capacity import Pace, cold_reports, load
 from reconverge.simulation.experiment import Experiment, Trial, run_all
 from reconverge.simulation.figures import RunFigures, summed_up
 from reconverge.simulation.fleet import Fleet
@@ -37,9 +38,6 @@ REFUSED_ALIKE_PCT: Final = 0.5
 """Less than this is chance."""
 EARLY_CELLS_MAX: Final = 9
 """An exchange ahead of time is for the key that asks, and at most eight companions."""
-HUB_BATCH_US: Final = 60.0
-HUB_CELL_US: Final = 7.5
-"""The CPU time of a busy Redis for a batch and for each cell in it, as `python bench/exchange_cost.py` measures it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,15 @@ class Deployment:
     round_trip_ns: int = 2 * MILLISECOND_NS
     hot_keys: int = 1
     """How many keys are busy at the same time."""
+    cold_keys: int = 0
+    """How many further keys each node is asked about once in a window."""
 
     def __post_init__(self) -> None:
         Traffic(PATTERNS[0], self.demand)  # which knows what demand can be simulated
         if self.hot_keys < 1:
             raise InvalidSetting("hot_keys", self.hot_keys, "must be at least 1")
+        if self.cold_keys < 0:
+            raise InvalidSetting("cold_keys", self.cold_keys, "must be at least 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,15 @@ class Option:
     messages_per_s: float
     """Of the whole fleet, in the busiest pattern; with several hot keys at most so many."""
     hub_cpu_pct: float
-    """Of one core of the Redis, with so many hot keys."""
+    """Of one core of the Redis, with so many keys."""
+    hub_in_bytes_per_s: float
+    """From all nodes to the Redis."""
+    hub_out_bytes_per_s: float
+    """From the Redis to all nodes."""
+    hub_memory_bytes: float
+    """That the Redis needs for the keys."""
+    hubs: int
+    """Among how many Redis servers the keys should be divided."""
 
 
 def intervals_ns(limit: Limit) -> list[int]:
@@ -154,7 +164,8 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
     figures = [summed_up(of_pattern) for of_pattern in runs]
     limit = deployment.limit
     busiest = max(each.messages_per_node_window for each in figures)
-    batches, cells = _traffic(_experiment(deployment, PATTERNS[0], interval_ns).fleet, busiest, deployment.hot_keys)
+    pace = _pace(deployment, interval_ns, busiest)
+    costs = load(pace, nodes=deployment.nodes, hot_keys=deployment.hot_keys, cold_keys=deployment.cold_keys)
     return Option(
         policy=policy.name,
         sync_interval_s=interval_ns / SECOND_NS,
@@ -162,20 +173,28 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
         over_max_pct=max(each.over_max_pct for each in figures),
         bound_pct=round(100 * declared_bound(limit, policy, deployment.nodes, 1) / limit.capacity, 3),
         falsely_refused_pct=max(each.falsely_refused_pct for each in figures),
-        messages_per_s=round(batches, 2),
-        hub_cpu_pct=round((batches * HUB_BATCH_US + cells * HUB_CELL_US) / 1e6 * 100, 3),
+        messages_per_s=round(pace.batches, 2),
+        hub_cpu_pct=round(costs.hub_cpu_pct, 3),
+        hub_in_bytes_per_s=round(costs.in_bytes_per_s),
+        hub_out_bytes_per_s=round(costs.out_bytes_per_s),
+        hub_memory_bytes=round(costs.hub_memory_bytes),
+        hubs=costs.hubs,
     )
 
 
-def _traffic(fleet: Fleet, messages: float, keys: int) -> tuple[float, float]:
-    """Batches and cells of the fleet in a second, from the messages of a node in a window with one key.
+def _pace(deployment: Deployment, interval_ns: int, messages: float) -> Pace:
+    """What the fleet exchanges in a second, from the messages of a node in a window with one key.
 
     Regular exchanges report all keys; those ahead of time are asked for by each key, as often as the pace allows.
     """
-    window = fleet.limit.window
+    fleet = _experiment(deployment, PATTERNS[0], interval_ns).fleet
+    window, keys = fleet.limit.window, deployment.hot_keys
     regular = min(messages, window * SECOND_NS / fleet.sync_interval_ns)
     early_max = window * SECOND_NS / fleet.shortest_interval_ns - regular
     early = min(keys * (messages - regular), max(early_max, messages - regular))
-    batches = regular * ceil(keys / CELLS_MAX) + early
+    # Cold keys are reported together with hot ones, as often as the real window says.
+    cold = deployment.cold_keys * cold_reports(deployment.limit.window_ns, interval_ns) / deployment.limit.window
+    due = keys + cold * fleet.sync_interval_ns / SECOND_NS
+    batches = regular * ceil(due / CELLS_MAX) + early
     cells = regular * keys + early * min(keys, EARLY_CELLS_MAX)
-    return batches * fleet.nodes / window, cells * fleet.nodes / window
+    return Pace(batches * fleet.nodes / window, (cells / window + cold) * fleet.nodes)
