@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
 from random import Random
-from types import TracebackType
 from typing import Final, Self
 
 from redis.crc import key_slot
 
-from tests.servers import RedisServer, wait_until
+from tests.servers import RedisServer, Servers, wait_until
 
 SLOTS: Final = 16384
 BUS_OFFSET: Final = 10_000
@@ -19,13 +17,14 @@ KEYS_AT_ONCE: Final = 1000
 FORMING_S_MAX: Final = 60.0
 
 
-class RedisCluster:
+class RedisCluster(Servers):
     """Masters that share the slots evenly, in the order of `servers`, with so many replicas each.
 
     `tls` are options that make each of them listen with TLS too, on the port in `tls_ports` of the same place.
     """
 
     def __init__(self, *options: str, masters: int = 3, replicas: int = 0, tls: tuple[str, ...] = ()) -> None:
+        super().__init__()
         self.masters = masters
         self.tls_ports = [free_cluster_port() for _ in range(masters * (1 + replicas) if tls else 0)]
         common = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"]
@@ -38,7 +37,6 @@ class RedisCluster:
             )
             for number in range(masters * (1 + replicas))
         ]
-        self._stack = ExitStack()
 
     @property
     def url(self) -> str:
@@ -102,18 +100,6 @@ class RedisCluster:
                 return False
         replicas = self.servers[self.masters :]
         return all("master_link_status:up" in replica.command("INFO", "replication") for replica in replicas)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
 
 class SlotMove:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
-from contextlib import ExitStack
-from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
-from tests.servers import RedisServer, _die_with_parent, accepts, free_port, redis_binary, wait_until
+from tests.servers import RedisServer, Server, Servers, accepts, free_port, redis_binary, wait_until
 
 SERVICE: Final = "mymaster"
 DOWN_AFTER_MS: Final = 1000
 READY_S_MAX: Final = 60.0
 
 
-class Sentinel:
+class Sentinel(Server):
     """One Sentinel on a loopback port, with a configuration file that it rewrites."""
 
-    def __init__(self, directory: Path, master_port: int, *lines: str, tls: bool) -> None:
+    def __init__(self, master_port: int, *lines: str, tls: bool) -> None:
+        super().__init__()
         self.port = free_port()
-        self._config = directory / f"sentinel-{self.port}.conf"
+        self._config = self.directory / f"sentinel-{self.port}.conf"
         port = [f"port {self.port}"] if not tls else ["port 0", f"tls-port {self.port}", "tls-replication yes"]
         self._config.write_text(
             "\n".join(
                 [
                     *port,
                     "bind 127.0.0.1",
-                    f"dir {directory}",
+                    f"dir {self.directory}",
                     f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2",
                     f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
                     f"sentinel failover-timeout {SERVICE} 3000",
@@ -36,32 +33,20 @@ class Sentinel:
                 ]
             )
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start it, and wait until it accepts connections."""
-        command = [redis_binary(), str(self._config), "--sentinel"]
-        with self._config.with_suffix(".log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
-            )
-        wait_until(lambda: accepts(self.port), f"the sentinel on port {self.port}")
-
-    def stop(self) -> None:
-        """End it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+    def start(self) -> Self:
+        """See `Server.start`."""
+        log = self._config.with_suffix(".log")
+        if self.run([redis_binary(), str(self._config), "--sentinel"], log, lambda: accepts(self.port)) is not None:
+            raise RuntimeError(f"the sentinel ended at once: {log.read_text(errors='replace')}")
+        return self
 
 
-class RedisService:
+class RedisService(Servers):
     """What `SERVICE` is for three Sentinels. `tls` are options that make all of them speak TLS."""
 
     def __init__(self, *, tls: tuple[str, ...] = (), sentinel_lines: tuple[str, ...] = ()) -> None:
+        super().__init__()
         self._tls = tls
         ports = [free_port() for _ in range(2 if tls else 0)]
         options = [("--tls-port", str(port), "--tls-replication", "yes", *tls) for port in ports] or [(), ()]
@@ -69,7 +54,6 @@ class RedisService:
         self.master_port, self.replica_port = ports or (self.master.port, self.replica.port)
         self._lines = sentinel_lines
         self.sentinels: list[Sentinel] = []
-        self._stack = ExitStack()
 
     @property
     def hosts(self) -> str:
@@ -97,9 +81,8 @@ class RedisService:
             f"{name.removeprefix('--')} {value}" for name, value in zip(self._tls[::2], self._tls[1::2], strict=True)
         ]
         for _ in range(3):
-            sentinel = Sentinel(self.master.directory, self.master_port, *lines, tls=bool(self._tls))
-            self._stack.callback(sentinel.stop)
-            sentinel.start()
+            sentinel = Sentinel(self.master_port, *lines, tls=bool(self._tls))
+            self._stack.enter_context(sentinel)
             self.sentinels.append(sentinel)
         wait_until(self._all_are_known, "the sentinels", READY_S_MAX)
         return self
@@ -121,15 +104,3 @@ class RedisService:
         return all(word in text for text in said for word in needed) and all(
             text.count(f"known-sentinel {SERVICE}") == len(self.sentinels) - 1 for text in said
         )
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()

