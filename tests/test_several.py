@@ -79,6 +79,13 @@ class Several(Protocol):
                 for name, verdict in zip(self.limits, verdicts, strict=True):
                     self.truths[name][key].gave_back(estimate - actual, verdict.epoch, verdict.slice_number)
 
+    @rule(node=NODES, share=st.sampled_from([0.0, 0.3, 1.0]))
+    def is_told_to_dare_less(self, node: int, share: float) -> None:
+        """One node keeps to a part of what its policy dares, or to all of it again."""
+        joint = self._joint(self._node(node))
+        super().is_told_to_dare_less(node=node, share=share)
+        joint.take_note()
+
     # ------------------------------------------------------------ what must hold, of every quota
 
     @invariant()
@@ -136,7 +143,8 @@ class Several(Protocol):
         self.quota_name, self.limit, self.truth = name, self.limits[name], self.truths[name]
 
     def _joint(self, node: Node) -> Joint:
-        return node.kernel.composites.joint("limit", self.limits, self.policy)
+        policy = next((table.policy for table in node.kernel.tables.values()), self.policy)  # as told since
+        return node.kernel.composites.joint("limit", self.limits, policy)
 
     def _start_node(self) -> None:
         node = Node(self.clock)
