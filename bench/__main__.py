@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import blocks, chart, decisions, memory, sync, threads, web
+from bench import blocks, chart, decisions, memory, sync, threads, web, web_in_an_outage
 from bench.found import Part, Row
 from bench.machine import circumstances
 from bench.page import cell, page
@@ -21,6 +21,7 @@ PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
     "blocks": blocks.measure,
     "sync": sync.measure,
     "web": web.measure,
+    "outage": web_in_an_outage.measure,
 }
 
 

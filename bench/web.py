@@ -42,6 +42,8 @@ class Served:
     command: tuple[str, ...]
     needs: tuple[str, ...]
     limiters: tuple[str, ...]
+    workers: tuple[str, ...]
+    """What to say for four of them."""
 
 
 SERVED: Final = (
@@ -50,12 +52,14 @@ SERVED: Final = (
         ("uvicorn", "--factory", "bench.web_app:fastapi", "--log-level", "error", "--no-access-log", "--port"),
         ("fastapi", "uvicorn"),
         (NONE, OURS, "slowapi"),
+        ("--workers", "4"),
     ),
     Served(
         "Flask under gunicorn",
         ("gunicorn", "bench.web_app:flask()", "--threads", "4", "--log-level", "error", "--bind"),
         ("flask", "gunicorn"),
         (NONE, OURS, "flask-limiter"),
+        ("--workers", "4", "--preload", "--worker-class", "gthread"),
     ),
 )
 
@@ -96,7 +100,8 @@ def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, 
     """The CPU time of a request in µs, the requests per second, and their p99 in ms."""
     if limiter not in (NONE, OURS):
         peer(limiter.removesuffix(DROP_IN).replace("-", "_"))
-    with redis_on_loopback() as port, _application(served, limiter, port) as (url, process):
+    with redis_on_loopback() as port, application(served, limiter, port) as (http_port, process):
+        url = f"http://127.0.0.1:{http_port}/"
         for warming in (True, False):
             length = "1s" if warming else f"{seconds}s"
             command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{length}", "--latency", url]
@@ -115,16 +120,17 @@ def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, 
 
 
 @contextmanager
-def _application(served: Served, limiter: str, redis_port: int) -> Iterator[tuple[str, int]]:
+def application(served: Served, limiter: str, redis_port: int, *options: str) -> Iterator[tuple[int, int]]:
+    """Serve it, with further options of the server's; gives its port and its process."""
     port = free_port()
     where = f"127.0.0.1:{port}" if served.command[-1] == "--bind" else str(port)
     path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
     environment = {"BENCH_LIMITER": limiter, "BENCH_REDIS": str(redis_port), "PYTHONPATH": path}
-    command = [sys.executable, "-m", *served.command, where]
+    command = [sys.executable, "-m", *served.command, where, *options]
     process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
     try:
         wait_for(port)
-        yield f"http://127.0.0.1:{port}/", process.pid
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait()

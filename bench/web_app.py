@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib import import_module
 from itertools import cycle
@@ -16,10 +17,15 @@ from reconverge import Agent
 QUOTA: Final = "1000000000/hour"
 KEYS: Final = 1000
 LIMITER: Final = os.environ.get("BENCH_LIMITER", "")
+OURS: Final = "reconverge"
+GUARDED: Final = "reconverge, rules and response fields"
 DROP_IN: Final = LIMITER.endswith(" on reconverge")
 REDIS: Final = f"redis://127.0.0.1:{os.environ.get('BENCH_REDIS', '6379')}/0"
 
 STORAGE: Final = f"reconverge+{REDIS}" if DROP_IN else REDIS
+
+if LIMITER:
+    logging.getLogger("reconverge").setLevel(logging.ERROR)  # this process serves, and outages are wanted
 
 _keys = cycle([f"customer-{number:04}" for number in range(KEYS)])
 
@@ -51,14 +57,20 @@ def fastapi() -> Any:
         limited.__annotations__["request"] = request_type
         app.get("/")(limiter.limit(QUOTA)(limited))
         return app
-    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == "reconverge" else None
+    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == OURS else None
+    rules: list[Any] = []
+    if LIMITER == GUARDED:
+        limits = import_module("reconverge.integrations.fastapi").Limits(REDIS, key_func=next_key)
+        limits.install(app)
+        rules = [peer("fastapi").Depends(limits(QUOTA))]
 
     async def route() -> str:
         if allow is not None and not allow(next_key()):
             raise refusal(429)
         return "ok"
 
-    app.get("/")(route)
+    app.get("/", dependencies=rules)(route)
+    app.get("/process")(os.getpid)
     return app
 
 
@@ -66,7 +78,7 @@ def flask() -> Any:
     """For gunicorn: `bench.web_app:flask()`."""
     module = peer("flask")
     app = module.Flask("bench")
-    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == "reconverge" else None
+    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == OURS else None
 
     def route() -> str:
         if allow is not None and not allow(next_key()):
@@ -76,6 +88,10 @@ def flask() -> Any:
     if LIMITER.startswith("flask-limiter"):
         limiter = peer("flask_limiter").Limiter(next_key, app=app, storage_uri=_storage())
         app.get("/")(limiter.limit(QUOTA)(route))
+    elif LIMITER == GUARDED:
+        limits = import_module("reconverge.integrations.flask").Limits(next_key, app=app, agent=REDIS)
+        app.get("/")(limits.limit(QUOTA)(route))
     else:
         app.get("/")(route)
+    app.get("/process")(lambda: str(os.getpid()))
     return app

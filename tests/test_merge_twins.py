@@ -35,6 +35,8 @@ LIMITS = (
     LimitReport("bucket", "smooth-bursty", WINDOW_US, 100, 50, 0, 0, 0),
     LimitReport("warming", "smooth-warming-up", WINDOW_US, 100, 50, 100, 0, 0),
     LimitReport("soft", "sliding-window", WINDOW_US, 60, 78, 100, 0, 0),
+    LimitReport("slow", "sliding-window", WINDOW_US, 60, 60, 100, 0, 0, interval_us=700_000),
+    LimitReport("fast", "fixed-window", WINDOW_US, 60, 60, 0, 0, 0, interval_us=20_000),
     LimitReport("soft#2", "fixed-window", 2 * WINDOW_US, 60, 90, 0, 0, 0),
     LimitReport("large", "sliding-window", WINDOW_US, 10**11, 10**11, 100, 0, 0),
     LimitReport("large", "token-bucket", WINDOW_US, 10**11, 10**11, 100, 0, 0),

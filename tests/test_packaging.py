@@ -26,8 +26,12 @@ NOT_FOR_USERS = {"bench", "chaos", "test", "dev"}
 
 ALIAS_OF_MAIN = "__mp_main__"
 """`multiprocessing` calls the program so, as well."""
-URLS = {"redis+unix": "redis+unix:///run/redis.sock"}
-"""For schemes whose URLs do not name a host."""
+URLS = {
+    "redis+unix": "redis+unix:///run/redis.sock",
+    "redis+sentinel": "redis+sentinel://localhost/mymaster",
+    "rediss+sentinel": "rediss+sentinel://localhost/mymaster",
+}
+"""For schemes whose URLs name something else than a host."""
 
 
 @pytest.mark.parametrize("package", SOURCE_ROOTS)

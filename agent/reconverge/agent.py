@@ -20,7 +20,7 @@ from reconverge.exchanges import Exchanges
 from reconverge.hooks import Hooks
 from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
-from reconverge.kernel import IMPLEMENTATION, Kernel, change_pace
+from reconverge.kernel import IMPLEMENTATION, Kernel, Pace, change_own_pace, change_pace
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
@@ -152,6 +152,7 @@ class Agent:
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
+        sync_interval: float | None = None,
         switch: Switch | None = None,
     ) -> Limiter:
         """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
@@ -160,16 +161,22 @@ class Agent:
         of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`, another limiter
         of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what the parent has
         left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was, or on.
+        `sync_interval` is how many seconds pass between two exchanges of what was counted here, if not as many as for
+        the agent's other limits; see `change_pace`.
 
         Raises:
             InvalidLimit: the name or the limit cannot be used.
             LimitConflict: the name stands for another limit already.
-            InvalidSetting: the policy makes no sense, or a setting contradicts what the limit says.
+            InvalidSetting: the policy or the interval makes no sense, or a setting contradicts what the limit says.
         """
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         chosen = self._policy
         if switch is not None:
             checked_switch(switch)
+        if sync_interval is not None:
+            checked_pace(sync_interval, None)
+            lease_ns = max(self._kernel.lease_with(each) for each in quotas.values())
+            check_lease(sync_interval, self._timeout_s, lease_ns / SECOND_NS)
         if (policy, max_overshoot, cold_allowance) != (None, None, None):
             chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         parents = None if parent is None else parent.tables
@@ -178,6 +185,8 @@ class Agent:
         limiter.obey(self._switched)
         if switch is not None:
             limiter.switch(switch)
+        if sync_interval is not None:
+            self.change_pace(sync_interval, limit=name)
         return limiter
 
     def limiter(self, name: str) -> Limiter:
@@ -206,22 +215,41 @@ class Agent:
         """The limiters of all limits that this agent has declared, by name."""
         return dict(self._limiters)
 
-    def change_pace(self, sync_interval: float, min_sync_interval: float | None = None) -> None:
+    def change_pace(
+        self, sync_interval: float | None, min_sync_interval: float | None = None, *, limit: str | None = None
+    ) -> None:
         """Exchange every `sync_interval` seconds from now on, as if the agent had been made so.
 
-        Raises InvalidSetting, and changes nothing, if leases are too short for that.
-        """
-        self.plan_pace(sync_interval, min_sync_interval)()
+        With the name of a `limit`, what is counted for that one alone, all others as before; None then has it exchanged
+        with the others again. A limit at a longer interval takes no part in the exchanges in between, but for keys in a
+        hurry; one at a shorter interval has exchanges of its own. Other agents of the fleet may differ.
 
-    def plan_pace(self, sync_interval: float, min_sync_interval: float | None = None) -> Callable[[], None]:
+        Raises:
+            InvalidSetting: leases are too short for that; nothing has changed then.
+            UnknownLimit: no limit has that name.
+        """
+        self.plan_pace(sync_interval, min_sync_interval, limit=limit)()
+
+    def plan_pace(
+        self, sync_interval: float | None, min_sync_interval: float | None = None, *, limit: str | None = None
+    ) -> Callable[[], None]:
         """See `change_pace`: finds out whether that can be done, and returns what does it, which does not fail."""
-        shortest = checked_pace(sync_interval, min_sync_interval)
-        check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
+        tables = None if limit is None else self.limiter(limit).switchboard.tables
+        pace = None
+        if sync_interval is None and tables is None:
+            raise InvalidSetting("sync_interval", None, "is the agent's, which has one; name a limit, or say how long")
+        if sync_interval is not None:
+            shortest = checked_pace(sync_interval, min_sync_interval)
+            check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
+            pace = Pace(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))
 
         def change() -> None:
-            change_pace(self._kernel, round(sync_interval * SECOND_NS), interval_min_ns=round(shortest * SECOND_NS))
+            if tables is not None:
+                change_own_pace(self._kernel, tables, pace)
+            elif pace is not None:
+                change_pace(self._kernel, pace)
             for syncer in self._syncers:
-                syncer.take_pace(self._clock.monotonic_ns())
+                syncer.take_pace()
             if self._running:
                 self._wake()
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from reconverge.clock import SECOND_NS, Clock
@@ -19,6 +22,9 @@ logger = logging.getLogger("reconverge")
 IDLE_S: Final = 3600.0
 """The longest sleep; whoever has something to say wakes the loop."""
 BUG_PAUSE_S: Final = 1.0
+OUTAGES_LOGGED_MAX: Final = 5
+QUIET_NS: Final = 60 * SECOND_NS
+"""A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
 TAKE_OVER_POLL_S: Final = 0.01
 """How often a runner looks whether the one before it is gone."""
 
@@ -72,30 +78,38 @@ class Exchanges:
         """What the answers told."""
         self.bugs = 0
         """Failures that nobody foresaw."""
+        self._failing: set[Syncer] = set()
         self._complained = False
+        self._complained_ns: deque[int] = deque(maxlen=OUTAGES_LOGGED_MAX)
+        self._nudge: Callable[[], object] | None = None
+        """Has what is being carried out look at what is due, from any thread."""
         self._surprised = False
 
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
-        now_ns = self._clock.monotonic_ns()
-        due_ns = min(syncer.due_ns(now_ns) for syncer in self._syncers)
-        due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
-        for syncer in self._syncers:
-            syncer.attend(due_ns + self._grace_ns)
-        return (due_ns - now_ns) / SECOND_NS
+        return self._due_in_s(self._syncers)
 
-    async def carry_out(self) -> None:
-        """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation."""
+    async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
+        """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
+
+        While some shards have yet to answer, the others go on as they become due, so that a slow one holds up nobody;
+        until `going_on` says no.
+        """
         try:
-            now_ns = self._clock.monotonic_ns()
-            due = [syncer for syncer in self._syncers if syncer.due_ns(now_ns) <= now_ns]
-            if len(due) == 1:
-                await self._exchange(due[0])
-            elif due:
-                await asyncio.gather(*(self._exchange(syncer) for syncer in due))
+            if len(self._syncers) > 1:
+                await self._carry_out_side_by_side(going_on)
+            elif self._are_due(self._syncers):
+                await self._exchange(self._syncers[0])
         except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, the loop must outlive it
             self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
+
+    def wake(self) -> None:
+        """Have exchanges that are being carried out look at once at what else is due. Never waits, and never fails."""
+        nudge = self._nudge
+        if nudge is not None:
+            with contextlib.suppress(RuntimeError, OSError):  # the loop may be closing, or its self-pipe broken
+                nudge()
 
     def take_over(self) -> None:
         """Begin to drive: what the runner before left under way will not be answered."""
@@ -116,6 +130,56 @@ class Exchanges:
                 await asyncio.wait_for(hub.close(), self._timeout_s)
             except Exception:
                 logger.debug("reconverge: closing the hub failed", exc_info=True)
+
+    async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        nudged = asyncio.Event()
+        under_way: dict[Syncer, asyncio.Task[None]] = {}
+        self._nudge = partial(loop.call_soon_threadsafe, nudged.set)
+        try:
+            while True:
+                for syncer in [syncer for syncer, task in under_way.items() if task.done()]:
+                    del under_way[syncer]
+                waiting = [syncer for syncer in self._syncers if syncer not in under_way]
+                for syncer in self._are_due(waiting) if going_on() else ():
+                    task = under_way[syncer] = loop.create_task(self._exchange_one_of_many(syncer))
+                    task.add_done_callback(lambda _: nudged.set())
+                if not under_way:
+                    return
+                waiting = [syncer for syncer in waiting if syncer not in under_way]
+                alarm = loop.call_later(self._due_in_s(waiting) if going_on() else IDLE_S, nudged.set)
+                try:
+                    await nudged.wait()
+                finally:
+                    alarm.cancel()
+                nudged.clear()
+        except asyncio.CancelledError:
+            for task in under_way.values():
+                task.cancel()
+            await asyncio.gather(*under_way.values(), return_exceptions=True)
+            raise
+        finally:
+            self._nudge = None
+
+    async def _exchange_one_of_many(self, syncer: Syncer) -> None:
+        try:
+            await self._exchange(syncer)
+        except Exception as error:  # noqa: BLE001  # as above; the other shards go on meanwhile
+            self._note_bug(error)
+            await asyncio.sleep(BUG_PAUSE_S)
+
+    def _are_due(self, syncers: Iterable[Syncer]) -> list[Syncer]:
+        now_ns = self._clock.monotonic_ns()
+        return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
+
+    def _due_in_s(self, waiting: Iterable[Syncer]) -> float:
+        """Seconds until the next of these should begin, until when all are promised to be looked at."""
+        now_ns = self._clock.monotonic_ns()
+        due_ns = min((syncer.due_ns(now_ns) for syncer in waiting), default=now_ns + self._grace_ns)
+        due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
+        for syncer in self._syncers:
+            syncer.attend(due_ns + self._grace_ns)
+        return (due_ns - now_ns) / SECOND_NS
 
     async def _leave(self, syncer: Syncer) -> None:
         try:
@@ -143,10 +207,10 @@ class Exchanges:
                 self._hub = self._open_hub()
             answer = await asyncio.wait_for(self._hub.exchange(batch), self._timeout_s)
         except HubUnavailable as error:
-            self._complain(error)
+            self._complain(syncer, error)
             syncer.failed(error.kind, now_ns=self._clock.monotonic_ns())
         except TimeoutError:
-            self._complain(HubUnavailable("timeout", f"no answer within {self._timeout_s:g} s"))
+            self._complain(syncer, HubUnavailable("timeout", f"no answer within {self._timeout_s:g} s"))
             syncer.failed("timeout", now_ns=self._clock.monotonic_ns())
         except asyncio.CancelledError:
             syncer.failed("cancelled", now_ns=self._clock.monotonic_ns())
@@ -158,7 +222,7 @@ class Exchanges:
             self._surprised = True
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
-            self._be_glad()
+            self._be_glad(syncer)
             now_ns = self._clock.monotonic_ns()
             syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
@@ -171,18 +235,24 @@ class Exchanges:
         except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange
             self._note_bug(error)
 
-    def _complain(self, error: HubUnavailable) -> None:
-        """Warn once per outage, not once per attempt."""
-        if not self._complained:
-            logger.warning(
-                "reconverge: the hub %s is unavailable (%s); deciding from memory until it answers",
-                self._hub_name,
-                error,
-                extra={"hub": self._hub_name, "kind": error.kind},
-            )
+    def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
+        """Warn once per outage, not once per attempt, nor each time that another shard answers."""
+        self._failing.add(syncer)
+        now_ns, told_ns = self._clock.monotonic_ns(), self._complained_ns
+        if self._complained or (len(told_ns) == OUTAGES_LOGGED_MAX and now_ns - told_ns[0] < QUIET_NS):
+            return
         self._complained = True
+        told_ns.append(now_ns)
+        logger.warning(
+            "reconverge: the hub %s is unavailable%s (%s); deciding from memory until it answers",
+            self._hub_name,
+            f" for keys of shard {self._syncers.index(syncer)}" if len(self._syncers) > 1 else "",
+            str(error).rstrip("."),
+            extra={"hub": self._hub_name, "kind": error.kind},
+        )
 
-    def _be_glad(self) -> None:
-        if self._complained:
+    def _be_glad(self, syncer: Syncer) -> None:
+        self._failing.discard(syncer)
+        if self._complained and not self._failing:
             logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
-        self._complained = False
+            self._complained = False

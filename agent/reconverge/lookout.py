@@ -43,7 +43,7 @@ class Lookout:
         self._agent = weakref.ref(agent)  # an agent that nobody has any more need not be looked after
         self._hooks: tuple[Hooks, ...] = ()
         self.failures = 0
-        """Exceptions that hooks have raised."""
+        """Exceptions that hooks have raised, and looks."""
         self.start_over()
 
     def start_over(self) -> None:
@@ -190,6 +190,7 @@ def _keep_looking(reference: weakref.ref[Lookout], end: threading.Event) -> None
         try:
             lookout.look()
         except Exception:
-            logger.exception("reconverge: looking at the counters failed")
-            return
+            lookout.failures += 1
+            if lookout.failures == 1:
+                logger.exception("reconverge: looking at the counters failed")
         del lookout

@@ -43,6 +43,7 @@ class TaskLoop:
 
     def wake(self) -> None:
         """Have a look at once at what is due. Never waits, and never fails."""
+        self._exchanges.wake()
         if threading.get_ident() == self._thread_id:
             self._wake.set()
             return
@@ -93,7 +94,7 @@ class TaskLoop:
                     alarm.cancel()
                 self._wake.clear()
                 if not self._stopping:
-                    await self._exchanges.carry_out()
+                    await self._exchanges.carry_out(lambda: not self._stopping)
                     _heed_cancellation()
             await self._exchanges.leave()
             self.left = True

@@ -52,6 +52,8 @@ class LimitReport(NamedTuple):
     opens_us: int = 0
     closes_us: int = 0
     """When that window ends; 0 if the limit follows no calendar."""
+    interval_us: int = 0
+    """The pace at which its cells are exchanged; 0 if that is the batch's."""
 
 
 class CellReport(NamedTuple):
@@ -113,7 +115,7 @@ class Batch(NamedTuple):
     incarnation: str
     """The hub's data as this node last saw them; empty before the first answer."""
     interval_us: int
-    """The pace of this node's exchanges."""
+    """The pace of this node's exchanges, and of all limits that have none of their own."""
     lease_us: int
     """How long the node's lines are its own after this batch."""
     leaving: bool

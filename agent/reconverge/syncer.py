@@ -15,6 +15,7 @@ from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub_clock import DRIFT, HubClock
+from reconverge.intervals import Intervals
 from reconverge.kernel import NEVER_NS, Kernel
 from reconverge.report import Answer, Batch, CellReport, LimitReport, Status
 
@@ -29,6 +30,8 @@ SILENCE_NS: Final = SECOND_NS
 learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
 """But at least this many times per lease."""
+UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
+"""Of several shards, those that were never told anything hear of a node so often: they have nothing of its to lose."""
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 """The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
 
@@ -88,6 +91,8 @@ class Syncer:
         self._incarnation = ""
         self._answered = False
         """The hub has answered to the current name."""
+        self._involved = len(kernel.shards) == 1
+        """This is the only shard, or has been told anything."""
         self._lapsed = False
         """The last lease is over, and the hub has yet to hear of the new name."""
         self._leaving = False
@@ -97,7 +102,13 @@ class Syncer:
         self._more = False
         """The last batch had no room for all there was to say."""
         self._started_ns = now_ns - kernel.interval_ns
-        self._next_ns = now_ns
+        self._regular = Intervals(kernel.intervals_ns, now_ns)
+        """When the next regular exchanges may begin; after a failure, when to try again."""
+        self._hasten = False
+        """Some interval may have become shorter."""
+        self._about: frozenset[int] | None = None
+        """The intervals of the limits that the last batch was about, and the next one if there is more to say; None
+        stands for all."""
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
         self._failing = ""
@@ -115,19 +126,27 @@ class Syncer:
 
     def due_ns(self, now_ns: int) -> int:
         """When the next exchange should begin; in the past when it should have."""
+        regular = self._regular
+        regular.follow(self._kernel.intervals_ns, now_ns)
+        if self._hasten:
+            self._hasten = False
+            regular.no_longer(now_ns)
+            self._shard.later.give_back(self._shard)
         if self._failures_in_a_row:
-            return self._next_ns
+            return regular.due_ns
         if self._more or self._lapsed or self._leaving:
             return now_ns
         early_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         if not self._answered:
             return now_ns
         regular_ns = min(regular_ns, self._silent_until_ns())
-        return min(max(early_ns, self._started_ns + self._kernel.interval_min_ns), max(regular_ns, self._next_ns))
+        due_ns = min(max(early_ns, self._started_ns + self._kernel.soonest_ns), max(regular_ns, regular.due_ns))
+        later = self._shard.later.intervals_ns
+        return min(due_ns, regular.first_of(later)) if later else due_ns
 
-    def take_pace(self, now_ns: int) -> None:
-        """Heed the interval that the kernel has now: do not wait for longer than that."""
-        self._next_ns = min(self._next_ns, now_ns + self._kernel.interval_ns)
+    def take_pace(self) -> None:
+        """Heed the intervals that the kernel has now: from the next look on, wait for no longer than that."""
+        self._hasten = True  # and no more, as whoever drives this syncer may be just about to look
 
     def attend(self, until_ns: int) -> None:
         """Whoever drives this syncer will ask again what is due, at `until_ns` at the latest if still there."""
@@ -152,19 +171,43 @@ class Syncer:
             self._renew_account(now_ns)
             self._started_ns = now_ns
             return self._batch((), (), leaving=False)  # says nothing but the new name
-        early = now_ns < self._next_ns and not (self._more or self._leaving)
+        early, about = self._topics(now_ns)
         limits, cells, self._more, everything = self._kernel.take(
-            self._shard.index, now_ns=now_ns, cells_max=CELLS_MAX, early=early, in_touch=self._failures_in_a_row == 0
+            self._shard.index,
+            now_ns=now_ns,
+            cells_max=CELLS_MAX,
+            early=early,
+            in_touch=self._failures_in_a_row == 0,
+            due=about,
         )
         if everything and not (early and not cells):
-            self._next_ns = now_ns + self._interval_ns()
+            self._regular.begin(about, self._length_ns, now_ns)
         if not cells and (early or self._more or not (limits or self._leaving or self._silent(now_ns))):
             self._kernel.take_back(self._shard.index)
             return None
+        self._involved = self._involved or bool(cells or limits)
         self._started_ns = now_ns
         self._early += early
         self._cells += len(cells)
         return self._batch(limits, cells, leaving=self._leaving and not self._more)
+
+    def _topics(self, now_ns: int) -> tuple[bool, frozenset[int] | None]:
+        """Whether the next batch goes ahead of time, and at which intervals the limits are that it is about.
+
+        Ahead of time it is about those at the shortest, beside the cells in a hurry; None stands for all.
+        """
+        regular = self._regular
+        regular.follow(self._kernel.intervals_ns, now_ns)
+        due = regular.due(now_ns)
+        early = not (due or self._more or self._leaving)
+        all_due = self._leaving or (self._more and self._about is None)
+        if len(regular) == 1 or all_due:
+            self._about = None
+        elif self._more and self._about is not None:
+            self._about |= due
+        else:
+            self._about = due or regular.shortest
+        return early, self._about
 
     def leave(self, now_ns: int) -> None:
         """Have the following batches be the node's last words: all counts, and no lines any more.
@@ -220,12 +263,12 @@ class Syncer:
         reborn = self._incarnation not in ("", answer.incarnation)
         if self._lapsed:
             self._lapsed = False
-            self._more = True
+            self._more, self._about = True, None
             self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
         else:
             self._kernel.install(shard.index, answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
             if reborn:
-                self._more = True
+                self._more, self._about = True, None
                 self._kernel.say_everything_again(shard.index)
         self._rebirths += reborn
         self._incarnation = answer.incarnation
@@ -248,7 +291,8 @@ class Syncer:
         cap_ns = max(self._kernel.interval_ns, BACKOFF_CAP_NS)
         doublings = min(self._failures_in_a_row - 1, 30)
         delay_ns = min(cap_ns, self._kernel.interval_ns << doublings)
-        self._next_ns = max(now_ns, self._started_ns + int(delay_ns * (0.75 + 0.25 * self._random.random())))
+        again_ns = self._started_ns + int(delay_ns * (0.75 + 0.25 * self._random.random()))
+        self._regular.all_at(max(now_ns, again_ns))
 
     def abandon(self, *, now_ns: int) -> None:
         """Whoever drove this syncer is gone; what was under way will not be answered, and last words were none."""
@@ -270,7 +314,7 @@ class Syncer:
             round_trip=self._shard.round_trip_ns / SECOND_NS,
             clock_error=self._shard.lag_ns / 2 / SECOND_NS,
             staleness=(now_ns - self._shard.acked_ns) / SECOND_NS if self._exchanges else inf,
-            pending=len(self._shard.stirred),
+            pending=len(self._shard.stirred) + len(self._shard.later),
             failing=self._failing if self._failures_in_a_row else "",
             lease=max(0, self._shard.lease_until_ns - now_ns) / SECOND_NS,
         )
@@ -294,7 +338,7 @@ class Syncer:
         return not self._answered or now_ns >= self._silent_until_ns()
 
     def _silent_until_ns(self) -> int:
-        silence_ns = max(self._kernel.interval_ns, SILENCE_NS)
+        silence_ns = max(self._kernel.interval_ns, SILENCE_NS if self._involved else UNUSED_SILENCE_NS)
         return self._started_ns + min(silence_ns, self._kernel.lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
@@ -309,8 +353,8 @@ class Syncer:
         if not self._lapsed:
             self._kernel.take_back(self._shard.index)
 
-    def _interval_ns(self) -> int:
-        """Until the next regular exchange: the interval, give or take; the first time any part of it."""
+    def _length_ns(self, interval_ns: int) -> int:
+        """Until the next regular exchange: an interval, give or take; the first time any part of it."""
         chance = self._random.random()
         share = 1 + JITTER * (2 * chance - 1) if self._answered else chance
-        return int(self._kernel.interval_ns * share)
+        return int(interval_ns * share)

@@ -18,7 +18,8 @@ T = TypeVar("T")
 class ThreadLoop:
     """Runs the exchanges on a daemon thread, with an event loop that runs only while one is under way.
 
-    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket.
+    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; only while
+    one of several shards has yet to answer, it is woken by the loop's own means.
     It begins when `after`, the runner before it, is gone.
     """
 
@@ -50,11 +51,12 @@ class ThreadLoop:
     def wake(self) -> None:
         """Have a look at once at what is due. Never waits."""
         self._wake.set()
+        self._exchanges.wake()
 
     def request_stop(self) -> None:
         """See `Runner.request_stop`."""
         self._stopping = True
-        self._wake.set()
+        self.wake()
 
     def join(self, timeout_s: float) -> None:
         """See `Runner.join`."""
@@ -82,7 +84,7 @@ class ThreadLoop:
                 self._wake.wait(self._exchanges.due_in_s())
                 self._wake.clear()
                 if not self._stopping:
-                    loop.run_until_complete(self._exchanges.carry_out())
+                    loop.run_until_complete(self._exchanges.carry_out(lambda: not self._stopping))
             loop.run_until_complete(self._exchanges.leave())
             self.left = True
             loop.run_until_complete(self._exchanges.close())

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, Shadowed, Unlimited, WaitTable, gate_of
+from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, WaitTable, gate_of
 from reconverge.turns import Bell, Ticket, Turns
 
 Steps: TypeAlias = Generator[int, None, Decision]
@@ -300,5 +300,5 @@ def checked_room(max_queue: object) -> int | None:
 
 def _answer(end: StopIteration) -> Decision:
     decision = end.value
-    assert isinstance(decision, Decision | Shadowed | Unlimited)
+    assert isinstance(decision, Decision)
     return decision

@@ -139,7 +139,9 @@ def _rows(row: Struct, batch: Batch) -> bytes:
 
 
 def _limit(limit: LimitReport) -> tuple[str | int, ...]:
-    return (limit.name, KINDS[limit.algorithm], *limit[2:])
+    # A hub of an older version knows nothing of intervals, and is told of those alone that there are.
+    told = limit[2:] if limit.interval_us else limit[2:-1]
+    return (limit.name, KINDS[limit.algorithm], *told)
 
 
 def _pack(value: object) -> bytes:

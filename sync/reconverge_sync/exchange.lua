@@ -83,12 +83,13 @@ local function check_batch(raw, rows)
   local limits = raw[11]
   check(type(limits) == 'table', 'limits')
   for _, limit in ipairs(limits) do
-    check(type(limit) == 'table' and #limit == 13 and text(limit[1]), 'limit')
+    check(type(limit) == 'table' and (#limit == 13 or #limit == 14) and text(limit[1]), 'limit')
     check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
     check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
     check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
     check(text(limit[9]) and whole(limit[10], 0), 'variant')
     check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
+    check(limit[14] == nil or whole(limit[14], 1), 'interval')
   end
   local cells, known = #KEYS - 3, #limits
   check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
@@ -113,14 +114,14 @@ local function check_batch(raw, rows)
 end
 
 -- What one exchange is about: set once.
-local hub_us, meta, batch, node, interval_us, stirred_us, calm_us
+local hub_us, meta, batch, node, stirred_us, calm_us
 -- What is looked up for each cell of what its limit says.
 local rule_capacity, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
 
 local function time_to_live(of)
-  local lives_us = of.counts_for_us + 2 * batch.lease_us + 4 * batch.interval_us
+  local lives_us = of.counts_for_us + 2 * batch.lease_us + 4 * max(batch.interval_us, of.own_interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
 end
 
@@ -140,6 +141,7 @@ local function rule_of(limit)
     name = limit[1], kind = limit[2], window_us = limit[3], quota = limit[4], capacity = limit[5],
     overshoot_milli = limit[6], charged = limit[7], refunded = limit[8], withheld = limit[10],
     window = limit[11], opens_us = limit[12], closes_us = limit[13],
+    own_interval_us = limit[14] or 0, interval_us = limit[14] or batch.interval_us,
     first_hit = limit[2] == FIXED and limit[9] == 'first-hit',
     stepwise = limit[2] == BUCKET and limit[9] == 'interval',
   }
@@ -654,7 +656,7 @@ local function scan_others(key, fields)
         fold()
         gone[#gone + 1] = name
       else
-        if hub_us - seen_us > SILENT_INTERVALS * interval_us then
+        if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.own_interval_us) then
           changed = true
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
           cell_silent = cell_silent + max(0, entry_line - floor(used_of(entry_current, entry_previous)))
@@ -707,7 +709,7 @@ end
 -- At least an interval after the last time, or if there was none.
 local function due(scanned_ago_us)
   if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
-  if scanned_ago_us >= CALM_INTERVALS * interval_us then return true end
+  if scanned_ago_us >= CALM_INTERVALS * rule.interval_us then return true end
   return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule_capacity
     or cell_scanned_us <= stirred_us or hub_us > calm_us
 end
@@ -769,7 +771,7 @@ local function merge_cell(key)
   end
   local used = take_counts()
   local scanned_ago_us = hub_us - cell_scanned_us
-  if (scanned_ago_us < 0 or scanned_ago_us >= interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
+  if (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
     scan(key, heard and 4 or known and 2 or 0)
     if dated then used = used_of(entry_current, entry_previous) end
   end
@@ -941,7 +943,7 @@ end
 -- Every time, so that whoever may not do this hears of it before there is a cell that would never expire.
 call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
-node, interval_us, stirred_us, calm_us = batch.node, batch.interval_us, meta.stirred_us, meta.calm_us
+node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us
 local limit, used_limit
 local keys = KEYS
 for position = 1, #keys - 3 do

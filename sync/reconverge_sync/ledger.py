@@ -35,6 +35,8 @@ class Rule:
     first_hit: bool = False
     stepwise: bool = False
     withheld: int = 0
+    interval_us: int = 0
+    """The pace at which its cells are exchanged; 0 if that is the batch's."""
 
     @classmethod
     def of(cls, limit: LimitReport) -> Rule:
@@ -50,6 +52,7 @@ class Rule:
             first_hit=limit.variant == FIRST_HIT,
             stepwise=limit.variant == INTERVAL,
             withheld=limit.withheld,
+            interval_us=limit.interval_us,
         )
 
     @property
@@ -67,13 +70,17 @@ class Rule:
         """Whether there is a bound on over-admission at all."""
         return self.overshoot_milli != UNBOUNDED
 
+    def pace_us(self, batch: Batch) -> int:
+        """At which interval a batch's node exchanges the cells of this limit."""
+        return self.interval_us or batch.interval_us
+
     def time_to_live_us(self, batch: Batch) -> int:
         """How long a cell, and an entry in it, outlives its last report.
 
         A node reports each cell in which it holds lines again before its meter has run out twice over, at the first
         exchange after that; and exchanges are no further apart than a lease, or its lines are void.
         """
-        lives_us = self.counts_for_us + 2 * batch.lease_us + 4 * batch.interval_us
+        lives_us = self.counts_for_us + 2 * batch.lease_us + 4 * max(batch.interval_us, self.interval_us)
         return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
 
     @property

@@ -217,9 +217,9 @@ class Shard:
     def _due(self, cell: Cell, entry: Entry, batch: Batch, rule: Rule, hub_us: int) -> bool:
         """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""
         passed_us = hub_us - cell.scanned_us
-        if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * batch.interval_us:
+        if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * rule.pace_us(batch):
             return True
-        if passed_us < batch.interval_us:
+        if passed_us < rule.pace_us(batch):
             return False
         asked = cell.first != "" or entry.ask > 0
         if cell.restless or rule.dated or asked or cell.capacity < rule.capacity:
@@ -254,7 +254,7 @@ class Shard:
                 del cell.entries[name]
                 continue
             interval_us = batch.interval_us if record is None else record.interval_us
-            if hub_us - seen_us > SILENT_INTERVALS * interval_us:
+            if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
                 cell.silent += max(0, entry.line - floor(entry.used(rule, cell, hub_us)))
             capacity = min(capacity, entry.capacity)

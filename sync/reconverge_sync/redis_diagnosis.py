@@ -14,7 +14,14 @@ from reconverge.errors import HubUnavailable
 from reconverge.report import Answer, Batch
 from reconverge.trial import try_exchanges
 from reconverge_sync.redis_failure import EXCHANGE, LOGIN, REACHED, Address, RedisFailure, as_failure, finding_of
-from reconverge_sync.redis_verdict import PERMISSION, RedisServer, judge_load, judge_permissions, judge_server
+from reconverge_sync.redis_verdict import (
+    CLUSTER_COMMANDS,
+    PERMISSION,
+    RedisServer,
+    judge_load,
+    judge_permissions,
+    judge_server,
+)
 
 GREETINGS_MAX: Final = 5
 PINGS_MAX: Final = 20
@@ -39,6 +46,8 @@ class RedisPatient:
     """The same, in a namespace that nobody uses."""
     exchange: Callable[[Batch], Awaitable[Answer]]
     """Exchanges within the latter."""
+    clustered: bool = False
+    """It is meant to be one server of a cluster."""
 
 
 class RedisDiagnosis:
@@ -58,7 +67,7 @@ class RedisDiagnosis:
             if not await self._reach(server):
                 return Diagnosis(self._findings)
             await self._ask_about(server)
-            self._findings.append(judge_server(server))
+            self._findings.append(judge_server(server, clustered=self._patient.clustered))
             if self._findings[-1].level is not Level.PROBLEM and await self._may_do_everything():
                 await self._exchange()
             await self._ping()
@@ -89,7 +98,7 @@ class RedisDiagnosis:
         if refusal is not None and refusal.kind != "unknown-command":
             raise refusal
         self._say(LOGIN, "the password is accepted" if address.has_password else "no password needed")
-        said = _pairs(hello)
+        said = pairs(hello)
         server.name = said.get("server", "redis").capitalize()
         server.version, server.mode, server.role = (said.get(name, "") for name in ("version", "mode", "role"))
         return True
@@ -140,14 +149,22 @@ class RedisDiagnosis:
             "PTTL": (key,),
             "TIME": (),
         }
-        replies = {command: await self._is_denied(command, *words) for command, words in questions.items()}
+        if self._patient.clustered:
+            questions |= dict.fromkeys(CLUSTER_COMMANDS, ())
+        replies = {name: await self._is_denied(*name.split("|"), *words) for name, words in questions.items()}
         denied = [command for command, reply in replies.items() if reply == "command"]
         # One of the two will do: both have the permission for the keys checked before anything is run.
         runs = next((command for command in ("EVALSHA", "EVAL") if command not in denied), None)
         words = ("0" * 40 if runs == "EVALSHA" else script, len(own), *own, "")
         keys_denied = runs is not None and await self._is_denied(runs, *words) == "key"
         namespace = self._patient.namespace
-        finding = judge_permissions(denied, namespace, self._patient.address.database, keys_denied=keys_denied)
+        finding = judge_permissions(
+            denied,
+            namespace,
+            self._patient.address.database,
+            keys_denied=keys_denied,
+            clustered=self._patient.clustered,
+        )
         if finding.level is Level.OK and "key" in replies.values():
             fact = "the user may use the agents' keys, but none beside them in which to try an exchange"
             remedy = f"Nothing is wrong with that. To have it tried:\n  ACL SETUSER USER ~{namespace}:*"
@@ -219,7 +236,7 @@ class RedisDiagnosis:
             self._findings.append(finding)
 
 
-def _pairs(reply: object) -> dict[str, str]:
+def pairs(reply: object) -> dict[str, str]:
     """What HELLO says: a list of names and values in turn, or a dictionary, as the client has it; or nothing."""
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}

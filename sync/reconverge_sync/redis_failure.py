@@ -94,6 +94,8 @@ def _login_kind(text: str) -> str:
 def _reply_kind(text: str) -> str:
     if text.lower().startswith("unknown command"):
         return "unknown-command"
+    if "cluster support disabled" in text:
+        return "no-cluster"
     return "database" if "DB index" in text or "SELECT is not allowed" in text else "script"
 
 
@@ -260,12 +262,17 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "cluster-down": _Advice(
         SERVER,
         "the Redis Cluster is down",
-        "Repair the cluster (redis-cli CLUSTER INFO), or use a Redis without cluster mode.",
+        "Repair the cluster; what is wrong with it, says:\n  redis-cli CLUSTER INFO",
     ),
     "moving": _Advice(
         SERVER,
         "this is one node of a Redis Cluster, and the agents' keys belong on another ({text})",
-        "Use a Redis without cluster mode for the hub.",
+        "Begin the URL with redis+cluster:// (rediss+cluster:// with TLS).",
+    ),
+    "no-cluster": _Advice(
+        SERVER,
+        "this is a Redis without cluster mode",
+        "Begin the URL with redis:// (rediss:// with TLS).",
     ),
     "read-only": _Advice(
         SERVER,

@@ -15,6 +15,8 @@ MEMORY: Final = "memory"
 CLIENTS: Final = "clients"
 COMMANDS: Final = ("DEL", "EVAL", "EVALSHA", "HDEL", "HGET", "HGETALL", "HMGET", "HSET", "PEXPIRE", "PTTL", "TIME")
 """Every command that the script and the hub use; each is needed, on 6.2 and on 7.0."""
+CLUSTER_COMMANDS: Final = ("ASKING", "CLUSTER|SLOTS")
+"""What it takes beside these to follow the slots of a cluster."""
 VERSION_MIN: Final = (6, 2)
 FULL: Final = 0.9
 """From this share of a bound on, it is worth a warning."""
@@ -33,12 +35,12 @@ class RedisServer:
     """What INFO says; empty if it may not be asked, None if it was not."""
 
 
-def judge_server(server: RedisServer) -> Finding:
-    """Whether a server of this version and kind can be a hub."""
+def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
+    """Whether a server of this version and kind can be a hub, or one of the servers of a cluster that is."""
     shown = f"{server.name} {server.version}".strip()
     if server.mode == "sentinel":
         fact = f"this is a Sentinel ({shown}), which knows where a Redis is and is none"
-        remedy = "Point the URL at the master; where that is, says:\n"
+        remedy = "Begin the URL with redis+sentinel:// and end it with the name of the service, which says:\n"
         return Finding(SERVER, Level.PROBLEM, fact, f"{remedy}  redis-cli -p 26379 SENTINEL MASTERS")
     version = re.match(r"(\d+)\.(\d+)", server.version)
     if version is None:
@@ -52,13 +54,15 @@ def judge_server(server: RedisServer) -> Finding:
         master = f"{info.get('master_host', '')}:{info.get('master_port', '')}".strip(":")
         remedy = f"Point the URL at the master{f', {master}' if master else ''}."
         return Finding(SERVER, Level.PROBLEM, f"{shown}, but a replica, which must not be written to", remedy)
-    if server.mode == "cluster":
+    if server.mode == "cluster" and not clustered:
         fact = f"{shown}, one node of a Redis Cluster; when the agents' slot moves to another, every exchange fails"
-        return Finding(SERVER, Level.WARNING, fact, "Use a Redis without cluster mode for the hub.")
+        return Finding(SERVER, Level.WARNING, fact, "Begin the URL with redis+cluster:// (rediss+cluster:// with TLS).")
     return Finding(SERVER, Level.OK, f"{shown}, {server.role or 'master'}")
 
 
-def judge_permissions(denied: Collection[str], namespace: str, database: int, *, keys_denied: bool = False) -> Finding:
+def judge_permissions(
+    denied: Collection[str], namespace: str, database: int, *, keys_denied: bool = False, clustered: bool = False
+) -> Finding:
     """What an administrator has to grant, if anything."""
     if not denied and not keys_denied:
         return Finding(PERMISSION, Level.OK, "the user may do all that an agent does")
@@ -70,14 +74,14 @@ def judge_permissions(denied: Collection[str], namespace: str, database: int, *,
         f"Have an administrator grant what is missing (and ACL SAVE it, or write it into the configuration):\n"
         f"  ACL SETUSER USER {' '.join(missing)}\n"
         f"Or make a user for the agents alone; this is all that they need:\n"
-        f"  {acl_line(namespace, database)}"
+        f"  {acl_line(namespace, database, clustered=clustered)}"
     )
     return Finding(PERMISSION, Level.PROBLEM, f"the user may not {' nor '.join(lacks)}", remedy)
 
 
-def acl_line(namespace: str, database: int) -> str:
+def acl_line(namespace: str, database: int, *, clustered: bool = False) -> str:
     """The command that makes a user who may do what an agent does, and nothing else."""
-    commands = [*COMMANDS, "SELECT"] if database else COMMANDS
+    commands = [*COMMANDS, *(["SELECT"] if database else []), *(CLUSTER_COMMANDS if clustered else [])]
     rights = " ".join(f"+{command.lower()}" for command in commands)
     return f"ACL SETUSER NEWUSER on >PASSWORD resetkeys ~{namespace}:* resetchannels -@all {rights}"
 

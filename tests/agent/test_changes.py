@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter
+from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter, UnknownLimit
+from reconverge.clock import SECOND_NS
 from reconverge.testing import ManualClock
 from tests.agent.conftest import MakeAgent
 from tests.agent.world import admitted_of, introduce, net_at
@@ -254,3 +255,30 @@ def test_another_pace_is_in_force_at_once(redis_server: RedisServer, make_agent:
         agent.change_pace(200.0)
     with pytest.raises(InvalidSetting, match="must be a number of seconds"):
         agent.change_pace(-1)
+
+
+def test_a_limit_may_have_an_interval_of_its_own(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """Where the agent would wait for minutes, it exchanges for that limit alone; then with the others again."""
+    agent = make_agent(redis_server.url, sync_interval=100.0, lease_ttl=1000.0)
+    hourly = agent.limit("hourly", "1000000/hour")
+    often = agent.limit("often", "1000000/minute", sync_interval=0.01)
+    for limiter in (hourly, often):
+        introduce(limiter)
+
+    def told(limiter: Limiter, goal: int) -> bool:
+        limiter.allow("ada")
+        return net_at(redis_server.url, limiter.name) >= goal
+
+    eventually(lambda: told(often, 20), "what was counted of the limit in a hurry")
+    with pytest.raises(InvalidSetting, match="needs a lease of at least 1200 s"):
+        agent.change_pace(200.0, limit="hourly")
+    with pytest.raises(UnknownLimit):
+        agent.change_pace(1.0, limit="yearly")
+    with pytest.raises(InvalidSetting, match="must be a number of seconds"):
+        agent.limit("yearly", "1/minute", sync_interval=0.0)
+    assert "yearly" not in agent.limiters
+    agent.change_pace(0.01, limit="hourly")
+    eventually(lambda: told(hourly, 20), "what was counted of the other one")
+    agent.change_pace(None, limit="often")
+
+    assert [100.0, 0.01] == [limiter.table.interval_ns / SECOND_NS for limiter in (often, hourly)]

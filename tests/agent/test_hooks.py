@@ -13,7 +13,7 @@ import weakref
 
 import pytest
 
-from reconverge import Agent
+from reconverge import Agent, Health
 from reconverge.clock import ManualClock
 from reconverge.hooks import ExchangeFailed, HealthChanged, LogHooks, Look, NearLimit, Refused, SilentHooks, key_hash
 from tests.agent.conftest import MakeAgent
@@ -154,6 +154,31 @@ def test_the_agent_looks_by_itself_on_a_thread_of_its_own() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only counts, and leaves
+class Sick(Agent):
+    """An agent whose health cannot be told, for once."""
+
+    asked = 0
+
+    def health(self) -> Health:
+        """See `Agent.health`."""
+        self.asked += 1
+        if self.asked == 2:
+            raise LookupError("for once")
+        return super().health()
+
+
+def test_a_look_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted and logged, and a second later somebody looks again."""
+    agent, diary = Sick("memory://"), Diary()
+    agent.add_hooks(diary)
+
+    eventually(lambda: diary.looks > 0, "another look")
+    agent.remove_hooks(diary)
+
+    assert 1 == agent._lookout.failures
+    assert ["reconverge: looking at the counters failed"] == [record.message for record in caplog.records]
+
+
 def test_a_forked_child_looks_for_itself() -> None:
     """With a thread of its own, from counts of zero."""
     agent, diary = Agent("memory://", clock=ManualClock()), Diary()

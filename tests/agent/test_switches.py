@@ -258,3 +258,19 @@ def test_a_forked_child_keeps_the_switch_and_not_the_counts() -> None:
 
     assert 1 == os.waitstatus_to_exitcode(ended[-1][1])
     assert 1 == limiter.switchboard.unlimited
+
+
+@pytest.mark.parametrize("switch", ["on", "shadow", "off"])
+@pytest.mark.parametrize("left", [True, False], ids=["left", "used up"])
+def test_every_answer_is_a_decision(switch: Any, left: bool) -> None:
+    """However the limit is switched: an instance that can be compared, copied and shown as what it is."""
+    limiter = limiter_of() if left else used_up()
+    limiter.switch(switch)
+    decision = limiter.test("ada")
+    also = pickle.loads(pickle.dumps(decision))  # noqa: S301  # of our own
+
+    assert isinstance(decision, Decision)
+    assert (decision, hash(decision), type(decision)) == (also, hash(also), type(also))
+    assert decision != replace(decision, remaining=77)
+    assert (switch == "on") == (decision == Decision(*[getattr(decision, name) for name in Decision.__match_args__]))
+    assert repr(decision).startswith(f"{type(decision).__name__}(allowed=")

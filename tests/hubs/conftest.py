@@ -11,7 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
+from reconverge_sync.cluster import ClusterHub
 from reconverge_sync.redis import RedisHub
+from tests.redis_cluster import RedisCluster
 from tests.servers import RedisServer, free_port
 
 PASSWORD = "p@ss/w0rd:#?%"  # noqa: S105  # a test's own
@@ -58,22 +60,51 @@ class TLSRedis:
 def tls_redis(certificates: Certificates) -> Iterator[TLSRedis]:
     """One Redis with TLS for all tests that leave it as they found it; clients need no certificate."""
     port = free_port()
+    with RedisServer("--tls-port", str(port), *tls_options(certificates)) as server:
+        yield TLSRedis(server, port)
+
+
+def tls_options(certificates: Certificates) -> tuple[str, ...]:
+    """What makes a server speak TLS beside its port."""
     files = {
         "tls-cert-file": certificates.server,
         "tls-key-file": certificates.server,
         "tls-ca-cert-file": certificates.authority,
     }
-    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    with RedisServer("--tls-port", str(port), "--tls-auth-clients", "optional", *options) as server:
-        yield TLSRedis(server, port)
+    options = (word for name, path in files.items() for word in (f"--{name}", str(path)))
+    return ("--tls-auth-clients", "optional", *options)
 
 
 @pytest.fixture
 def acl_line() -> str:
     """What RedisHub says its user must be allowed."""
-    found = re.search(r"ACL SETUSER \S+ (on .*?)\n\n", RedisHub.__doc__ or "", re.DOTALL)
+    return _acl_line(RedisHub)
+
+
+@pytest.fixture
+def cluster_acl_line() -> str:
+    """What ClusterHub says its user must be allowed."""
+    return _acl_line(ClusterHub)
+
+
+def _acl_line(hub_class: type[RedisHub]) -> str:
+    found = re.search(r"ACL SETUSER \S+ (on .*?)\n\n", hub_class.__doc__ or "", re.DOTALL)
     assert found is not None
     return found[1]
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[RedisCluster]:
+    """A cluster of three masters for all tests that leave it as they found it."""
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def tls_cluster(certificates: Certificates) -> Iterator[RedisCluster]:
+    """Likewise, with TLS, also among the servers."""
+    with RedisCluster(tls=(*tls_options(certificates), "--tls-cluster", "yes")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ import pytest
 from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
+from reconverge.hub import Hub
+from reconverge.hubs import HubSettings, open_hub
 from reconverge.report import Batch
 from reconverge.testing._scene import Scene
 from reconverge_sync.redis import RedisHub
@@ -39,7 +40,20 @@ TELLTALES = {
 """What servers say that repeat what they do not understand."""
 
 
-@pytest.fixture(params=["wrong password", "refused", "hangs up", "unknown authority", "no such host", *TELLTALES])
+SEVERAL = [
+    "no cluster",
+    "cluster refused",
+    "cluster that repeats",
+    "no sentinel",
+    "sentinel refused",
+    "sentinel repeats",
+]
+"""Hubs of several servers that fail."""
+
+
+@pytest.fixture(
+    params=["wrong password", "refused", "hangs up", "unknown authority", "no such host", *TELLTALES, *SEVERAL]
+)
 def failing(
     request: pytest.FixtureRequest,
     own_redis: RedisServer,
@@ -49,7 +63,9 @@ def failing(
 ) -> Iterator[tuple[str, str]]:
     """The URL of a hub that fails, and the kind of its failures."""
     allow(own_redis, acl_line)
-    with Parrot() as silent, Parrot(f"{TELLTALES.get(request.param)}\r\n".encode()) as telltale:
+    words = TELLTALES.get(request.param, TELLTALES["no such command"])
+    finder = f"/mymaster?sentinel_username={USER}&sentinel_password={quote(SECRET, safe='')}"
+    with Parrot() as silent, Parrot(f"{words}\r\n".encode()) as telltale:
         yield {
             "wrong password": (f"redis://{LOGIN}127.0.0.1:{own_redis.port}/0", "auth"),
             "refused": (f"redis://{LOGIN}127.0.0.1:{free_port()}/0", "refused"),
@@ -62,6 +78,12 @@ def failing(
             "no such command": (f"redis://{LOGIN}127.0.0.1:{telltale.port}/0", "script"),
             "wrong type": (f"redis://{LOGIN}127.0.0.1:{telltale.port}/0", "script"),
             "no such host": (f"redis://{LOGIN}nosuch.invalid/0", "refused"),
+            "no cluster": (f"redis+cluster://{LOGIN}127.0.0.1:{own_redis.port}", "auth"),
+            "cluster refused": (f"redis+cluster://{LOGIN}127.0.0.1:{free_port()}", "refused"),
+            "cluster that repeats": (f"redis+cluster://{LOGIN}127.0.0.1:{telltale.port}", "script"),
+            "no sentinel": (f"redis+sentinel://{LOGIN}127.0.0.1:{own_redis.port}{finder}", "auth"),
+            "sentinel refused": (f"redis+sentinel://{LOGIN}127.0.0.1:{free_port()}{finder}", "refused"),
+            "sentinel repeats": (f"redis+sentinel://{LOGIN}127.0.0.1:{telltale.port}{finder}", "script"),
         }[request.param]
 
 
@@ -70,7 +92,7 @@ def test_a_hub_that_fails_does_not_tell_its_password(
 ) -> None:
     """Neither its repr, nor what it raises, nor any frame of that, nor what led to it, nor any log."""
     caplog.set_level(logging.DEBUG)
-    hub, kind = RedisHub(failing[0], HubSettings("shop", 2.0)), failing[1]
+    hub, kind = open_hub(failing[0], HubSettings("shop", 2.0)), failing[1]
     batch = Scene(hub, SystemClock(), join=lambda known: known).voice().batch()
 
     for told in (asyncio.run(_told_by(hub, batch)), caplog.text):
@@ -127,7 +149,7 @@ def test_the_search_finds_what_it_looks_for(own_redis: RedisServer) -> None:
         _check(asyncio.run(careless()))
 
 
-async def _told_by(hub: RedisHub, batch: Batch) -> str:
+async def _told_by(hub: Hub, batch: Batch) -> str:
     """Everything that a hub says about itself and its failures."""
     told = [repr(hub), str(hub)]
     questions: list[Callable[[], object]] = [lambda: hub.exchange(batch), hub.totals]

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from reconverge import Agent, InvalidSetting, UnknownHub
-from reconverge.hubs import HubSettings, redacted
+from reconverge.hubs import HubSettings, open_hub, redacted
 from reconverge_sync.redis import RedisHub
 
 SETTINGS = HubSettings("shop", 1.0)
@@ -38,6 +38,19 @@ MALFORMED = [
     ("redis+unix://", "path"),
     ("redis+unix://ada:hunter2@?db=0", "path"),
     ("redis+unix:///redis.sock?db=x", "database"),
+    ("redis://ada:hunter2@one,two/0", "several hosts"),
+    ("redis+cluster://ada:hunter2@one:7000,two:port", "port"),
+    ("redis+cluster://ada:hunter2@one:7000,two/1", "number 0"),
+    ("redis+cluster://ada:hunter2@one?shards=0", "shards"),
+    ("redis+cluster://ada:hunter2@one?shards=1025", "shards"),
+    ("redis+cluster://ada:hunter2@one?shards=many", "shards"),
+    ("redis+cluster://ada:hunter2@one?ssl_ca_certs=/ca.pem", "ssl_ca_certs"),
+    ("rediss+cluster://ada:hunter2@one?ssl_cert_reqs=maybe", "ssl_cert_reqs"),
+    ("redis+cluster://ada:hunter2@" + ",".join(f"host{number}" for number in range(65)), "65 hosts"),
+    ("redis+sentinel://ada:hunter2@one,two", "service"),
+    ("redis+sentinel://ada:hunter2@one,two/", "service"),
+    ("redis+sentinel://ada:hunter2@one,two/mymaster/x", "database"),
+    ("redis+sentinel://ada:hunter2@one/mymaster?shards=3", "shards"),
 ]
 
 
@@ -73,6 +86,36 @@ def test_a_malformed_url_is_refused(url: str, word: str) -> None:
 def test_a_good_url_is_shown_without_its_password(url: str, shown: str | None) -> None:
     """Making a hub connects to nothing."""
     assert f"RedisHub({shown or redacted(url)!r}, namespace='shop')" == repr(RedisHub(url, SETTINGS))
+
+
+@pytest.mark.parametrize(
+    ("url", "shards", "shown"),
+    [
+        ("redis+cluster://localhost", 16, "ClusterHub('redis+cluster://localhost'"),
+        (
+            "redis+cluster://ada:pw@one:7000,[::1]:7001/?shards=64",
+            64,
+            "ClusterHub('redis+cluster://***@one:7000,[::1]:",
+        ),
+        (
+            "rediss+cluster://ada:pw@one/0?ssl_ca_certs=/ca.pem&shards=1024",
+            1024,
+            "ClusterHub('rediss+cluster://***@one/",
+        ),
+        ("redis+sentinel://one,two:26380/mymaster", 1, "SentinelHub('redis+sentinel://one,two:26380/mymaster'"),
+        (
+            "rediss+sentinel://ada:pw@one,two/mymaster/3?sentinel_username=bob&sentinel_password=pw",
+            1,
+            "SentinelHub('rediss+sentinel://***@one,two/mymaster/3?sentinel_username=***&sentinel_password=***'",
+        ),
+    ],
+)
+def test_hubs_of_several_servers_are_opened_by_their_urls(url: str, shards: int, shown: str) -> None:
+    """Hosts stand side by side; what is nobody's business is not shown."""
+    hub = open_hub(url, SETTINGS)
+
+    assert shards == hub.shards
+    assert repr(hub).startswith(shown)
 
 
 @pytest.mark.parametrize("scheme", ["mongodb", "mqttt", "http", "redis+tcp"])
@@ -124,6 +167,8 @@ except reconverge.MissingExtra as error:
         ("redis://localhost", "redis"),
         ("rediss://localhost", "redis"),
         ("redis+unix:///x", "redis"),
+        ("redis+cluster://x", "redis"),
+        ("redis+sentinel://x/y", "redis"),
         ("embedded://", "embedded"),
     ],
 )

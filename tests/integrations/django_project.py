@@ -51,7 +51,7 @@ if not settings.configured:
     )
     django.setup()
 
-from reconverge.integrations.django import limit, outcome_of  # noqa: E402  # it reads the settings
+from reconverge.integrations.django import exempt, limit, outcome_of  # noqa: E402  # it reads the settings
 
 by_api_key = by_header("x-api-key")
 settled: list[Response] = []
@@ -170,6 +170,25 @@ class Box(View):  # type: ignore[misc]  # likewise
         return HttpResponse(b"put")
 
 
+@exempt
+class Gate(View):  # type: ignore[misc]  # likewise
+    """A view that the middleware does not limit."""
+
+    def get(self, request: Any) -> HttpResponse:
+        """Open it."""
+        return HttpResponse(b"open")
+
+
+@method_decorator(exempt, name="dispatch")
+class SlowGate(View):  # type: ignore[misc]  # likewise
+    """The same, in an event loop."""
+
+    async def get(self, request: Any) -> HttpResponse:
+        """Open it."""
+        await asyncio.sleep(0)
+        return HttpResponse(b"open")
+
+
 shop = [path("items/<int:number>/", lambda request, number: HttpResponse(b"item"), name="item")]
 urlpatterns = [
     path("", home, name="home"),
@@ -186,6 +205,13 @@ urlpatterns = [
     path("drawer/", Drawer.as_view()),
     path("box/", Box.as_view()),
     path("shop/", include((shop, "shop"))),
+    path("free/home/", exempt(home)),
+    path("free/slow/", exempt(home_slowly)),
+    path("free/gate/", Gate.as_view()),
+    path("free/slow-gate/", SlowGate.as_view()),
+    path("free/shelf/", exempt(Shelf.as_view())),
+    path("free/limited/", limit("2/hour", name="own")(exempt(home))),
+    path("free/exempt-limited/", exempt(limit("2/hour", name="inner")(home_slowly))),
 ]
 
 

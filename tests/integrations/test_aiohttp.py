@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from reconverge import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting
-from reconverge.integrations import Rule, by_header, by_route
+from reconverge.integrations import Guard, Rule, by_header, by_route
 from reconverge.integrations.aiohttp import Limits, outcome_of
 from reconverge.integrations.request import Response
 from tests.servers import RedisServer, free_port
@@ -170,6 +170,71 @@ async def test_a_websocket_is_limited_when_it_connects() -> None:
     assert ({"requests": 0}, 429) == (left, status)
 
 
+@pytest.mark.parametrize("code", [1008, 1013])
+@in_a_loop
+async def test_messages_of_websockets_are_limited_if_asked(code: int) -> None:
+    """For each key, over all its connections; one too many closes the connection, and others go on."""
+    limits = Limits(key_func=by_header("X-Api-Key"))
+    messages = limits.messages("3/hour", close_code=code)
+    heard: list[str] = []
+
+    async def chat(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in messages(request, socket):
+            heard.append(message.data)
+            await socket.send_str("heard")
+        heard.append("over")
+        return socket
+
+    async def says(client: TestClient[Any, Any], key: str, *texts: str) -> Any:
+        async with client.ws_connect("/", headers={"X-Api-Key": key}) as socket:
+            for text in texts:
+                await socket.send_str(text)
+                if (await socket.receive()).type is not WSMsgType.TEXT:
+                    break
+            await socket.close()
+            return socket.close_code
+
+    app = web.Application()
+    app.router.add_get("/", chat)
+    limits.install(app)
+    async with TestClient(TestServer(app)) as client:
+        codes = [await says(client, key, *texts) for key, texts in (("a", "12"), ("a", "345"), ("b", "6"))]
+
+    assert [1000, code, 1000] == codes
+    assert ["1", "2", "over", "3", "over", "6", "over"] == heard
+
+
+@in_a_loop
+async def test_a_handler_may_count_messages_itself() -> None:
+    """And do with one too many what it likes; in the middle of anything, the request it has come by is at hand."""
+    limits = Limits()
+    messages = limits.messages("1/hour", name="said")
+    refused: list[float] = []
+
+    async def chat(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            outcome = await messages.check(request)
+            if not outcome:
+                refused.append(outcome.rulings[0].decision.retry_after)
+            await socket.send_str(message.data if outcome else "later")
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/", chat)
+    async with TestClient(TestServer(app)) as client, client.ws_connect("/") as socket:
+        answers: list[str] = []
+        for text in "ab":
+            await socket.send_str(text)
+            answers.append(await socket.receive_str())
+
+    assert ["a", "later"] == answers
+    assert refused[0] > 0
+
+
 @in_a_loop
 async def test_a_stream_is_sent_as_it_comes() -> None:
     """Its first part is there before its last one is made; a client that goes away has used what it was sent."""
@@ -240,6 +305,23 @@ async def test_a_decorator_works_without_the_middleware() -> None:
     assert [{"limited": 1}, {"limited": 0}, {"limited": 0}, {"spending": 90}, {"spending": 87}] == [
         left for _, left in answers
     ]
+
+
+@in_a_loop
+async def test_an_application_that_is_mounted_may_have_limits_of_its_own() -> None:
+    """They and those of the application around it are charged together or not at all, and are one answer."""
+    outer, inner = (Limits(rules=[Rule(limits=limits, name="own")]) for limits in ("9/hour", "1/hour"))
+    app, mounted = application(outer), application(inner)
+    outer.install(app)
+    inner.install(mounted)
+    app.add_subapp("/mounted/", mounted)
+    async with TestClient(TestServer(app)) as client:
+        (served,) = await gets(client, "/mounted/items/1")
+        refused = [status for status, _ in await gets(client, *["/mounted/items/1"] * 3)]
+        (home,) = await gets(client, "/")
+
+    assert (200, [429] * 3) == (served[0], refused)
+    assert {"own": 9 - 1 - 1} == home[1]
 
 
 @in_a_loop
@@ -317,6 +399,14 @@ def test_what_makes_no_sense_is_told_when_it_is_declared() -> None:
         Limits("often")
     with pytest.raises(InvalidSetting, match="fail"):
         Limits("1/hour", fail="maybe")
+    with pytest.raises(InvalidSetting, match="close_code"):
+        Limits().messages("1/hour", close_code=1000)
+
+
+def test_a_guard_comes_with_its_settings() -> None:
+    """Whoever gives others besides is told which, as they would have no effect."""
+    with pytest.raises(InvalidSetting, match="fail, key_func"):
+        Limits("1/hour", guard=Guard("memory://"), fail="closed", key_func=by_route)
 
 
 @in_a_loop

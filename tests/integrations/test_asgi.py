@@ -48,6 +48,20 @@ def test_what_is_streamed_is_sent_as_it_comes(agent: Agent) -> None:
     assert "text/plain" == answer.headers["content-type"]
 
 
+def test_header_fields_may_be_told_one_by_one(agent: Agent) -> None:
+    """ASGI has them iterable, and no more; they stay, whether we add any or not."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        fields = (field for field in [(b"x-own", b"1")])
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body"})
+
+    for enabled in (True, False):
+        (answer,) = ask_asgi(RateLimitMiddleware(app, "9/minute", agent=agent, headers_enabled=enabled))
+        assert "1" == answer.headers["x-own"]
+        assert enabled == ("ratelimit" in answer.headers)
+
+
 def test_lifespan_and_others_are_passed_through(agent: Agent) -> None:
     """With the very arguments that the server gave."""
     seen: list[Any] = []
@@ -287,6 +301,55 @@ def test_messages_are_limited_if_asked(agent: Agent, code: int) -> None:
 
     assert ["one", "two"] == [message["text"] for message in sent if message["type"] == "websocket.send"]
     assert ("websocket.close", code) == (sent[-1]["type"], sent[-1]["code"])
+
+
+def test_nothing_is_said_while_a_connection_closes(agent: Agent) -> None:
+    """Closing takes a while, in which another task of the application may go on sending."""
+    closing, sent = asyncio.Event(), list[str]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def speak() -> None:
+            await closing.wait()
+            await send({"type": "websocket.send", "text": "too late"})
+            sent.append("spoken")
+
+        speaker = asyncio.create_task(speak())
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        await speaker
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.receive", "text": "hi"}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+        closing.set()
+        await eventually_in_loop(lambda: "spoken" in sent, "the other task has had its turn")
+
+    limited = RateLimitMiddleware(app, messages="1/minute", agent=agent)
+    asyncio.run(limited(websocket_scope(), receive, send))
+
+    assert ["websocket.close", "spoken"] == sent
+
+
+def test_a_client_that_is_gone_needs_no_closing(agent: Agent) -> None:
+    """The application learns that it is, as ever, and not by an error."""
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while seen[-1:] != ["websocket.disconnect"]:
+            seen.append((await receive())["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.receive", "text": "hi"}
+
+    async def send(_message: Any) -> None:
+        raise OSError("the client is gone")
+
+    limited = RateLimitMiddleware(app, messages="1/minute", agent=agent)
+    asyncio.run(limited(websocket_scope(), receive, send))
+
+    assert ["websocket.receive", "websocket.disconnect"] == seen
 
 
 def test_messages_are_not_limited_unless_asked(agent: Agent) -> None:

@@ -33,6 +33,7 @@ login = "5/minute"
 limit = "10/second; 1000/hour as hourly"
 soft = "10%"
 costs = { GET = 1, POST = 2 }
+sync_interval = 0.7
 switch = "shadow"
 
 [limits.vip]
@@ -49,6 +50,7 @@ limits:
     limit: 10/second; 1000/hour as hourly
     soft: 10%
     costs: {GET: 1, POST: 2}
+    sync_interval: 0.7
     switch: shadow
   vip:
     limit: 2/minute
@@ -70,12 +72,25 @@ WRONG = [
     ("shop.toml", '[limits.login]\nlimit = "1/minute"\ncosts.GET = "dear"\n', 3, "limits.login.costs.GET"),
     ("shop.toml", '[limits."log in"]\nlimit = "1/minute"\n', 2, "limits.log in.limit"),
     ("shop.toml", '[limits.vip]\nlimit = "1/minute"\nparent = "all"\n', 3, "limits.vip.parent"),
+    ("shop.toml", '[limits.vip]\nlimit = "1/minute"\nsync_interval = 0\n', 3, "limits.vip.sync_interval"),
+    ("shop.toml", '[limits.vip]\nlimit = "1/minute"\n\nsync_interval = 101\n', 4, "limits.vip.sync_interval"),
     ("shop.toml", "hub = 7\n", 1, "hub"),
     ("shop.toml", "[limits\n", 1, ""),
     ("shop.yaml", "namespace: shop\nsync_interval: soon\n", 2, "sync_interval"),
     ("shop.yaml", "limits:\n  login: 100/minut\n", 2, "limits.login.limit"),
     ("shop.yaml", "limits:\n  login:\n    limit: 1/minute\n    polcy: strict\n", 4, "limits.login.polcy"),
     ("shop.yaml", "limits: [\n", 2, ""),
+    ("shop.yaml", "namespace: a\nnamespace: b\n", 2, ""),
+    ("shop.yaml", "limits:\n  login: 1/minute\n  login: 9/minute\n", 3, ""),
+    ("shop.json", '{"namespace": "a",\n"namespace": "b"}', 2, ""),
+    ("shop.yaml", "1: x\n", 1, ""),
+    ("shop.yaml", "false\n", 1, ""),
+    ("shop.yaml", "namespace: 2001-99-99\n", None, ""),
+    ("shop.yaml", "max_keys: " + "9" * 5000, None, ""),
+    ("shop.yaml", "limits: " + "[" * 5000, None, ""),
+    ("shop.toml", "max_keys = " + "9" * 5000, None, ""),
+    ("shop.toml", "limits = " + "[" * 5000, None, ""),
+    ("shop.toml", "#" * (1 << 20) + "\n", None, ""),
     ("shop.yaml", "- limits\n", 1, ""),
     ("shop.json", '{"limits": {\n "login": "1/minut"}}', 2, "limits.login.limit"),
 ]
@@ -99,7 +114,10 @@ def shop(tmp_path: Path) -> Path:
 
 def state_of(agent: Agent) -> Any:
     """All that a reload could change."""
-    limits = [(name, each.quotas, each.policy, each.switched) for name, each in sorted(agent.limiters.items())]
+    limits = [
+        (name, each.quotas, each.policy, each.switched, [table.own_pace for table in each.tables])
+        for name, each in sorted(agent.limiters.items())
+    ]
     return limits, agent.switched, agent._kernel.interval_ns, agent._kernel.interval_min_ns
 
 
@@ -122,6 +140,7 @@ def test_a_file_says_all_there_is_to_say(tmp_path: Path, name: str, text: str) -
         api.policy.name,
         api.switched,
     )
+    assert [700_000_000] * 2 == [table.interval_ns for table in api.tables]
     assert ["vip", "login"] == [table.name for table in configuration.limiter("vip").tables]
     assert 5 == admitted_of(configuration.limiter("vip"), 9)
 
@@ -179,7 +198,7 @@ def test_a_wrong_file_is_told_with_its_line_and_field(
 
     assert (name, line, field) == (loading.value.source, loading.value.line, loading.value.field)
     assert (line, field) == (reloading.value.line, reloading.value.field)
-    assert f"{name}, line {line}: " in str(loading.value)
+    assert (name if line is None else f"{name}, line {line}: ") in str(loading.value)
     assert before == state_of(configuration.agent)
 
 
@@ -342,3 +361,36 @@ def test_totals_stay_exact_while_quotas_change_under_traffic(redis_server: Redis
     assert admitted == at_hub
     assert [0, 0] == [configuration.agent.stats().bugs for configuration in fleet]
     assert [{}, {}] == [configuration.agent.stats().exchanges[0].failures for configuration in fleet]
+
+
+def test_the_interval_of_one_limit_follows_the_file(shop: Path) -> None:
+    """Another one, none any more, and one where there was none."""
+    configuration = load(shop)
+    api, login = configuration.limiter("api"), configuration.limiter("login")
+    shop.write_text(SHOP.replace("sync_interval = 0.7", "sync_interval = 0.05"))
+    configuration.reload()
+    assert 50_000_000 == api.table.interval_ns
+    shop.write_text(
+        SHOP.replace("sync_interval = 0.7\n", "").replace('"5/minute"', '{limit="5/minute", sync_interval=1}')
+    )
+    configuration.reload()
+
+    assert (200_000_000, 1_000_000_000) == (api.table.interval_ns, login.table.interval_ns)
+
+
+@pytest.mark.parametrize("text", ["\ufeff" + SHOP, SHOP.replace("\n", "\r\n")], ids=["with a mark", "with CRLF"])
+def test_a_file_from_another_system_says_the_same(tmp_path: Path, text: str) -> None:
+    """Editors there begin it with a mark, and end its lines with two characters."""
+    (tmp_path / "shop.toml").write_bytes(text.encode())
+
+    assert {"login", "api", "vip"} == set(load(tmp_path / "shop.toml").agent.limiters)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A directory, a pipe that nobody writes to, a name that cannot be."""
+    (tmp_path / "directory.toml").mkdir()
+    os.mkfifo(tmp_path / "pipe.toml")
+
+    for path in (tmp_path / "directory.toml", tmp_path / "pipe.toml", tmp_path / "missing.toml", "a\0b.toml"):
+        with pytest.raises(InvalidConfiguration, match="cannot be read"):
+            load(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -49,6 +50,23 @@ def test_calls_are_counted_by_what_they_are_given(agent: Agent) -> None:
     with pytest.raises(RateLimited):
         one.sell(5)
     assert 4 == one.sell(4)
+
+
+def test_whatever_has_to_be_awaited_waits_so(agent: Agent) -> None:
+    """An object that is called like a coroutine function is one; a generator has nowhere to wait, and is told so."""
+
+    class Fetch:
+        async def __call__(self) -> str:
+            return "fetched"
+
+    async def stream() -> AsyncIterator[int]:
+        yield 1
+
+    fetch = limited("1/second", agent=agent, name="fetch", wait=True)(Fetch())
+
+    assert "fetched" == asyncio.run(fetch())
+    with pytest.raises(InvalidSetting, match="wait"):
+        limited("1/second", agent=agent, wait=True)(stream)
 
 
 def test_coroutine_functions_stay_what_they_are(agent: Agent) -> None:

@@ -28,12 +28,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import AsyncClient, Client, override_settings
+from django.urls import clear_url_caches
 from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from reconverge.errors import InvalidLimit
-from reconverge.integrations import Addresses
+from reconverge.integrations import Addresses, django_exempt
 from reconverge.integrations.django import DjangoRequest, Serving, guard, limit, outcome_of
 from reconverge.integrations.django_settings import configured as what_is_said
 from reconverge.integrations.request import CANCELLED
@@ -156,6 +157,45 @@ def test_rules_are_about_paths_views_and_methods(get: Get) -> None:
     name = next(iter(slow))
     assert [{}, slow, {"shop": 8, name: 3}, {"shop": 7, name: 2}, {"shop": 6}] == found
     assert 2 == written["writing"]
+
+
+@pytest.mark.parametrize("name", ["home", "slow", "gate", "slow-gate"])
+def test_a_view_may_be_exempt_from_the_middleware(get: Get, name: str) -> None:
+    """Function, coroutine function or class; it says nothing of limits, and other uses of the same view are limited."""
+    with configured(LIMITS="1/hour", RULES=[{"LIMITS": "1/hour", "PATHS": ["/free/*"], "NAME": "paths"}]):
+        found = [get(url) for url in (f"/free/{name}/", f"/free/{name}/", "/", "/", f"/free/{name}/")]
+
+    assert [200, 200, 200, 429, 200] == [response.status_code for response in found]
+    assert {} == remaining(found[0]) == remaining(found[-1])
+
+
+def test_the_first_request_may_be_for_an_exempt_view(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it nobody had imported the view, so nobody knew that any was exempt."""
+    monkeypatch.setattr(django_exempt, "_used", threading.Event())
+    sys.modules.pop("tests.integrations.late_urls", None)
+    clear_url_caches()
+    with configured(LIMITS="1/hour"), override_settings(ROOT_URLCONF="tests.integrations.late_urls"):
+        found = [get(url) for url in ("/free/", "/", "/", "/free/")]
+
+    assert [200, 200, 429, 200] == [response.status_code for response in found]
+    assert {} == remaining(found[0])
+
+
+@pytest.mark.parametrize("name", ["shelf", "limited", "exempt-limited"])
+def test_an_exempt_view_keeps_limits_of_its_own(get: Get, name: str) -> None:
+    """Whichever of both decorators stands above the other."""
+    with configured(LIMITS="1/hour"):
+        found = [get(f"/free/{name}/") for _ in range(3)]
+
+    assert [200, 200, 429] == [response.status_code for response in found]
+    assert [[1], [0], [0]] == [list(remaining(response).values()) for response in found]
+
+
+def test_urls_that_are_broken_are_an_error_as_ever(get: Get) -> None:
+    """Who is exempt is not known then; the middleware does not say so before Django does."""
+    broken = override_settings(ROOT_URLCONF="tests.integrations.no_such_module")
+    with configured(LIMITS="9/hour"), broken, pytest.raises(ModuleNotFoundError):
+        get("/")
 
 
 def test_functions_may_be_dotted_paths(get: Get) -> None:

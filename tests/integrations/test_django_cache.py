@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -231,6 +232,60 @@ def test_one_thread_begins_a_count_and_all_count_in_it(clock: ManualClock) -> No
     cache = cache_at("memory://", clock=clock, namespace="threads")
     assert KEYS == added
     assert {THREADS} == {cache.get(f"hits-{number}") for number in range(KEYS)}
+
+
+class Interrupted(ManualClock):
+    """A clock on which something else happens while it is read."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def monotonic_ns(self) -> int:
+        """See `ManualClock.monotonic_ns`."""
+        now_ns = super().monotonic_ns()
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return now_ns
+
+
+def test_a_count_that_is_begun_while_another_thread_sees_the_old_one_end_is_kept() -> None:
+    """Whoever finds the old one over does not throw away the new one, in which to go on counting."""
+    clock = Interrupted(start=1_700_000_000)
+    cache = cache_at("memory://", clock=clock, namespace="interrupted")
+    cache.add("hits", 5, 10)
+    clock.advance(10)
+    clock.meanwhile = lambda: cache.add("hits", 1, 10)
+
+    assert cache.get("hits") is None
+    assert 2 == cache.incr("hits")
+
+
+WORKER = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from reconverge.integrations.django_cache import ReconvergeCache
+
+def hit(number):
+    cache = ReconvergeCache(sys.argv[1], {"OPTIONS": {"sync_interval": 0.02, "namespace": sys.argv[2]}})
+    return cache.add("hits", 1, 3600) or not cache.incr("hits")
+
+with ThreadPoolExecutor(4) as threads:
+    print(sum(threads.map(hit, range(200))), flush=True)
+"""
+
+
+def test_what_processes_and_threads_add_and_count_up_is_counted_once_each(redis_server: RedisServer) -> None:
+    """As django-ratelimit does: one thread of a process adds at most, all else counts up, and nothing is lost."""
+    namespace = f"test-{next(numbers)}"
+    one = cache_at(redis_server.url, sync_interval=0.02, namespace=namespace)
+    command = [sys.executable, "-c", WORKER, redis_server.url, namespace]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    added = [int(worker.communicate()[0]) for worker in workers]
+
+    assert all(count <= 1 for count in added)
+    assert 1 <= sum(added)
+    one.add("hits", 0, 3600)
+    eventually(lambda: one.get("hits") == 600, "everything that was counted")
 
 
 # -------------------------------------------------------------------- everything has a bound

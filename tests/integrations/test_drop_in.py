@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable
@@ -126,6 +129,25 @@ def test_two_workers_of_flask_limiter_share_one_limit(redis_server: RedisServer,
         eventually(lambda: server.status("/slow") == 200, "the one request is admitted")
 
         assert {429: 60} == Counter(server.status("/slow") for _ in range(60))
+
+
+def test_a_sitecustomize_is_enough(tmp_path: Path) -> None:
+    """An application that knows nothing of it finds all schemes, in whatever process Python starts."""
+    (tmp_path / "sitecustomize.py").write_text("import reconverge.integrations.limits_storage\n")
+    (tmp_path / "app.py").write_text(
+        "from limits import parse, storage, strategies\n"
+        "for uri in ('reconverge+memory://', 'async+reconverge+memory://', 'reconverge+redis://127.0.0.1:1/0'):\n"
+        "    made = storage.storage_from_string(uri)\n"
+        "limiter = strategies.FixedWindowRateLimiter(storage.storage_from_string('reconverge+memory://'))\n"
+        "print([limiter.hit(parse('2/hour'), 'ada') for _ in range(3)])\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, str(tmp_path / "app.py")]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert ("[True, True, False]\n", 0) == (done.stdout, done.returncode), done.stderr
 
 
 def test_two_workers_of_slowapi_share_one_limit(redis_server: RedisServer, tmp_path: Path) -> None:

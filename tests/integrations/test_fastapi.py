@@ -11,7 +11,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException,
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import SPENT, Outcome, by_header, by_path_parameter, by_route
+from reconverge.integrations import SPENT, Guard, Outcome, by_header, by_path_parameter, by_route
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits, TooManyRequests
 from tests.integrations.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
@@ -181,6 +181,12 @@ def test_limits_that_are_not_installed_limit_all_the_same(limits: Limits) -> Non
         ask_asgi(app, "/settled")
 
 
+def test_a_guard_comes_with_its_settings(agent: Agent) -> None:
+    """Whoever gives a key function besides is told so, as it would have no effect."""
+    with pytest.raises(InvalidSetting, match="key_func"):
+        Limits(guard=Guard(agent), key_func=by_route)
+
+
 def test_websockets_are_limited_by_a_dependency(app: FastAPI, limits: Limits) -> None:
     """Before they are accepted."""
 
@@ -249,6 +255,37 @@ def test_mounted_applications_have_routes_of_their_own(agent: Agent) -> None:
     app.mount("/sub", mounted)
 
     assert [200, 200, 429] == [ask_asgi(app, path)[0].status for path in ("/items", "/sub/items", "/sub/items")]
+
+
+def test_what_clients_write_is_no_part_of_where_an_application_is_mounted(agent: Agent) -> None:
+    """Else each would have a count of his own for whatever he makes up, as often as he likes."""
+    limits, app, inner, innermost = Limits(agent), FastAPI(), FastAPI(), FastAPI()
+
+    @inner.get("/items/{number}", dependencies=[Depends(limits("2/minute"))])
+    @innermost.get("/items", dependencies=[Depends(limits("2/minute"))])
+    async def items() -> None: ...
+
+    inner.mount("/parts/{part:int}", innermost)
+    app.mount("/shops/{tenant}", inner)
+    limits.install(app)
+    answers = [ask_asgi(app, f"/shops/{number}/items/{number}")[0] for number in range(3)]
+    answers += [ask_asgi(app, f"/shops/{number}/parts/0{number}/items")[0] for number in range(3)]
+
+    assert [200, 200, 429] * 2 == statuses(answers)
+    routes = {key.rpartition("|")[0] for key in agent.limiter("2/minute").table.cells}
+    assert {"/{tenant}/items/{number}", "/{tenant}/{part}/items"} == routes
+
+
+def test_limits_that_are_not_installed_are_charged_together_or_not_at_all(agent: Agent) -> None:
+    """What one dependency has charged is given back when the next one refuses."""
+    limits, app = Limits(agent), FastAPI()
+    wide, tight = limits("9/minute", name="wide"), limits("1/minute", name="tight")
+
+    @app.get("/", dependencies=[Depends(wide), Depends(tight)])
+    async def items() -> None: ...
+
+    assert [200, 429, 429] == statuses(ask_asgi(app, times=3))
+    assert {1} == {agent.limiter(name).usage(f"/|{ADA}").own for name in ("wide", "tight")}
 
 
 def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Agent) -> None:

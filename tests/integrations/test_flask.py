@@ -11,7 +11,7 @@ import flask.views
 import pytest
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import SPENT, by_user
+from reconverge.integrations import SPENT, Guard, by_user
 from reconverge.integrations.flask import Limits
 from tests.integrations.asking import ADA, BOB, ask_wsgi, environment_of, statuses
 from tests.integrations.test_wsgi import tokens
@@ -212,6 +212,48 @@ def test_a_stream_is_settled_when_it_is_closed(app: flask.Flask, agent: Agent) -
     assert 14 == tokens(agent)
 
 
+def test_a_stream_with_its_request_says_what_it_has_used(app: flask.Flask, agent: Agent) -> None:
+    """While it is streamed the outcome is there still, where Flask keeps the rest."""
+    limits = Limits(app=app, agent=agent)
+
+    def parts() -> Iterator[str]:
+        for _ in range(3):
+            outcome = limits.current_outcome
+            assert outcome is not None
+            outcome.spend(2)
+            yield "x"
+
+    def stream() -> flask.Response:
+        return flask.Response(flask.stream_with_context(parts()))
+
+    add(app, "/", limits.limit("100/minute", name="tokens", cost=50, settle=SPENT)(stream))
+
+    assert [b"xxx"] == [answer.body for answer in ask_wsgi(app)]
+    assert 6 == tokens(agent)
+    assert [b"xxx"] == [answer.body for answer in ask_wsgi(app)]
+    assert 12 == tokens(agent)
+
+
+def test_a_stream_that_is_never_sent_is_settled(app: flask.Flask, agent: Agent) -> None:
+    """As another function that looks at responses fails after ours: by Flask's error page, which says what is left."""
+    seen: list[int] = []
+
+    @app.after_request
+    def fail_once(response: flask.Response) -> flask.Response:
+        seen.append(response.status_code)
+        if len(seen) == 1:
+            raise KeyError("a mistake")
+        return response
+
+    limits = Limits(app=app, agent=agent)
+    cost = {"cost": 50, "settle": lambda response: response.status_code - 499}
+    add(app, "/", limits.limit("100/minute", name="tokens", **cost)(lambda: flask.Response(iter("ab"))))  # type: ignore[arg-type]
+    (answer,) = ask_wsgi(app)
+
+    assert (500, 1) == (answer.status, tokens(agent))
+    check_fields(answer.headers, refused=False)
+
+
 def test_a_view_that_fails_is_settled(app: flask.Flask, agent: Agent) -> None:
     """By the error page that Flask makes of it; where it makes none, as a response with status 500."""
     limits = Limits(app=app, agent=agent)
@@ -263,6 +305,22 @@ def test_a_breach_that_is_answered_with_nothing_usable_is_a_refusal(app: flask.F
     assert 1 == sum(limits.guard.stats().failures.values())
 
 
+def test_a_breach_may_be_answered_with_a_stream(app: flask.Flask, agent: Agent) -> None:
+    """Which has no length: that of the body in whose place it stands would cut it off, or keep its client waiting."""
+
+    def slowly(_outcome: object) -> flask.Response:
+        return flask.Response(iter(["slow ", "down"]), 429)
+
+    limits = Limits(app=app, agent=agent, on_breach=slowly)
+    add(app, "/", limits.limit("1/minute")(hello))
+    refused = ask_wsgi(app, times=2)[1]
+
+    assert (429, b"slow down") == (refused.status, refused.body)
+    assert "content-length" not in refused.headers
+    assert "text/html; charset=utf-8" == refused.headers["content-type"]
+    check_fields(refused.headers, refused=True)
+
+
 def test_words_of_flask_limiter_mean_what_they_do_there(app: flask.Flask, agent: Agent) -> None:
     """Filters, exemptions, methods, costs and messages."""
     limits = Limits(app=app, agent=agent, headers_enabled=False)
@@ -303,6 +361,16 @@ def test_a_coroutine_function_is_refused_at_once(app: flask.Flask, agent: Agent)
 
     with pytest.raises(InvalidSetting, match="nobody awaits"):
         Limits(app=app, agent=agent).limit("1/minute", key_func=key)(hello)
+    with pytest.raises(InvalidSetting, match="nobody awaits"):
+        Limits(key, app=app, agent=agent, default_limits="1/minute")
+    with pytest.raises(InvalidSetting, match="nobody awaits"):
+        Limits(app=app, agent=agent).request_filter(key)
+
+
+def test_a_guard_comes_with_its_settings(app: flask.Flask, agent: Agent) -> None:
+    """Whoever gives a key function besides is told so, as it would have no effect."""
+    with pytest.raises(InvalidSetting, match="key_func"):
+        Limits(by_user, app=app, guard=Guard(agent))
 
 
 def test_applications_made_twice_are_limited_alike(agent: Agent) -> None:

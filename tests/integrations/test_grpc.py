@@ -20,7 +20,7 @@ from google.protobuf import any_pb2, duration_pb2
 
 from reconverge import Agent
 from reconverge.errors import InvalidSetting
-from reconverge.integrations import Addresses, Rule
+from reconverge.integrations import Addresses, Guard, Rule
 from reconverge.integrations.grpc import (
     AioRateLimitInterceptor,
     GrpcRequest,
@@ -30,8 +30,8 @@ from reconverge.integrations.grpc import (
     by_peer,
     by_rpc,
     current_outcome,
-    retry_info,
 )
+from reconverge.integrations.grpc_status import retry_info
 from reconverge.integrations.request import Response
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
@@ -68,6 +68,13 @@ class Orders:
     def stream_stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """One for each."""
         yield from requests
+
+    def reading(self, requests: Iterator[bytes], context: Any) -> bytes:
+        """One for all, whatever happens meanwhile."""
+        found: list[bytes] = []
+        with contextlib.suppress(Exception):
+            found.extend(requests)
+        return b"".join(found)
 
     def aborting(self, request: bytes, context: Any) -> bytes:
         """End with a status."""
@@ -110,6 +117,14 @@ class SlowOrders:
         async for request in requests:
             await context.write(request)
 
+    async def reading(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        """One for all, as the context hands them out."""
+        found: list[bytes] = []
+        aio: Any = grpc.aio
+        while (request := await context.read()) != aio.EOF:
+            found.append(request)
+        return b"".join(found)
+
     async def aborting(self, request: bytes, context: Any) -> bytes:
         """End with a status."""
         await context.abort(grpc.StatusCode.NOT_FOUND, "no such order")
@@ -131,7 +146,7 @@ class SlowOrders:
 
 def handlers(orders: object) -> grpc.GenericRpcHandler:
     """The service, with messages that are bytes."""
-    kind = dict.fromkeys(("aborting", "broken"), "unary_unary") | {"endless": "unary_stream"}
+    kind = dict.fromkeys(("aborting", "broken"), "unary_unary") | {"endless": "unary_stream", "reading": "stream_unary"}
     methods = {
         name: getattr(grpc, f"{kind.get(name, name)}_rpc_method_handler")(getattr(orders, name))
         for name in (*KINDS, *kind)
@@ -320,8 +335,15 @@ def test_methods_of_http_are_no_methods_of_grpc() -> None:
             kind(rules=[Rule(limits="1/hour", methods=["/shop.Orders/Place"])])
 
 
+def test_a_guard_comes_with_its_settings() -> None:
+    """Whoever gives others besides is told which, as they would have no effect."""
+    for kind in (RateLimitInterceptor, AioRateLimitInterceptor):
+        with pytest.raises(InvalidSetting, match="fail, key_func"):
+            kind("1/hour", guard=Guard("memory://"), fail="closed", key_func=by_rpc)
+
+
 def test_a_server_of_threads_takes_no_coroutine_functions() -> None:
-    """Nobody would await them; the other one does."""
+    """Nobody would await them, of a guard neither; the other one does."""
 
     async def slowly(request: Any) -> str:
         await asyncio.sleep(0)
@@ -330,11 +352,59 @@ def test_a_server_of_threads_takes_no_coroutine_functions() -> None:
     with pytest.raises(InvalidSetting, match="coroutine function"):
         RateLimitInterceptor("1/hour", key_func=slowly)
     with pytest.raises(InvalidSetting, match="coroutine function"):
+        RateLimitInterceptor("1/hour", guard=Guard("memory://", key_func=slowly))
+    with pytest.raises(InvalidSetting, match="coroutine function"):
         RateLimitInterceptor(rules=[Rule(limits="1/hour", key_func=slowly)])
     with in_a_loop("1/hour", key_func=slowly) as address:
         found = [codes(address, "unary_unary", metadata=(("tenant", name),)) for name in ("a", "b", "a")]
 
     assert [["OK"], ["OK"], ["RESOURCE_EXHAUSTED"]] == found
+
+
+# -------------------------------------------------------------------- messages
+
+
+STREAMS = {"stream_unary": "stream_unary", "stream_stream": "stream_stream", "reading": "stream_unary"}
+"""Methods whose client sends a stream, of two messages here, and their kind."""
+
+
+@pytest.mark.parametrize("method", STREAMS)
+def test_a_call_ends_with_one_message_too_many(method: str, serving: Serves) -> None:
+    """However its handler takes messages; and others go on, as messages of their clients are none of a stream."""
+    with serving(messages="3/hour") as address:
+        served, refused = (Answer(address, method, kind=STREAMS[method]) for _ in range(2))
+        single = Answer(address, "unary_stream")
+
+    assert (grpc.StatusCode.OK, b"ab") == (served.code, b"".join(served.replies))
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED == refused.code
+    assert refused.replies in ([], [b"a"])
+    assert "The quota messages is used up." in refused.details
+    assert int(refused.metadata["retry-after"]) > 0
+    assert grpc.StatusCode.OK == single.code
+
+
+def test_messages_are_counted_by_method_if_asked(serving: Serves) -> None:
+    """By a rule like any other, beside the limit of calls, which a call has that ends so has used."""
+    rule = Rule(limits="3/hour", name="said", paths=[f"/{SERVICE}/stream_unary"])
+    with serving("9/hour", messages=rule) as address:
+        found = codes(address, "stream_unary", "stream_stream", "stream_stream", "stream_unary")
+        left = Answer(address, "unary_stream").metadata["ratelimit"]
+
+    assert ["OK", "OK", "OK", "RESOURCE_EXHAUSTED"] == found
+    assert left.startswith('"requests";r=4')
+
+
+def test_streams_that_end_with_a_message_keep_no_threads(serving: Serves) -> None:
+    """Neither while the server goes on, nor when it stops just then."""
+    with serving(messages="1/hour") as address:
+        found = codes(address, *["stream_stream", "stream_unary"] * (2 * THREADS))
+        served = codes(address, "unary_unary")
+    for _ in range(STOPS):
+        with serving(messages="1/hour") as address:
+            found += codes(address, "stream_stream")
+
+    assert {"RESOURCE_EXHAUSTED"} == set(found)
+    assert ["OK"] == served
 
 
 # -------------------------------------------------------------------- what depends on the end of a call

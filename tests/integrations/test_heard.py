@@ -50,6 +50,8 @@ def test_a_date_is_compared_with_the_servers_own_clock() -> None:
         {"X-RateLimit-Remaining": "infinity"},
         {"Retry-After": "-1"},
         {"Retry-After": "soon"},
+        {"Retry-After": "Mon, 01 Jan 99999999999 00:00:00 GMT"},
+        {"Retry-After": "Mon, 01 Jan 2024 00:00:00 +99999999999999"},
         {"Retry-After": "\N{ARABIC-INDIC DIGIT THREE}"},
     ],
 )

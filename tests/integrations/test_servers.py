@@ -99,12 +99,17 @@ def test_as_much_traffic_as_there_can_be_stays_within_the_bound(
 
     eventually(greet, "every worker knows the key")
     command = [wrk, "-t2", f"-c{CLIENTS}", "-d2s", "-H", f"{KEY}: bob", f"http://127.0.0.1:{server.port}/"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    said: list[str] = []
+
+    def drive() -> bool:
+        said.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+        return "Non-2xx or 3xx responses" in said[-1]
+
+    eventually(drive, "more is asked for than there is")
     assert "" == server.stop()
 
     # The hub knows also of what wrk did not wait for, when its time was over.
-    assert "Non-2xx or 3xx responses" in said
-    assert "Socket errors" not in said
+    assert [] == [each for each in said if "Socket errors" in each]
     assert QUOTA / 2 < net_at(own_redis.url, "items", namespace="web") <= 1.1 * QUOTA + WORKERS
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import OUTCOME, SPENT, Rule
+from reconverge.integrations import OUTCOME, SPENT, Guard, Rule
 from reconverge.integrations.wsgi import RateLimitMiddleware
 from tests.integrations.asking import ADA, BOB, ask_wsgi, environment_of, statuses, wsgi_answer
 from tests.integrations.webserver import check_fields
@@ -181,13 +181,17 @@ def test_paths_are_text_and_may_be_anything(agent: Agent) -> None:
 
 
 def test_a_coroutine_function_is_refused_at_once(agent: Agent) -> None:
-    """Nobody awaits anything under WSGI."""
+    """Nobody awaits anything under WSGI, be it of a rule or of the guard."""
 
-    async def key(_request: Any) -> str:
+    async def slowly(_: object) -> str:
         return "ada"
 
+    guards = (Guard(agent, key_func=slowly), Guard(agent, on_breach=slowly))
     with pytest.raises(InvalidSetting, match="nobody awaits under WSGI"):
-        RateLimitMiddleware(serving([]), rules=[Rule(limits="1/minute", key_func=key)], agent=agent)
+        RateLimitMiddleware(serving([]), rules=[Rule(limits="1/minute", key_func=slowly)], agent=agent)
+    for guard in guards:
+        with pytest.raises(InvalidSetting, match="nobody awaits under WSGI"):
+            RateLimitMiddleware(serving([]), "1/minute", guard=guard)
 
 
 def test_head_is_refused_without_a_body(agent: Agent) -> None:

@@ -141,6 +141,7 @@ def operating(agent: Agent, limiter: Limiter) -> None:
     assert_type(agent.limiters, dict[str, Limiter])
     limiter.change("200/minute", soft="10%")
     agent.change_pace(0.5)
+    agent.change_pace(None, limit="login")
     agent.add_hooks(Pager())
     agent.add_hooks(LogHooks(every=1.0))
     assert_type(load("shop.toml", namespace="shop").limiter("login"), Limiter)

@@ -9,11 +9,12 @@ from math import inf
 
 import pytest
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE
 from reconverge.syncer import CELLS_MAX, JITTER
-from tests.node import INTERVAL_NS, LEASE_NS
+from reconverge_sync.memory import MemoryHub
+from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node
 from tests.unit.talker import Talker, World
 
 LIMIT = Limit(1000, 60)
@@ -110,6 +111,40 @@ def test_a_quiet_node_speaks_up_before_long(interval_s: float, lease_s: float, s
     node.hears()
 
     assert round(silence_s * SECOND_NS) == node.due_in_ns
+
+
+def test_a_shard_that_was_never_told_anything_hears_of_a_node_more_seldom() -> None:
+    """Of several shards: it has nothing of that node's to lose. The first key makes it one like any other."""
+    clock = ManualClock(START_S)
+    hub = MemoryHub(clock=clock, shards=2)
+    node = Node(clock, shards=2)
+    node.kernel.lease_ns = 600 * SECOND_NS
+    table = node.limit(LIMIT, BALANCED)
+    used = table.kernel.shard_of("limit", "ada").index
+    unused = 1 - used
+    table.allow("ada", 1)
+
+    def said_in(seconds: int) -> list[int]:
+        said = [0, 0]
+        for _ in range(seconds):
+            clock.advance(1.0)
+            now_ns = clock.monotonic_ns()
+            for shard, syncer in enumerate(node.syncers):
+                batch = syncer.take(now_ns) if syncer.due_ns(now_ns) <= now_ns else None
+                if batch is not None:
+                    said[shard] += 1
+                    syncer.merged(batch, hub.merge(batch), sent_ns=now_ns, now_ns=now_ns)
+        return said
+
+    said_in(20)
+    said = said_in(20)
+
+    assert (20, 2) == (said[used], said[unused])
+
+    table.allow(next(key for key in map(str, range(100)) if table.kernel.shard_of("limit", key).index == unused), 1)
+    said_in(20)
+
+    assert [20, 20] == said_in(20)
 
 
 def test_an_empty_batch_says_only_that_the_node_lives() -> None:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
-from reconverge.errors import MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
+from reconverge.integrations.asgi import CLOSE_CODES, POLICY_VIOLATION
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
-from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, all_rules
 
 try:
-    from aiohttp import web
+    from aiohttp import WSMessage, web
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
@@ -104,13 +105,14 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
+        guard = one_of(guard, **settings)
         settings.setdefault("passes", (web.HTTPException,))
         self.guard = guard or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules)]
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._serve(request, handler)
+            return await self._serve(request, self._rules, functools.partial(handler, request))
 
         self.middleware = middleware
         """For whoever orders middlewares himself; fields are added to responses by `add_fields`."""
@@ -136,19 +138,29 @@ class Limits:
 
             @functools.wraps(handler)
             async def limited(*args: Any, **kwargs: Any) -> web.StreamResponse:
-                request = _request_in(args)
-                serving = request.get(SERVING)
-                if not isinstance(serving, _Serving):
-                    serving = request[SERVING] = _Serving(request)
-                    with serving:
-                        answer = await self._check(serving, request, [declared])
-                        return await serving.ended(answer or await handler(*args, **kwargs))
-                answer = await self._check(serving, request, [declared])
-                return answer or await handler(*args, **kwargs)
+                return await self._serve(_request_in(args), [declared], functools.partial(handler, *args, **kwargs))
 
             return cast("AnyHandler", limited)
 
         return decorate
+
+    def messages(
+        self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
+    ) -> Messages:
+        """Limit the messages that come through websockets, for each key and all its connections; see `Rule`.
+
+        Args:
+            limits: see `Rule.limits`.
+            close_code: with which a websocket is closed over which too many come: 1008, or 1013 (try again later).
+            settings: see `Rule`; without a `name` the limit is called `messages`.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        if close_code not in CLOSE_CODES:
+            raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
+        rule = Rule(limits=limits, **settings)
+        return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
 
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator, too."""
@@ -160,17 +172,48 @@ class Limits:
         if isinstance(serving, _Serving):
             serving.add_fields(response)
 
-    async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _serve(
+        self, request: web.Request, rules: Sequence[Declared], handle: Callable[[], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Serve a request as rules say, beside those of whoever has begun with it, who also ends it then."""
+        serving = request.get(SERVING)
+        if isinstance(serving, _Serving):
+            return await self._check(serving, request, rules) or await handle()
         serving = request[SERVING] = _Serving(request)
         with serving:
-            answer = await self._check(serving, request, self._rules)
-            return await serving.ended(answer or await handler(request))
+            return await serving.ended(await self._check(serving, request, rules) or await handle())
 
     async def _check(
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared]
     ) -> web.StreamResponse | None:
         """The response to a request that may not go on, None if it may."""
         return serving.decided(await self.guard.check_async(AiohttpRequest(request, self.guard.addresses), rules))
+
+
+class Messages:
+    """The messages of a websocket, as long as there are not too many: `async for message in messages(request, socket)`.
+
+    Then it is closed, and there are no more. `Limits.messages` makes it.
+    """
+
+    def __init__(self, guard: Guard, declared: Declared, close_code: int) -> None:
+        self._guard = guard
+        self._rules = [declared]
+        self._close_code = close_code
+
+    async def __call__(self, request: web.Request, socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
+        """What comes through a websocket that is open, which the request has asked for."""
+        async for message in socket:
+            if not await self.check(request):
+                await socket.close(code=self._close_code, message=b"rate limit")
+                return
+            yield message
+
+    async def check(self, request: web.Request) -> Outcome:
+        """Count one message, for handlers that receive and close themselves. False if there are too many."""
+        outcome = await self._guard.check_async(AiohttpRequest(request, self._guard.addresses), self._rules)
+        outcome.finish(Response(200))
+        return outcome
 
 
 def outcome_of(request: web.Request) -> Outcome | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
@@ -160,8 +161,7 @@ class RateLimitMiddleware:
                 ruling = await self.guard.check_async(request, self._messages)
                 ruling.finish(Response(200))
                 if not ruling.allowed:
-                    await sending({"type": "websocket.close", "code": self._close_code, "reason": "rate limit"})
-                    sending.closed = True
+                    await sending.close(self._close_code)
                     return {"type": "websocket.disconnect", "code": self._close_code}
             return message
 
@@ -177,8 +177,7 @@ class Sending:
         self._status = 0
         self._headers: Headers = []
         self._bytes = 0
-        self.closed = False
-        """A websocket that we have closed takes no more messages."""
+        self._closed = False
 
     def add(self, outcome: Outcome) -> None:
         """Add the fields of an outcome to the response, and settle it."""
@@ -204,7 +203,7 @@ class Sending:
     async def __call__(self, message: Message) -> None:
         """Send one message on, as ASGI has it."""
         kind = message["type"]
-        if self.closed:
+        if self._closed:
             return
         if kind == "http.response.body":
             await self._send(message)
@@ -217,11 +216,17 @@ class Sending:
             self._headers = list(message.get("headers") or ())
             refused = any(name.lower() == b"retry-after" for name, _ in self._headers)
             fields = fields_together(self._outcomes, refused=refused)
-            if fields:
+            if fields or self._headers:  # which may have come as a generator, and are used up then
                 message = {**message, "headers": merged(self._headers, fields)}
         await self._send(message)
         if kind == "http.response.pathsend":
             self._finish(self._status, complete=True)
+
+    async def close(self, code: int) -> None:
+        """Close a websocket, which from then on takes no more messages of the application; it may be gone already."""
+        self._closed = True
+        with suppress(OSError):
+            await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
 
     def _finish(self, status: int, *, complete: bool) -> None:
         """Settle what has not been; before background tasks begin, if the response was complete."""

@@ -6,6 +6,7 @@ share: that counts too much together, and never makes a key of what a client has
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,7 +19,19 @@ def route_of(scope: Mapping[str, Any]) -> str:
     found = _found(scope)
     if found is None:
         found = next(_fitting(scope), None)
-    return "" if found is None else f"{scope.get('root_path') or ''}{found}"
+    return "" if found is None else f"{_prefix(scope, found)}{found}"
+
+
+def _prefix(scope: Mapping[str, Any], found: str) -> str:
+    """What the application is mounted at; where clients write part of that, the names of what they write and no more.
+
+    Else each value would be another route. Of the rest of such a prefix nothing is known in the application below.
+    """
+    root, top = str(scope.get("root_path") or ""), str(scope.get("app_root_path") or "")
+    written = [name for name in scope.get("path_params") or () if not re.search(rf"{{{re.escape(name)}[:}}]", found)]
+    if not written or root == top:
+        return root
+    return top + "".join(f"/{{{name}}}" for name in written)
 
 
 def _found(scope: Mapping[str, Any]) -> str | None:

@@ -65,6 +65,7 @@ class LimitSettings(BaseModel):
     policy: str | None = None
     max_overshoot: float | None = None
     cold_allowance: float | None = None
+    sync_interval: float | None = None
     switch: str | None = None
 
 
@@ -119,7 +120,7 @@ class Configuration:
         """Follow what the file and the environment say now; all of it, or nothing if any of it cannot be.
 
         Quotas change as `Limiter.change` does, so what was used counts on; further limits are declared; switches and
-        the sync interval are as is said. Nothing else can change. What is said as before stays as it is, so a switch
+        the sync intervals are as is said. Nothing else can change. What is said as before stays as it is, so a switch
         that was turned by hand stays so until the file says something new about it.
 
         Raises:
@@ -218,7 +219,7 @@ class Configuration:
             if getattr(before, field) != getattr(limit, field):
                 raise finding.that("cannot change while it is in use; restart", "limits", name, field)
         steps = list[Callable[[], object]]()
-        counted = before.model_copy(update={"switch": limit.switch})
+        counted = before.model_copy(update={"switch": limit.switch, "sync_interval": limit.sync_interval})
         if counted != limit or name not in self._settings.limits:
             with finding.when("limits", name):
                 steps.append(
@@ -230,6 +231,9 @@ class Configuration:
                         costs=limit.costs,
                     )
                 )
+        if before.sync_interval != limit.sync_interval:
+            with finding.when("limits", name):
+                steps.append(agent.plan_pace(limit.sync_interval, limit=name))
         if before.switch != limit.switch:
             steps.append(lambda: limiter.switch(cast("Any", limit.switch or "on")))
         return steps

@@ -15,7 +15,7 @@ from reconverge.agent import Agent
 from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.integrations.declared import quotas_of_fixed
-from reconverge.integrations.keys import fitting, plain, written
+from reconverge.integrations.keys import fitting, plain, waits, written
 from reconverge.integrations.outcome import RateLimited
 from reconverge.integrations.rules import Fixed, fitting_name, name_of
 from reconverge.limiter import Limiter
@@ -64,8 +64,10 @@ def limited(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
         call = _Call(limiter, key, cost, wait, max_queue)
-        if inspect.iscoroutinefunction(function):
+        if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
+        if wait is not False and inspect.isasyncgenfunction(function):
+            raise InvalidSetting("wait", wait, f"is for no asynchronous generator such as {name_of(function)}")
         return call.around(function)
 
     return decorate

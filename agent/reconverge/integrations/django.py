@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
@@ -35,7 +35,10 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
 
+from reconverge.integrations.django_exempt import exempt, is_exempt
 from reconverge.integrations.django_settings import UserNotLoaded, configured
+
+__all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "outcome_of"]
 
 View = TypeVar("View", bound=Callable[..., Any])
 HttpRequest: TypeAlias = Any
@@ -145,13 +148,13 @@ class RateLimitMiddleware:
             return self._serve_slowly(request)
         serving = Serving(request)
         with serving:
-            response = serving.check(configured().rules) or self.get_response(request)
+            response = serving.check(_rules_for(request)) or self.get_response(request)
             return serving.answer(response)
 
     async def _serve_slowly(self, request: HttpRequest) -> Any:
         serving = Serving(request)
         with serving:
-            response = await serving.check_slowly(configured().rules) or await self.get_response(request)
+            response = await serving.check_slowly(_rules_for(request)) or await self.get_response(request)
             return serving.answer(response)
 
 
@@ -259,6 +262,12 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
 def guard() -> Guard:
     """What decides by the setting RECONVERGE: has statistics, and takes request filters."""
     return configured().guard
+
+
+def _rules_for(request: HttpRequest) -> Sequence[Declared]:
+    """What the middleware limits a request by."""
+    rules = configured().rules
+    return () if rules and is_exempt(request) else rules
 
 
 def outcome_of(request: HttpRequest) -> Outcome | None:

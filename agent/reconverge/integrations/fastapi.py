@@ -19,7 +19,7 @@ from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send,
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.guard import CommonSettings, Guard, one_of
 from reconverge.integrations.keys import KeyFunction, by_ip
-from reconverge.integrations.outcome import OUTCOME, Outcome
+from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
 from reconverge.limit import Limit
@@ -34,6 +34,8 @@ except ModuleNotFoundError as error:
 
 SENDING: Final = "reconverge.sending"
 """Under which the scope has who adds fields to the response."""
+OUTCOMES: Final = "reconverge.outcomes"
+"""Under which the scope has what was decided so far, where nobody adds fields."""
 POLICY_VIOLATION: Final = 1008
 Dependency = Callable[..., Awaitable[Outcome]]
 
@@ -73,7 +75,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
-        guard = one_of(guard, agent=agent, **settings)
+        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (HTTPException, WebSocketException))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
 
@@ -149,15 +151,18 @@ async def _check(guard: Guard, declared: Declared, connection: HTTPConnection, r
     outcome = await guard.check_async(AsgiRequest(connection.scope, guard.addresses), [declared])
     connection.scope[OUTCOME] = outcome
     sending = connection.scope.get(SENDING)
+    before: list[Outcome] = connection.scope.setdefault(OUTCOMES, [])
     if not outcome.allowed:
         if isinstance(sending, Sending):
             sending.take_back()
+        go_on(before, outcome)
         if connection.scope["type"] == "websocket":
             raise WebSocketException(POLICY_VIOLATION, "rate limit")
         raise TooManyRequests(outcome)
     if isinstance(sending, Sending):
         sending.add(outcome)
         return outcome
+    before.append(outcome)
     if outcome.unsettled:
         raise InvalidSetting("settle", declared.name, "what depends on the response needs limits.install(app)")
     if response is not None:

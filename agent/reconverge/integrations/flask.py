@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent import Agent
-from reconverge.errors import MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
+from reconverge.integrations.fields import RETRY_AFTER
 from reconverge.integrations.guard import CommonSettings, Guard, one_of
-from reconverge.integrations.keys import KeyFunction, by_ip
-from reconverge.integrations.outcome import Outcome, fields_together, go_on
+from reconverge.integrations.keys import KeyFunction, by_ip, waits
+from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
@@ -43,8 +44,10 @@ EXTENSION: Final = "reconverge"
 """Under which the application keeps the extension."""
 MARK: Final = "__reconverge_mark__"
 """Of a view: what decorators say of it."""
-OUTCOMES: Final = "_reconverge_outcomes"
-"""Of a request's globals: what was decided so far."""
+OUTCOMES: Final = "reconverge.outcomes"
+"""Of a request's environment, which is there as long as the response is streamed: what was decided so far."""
+ANSWERED: Final = "reconverge.answered"
+"""Of a request's environment: whether there is a response that settles what was decided."""
 
 
 class TooManyRequests(exceptions.TooManyRequests):
@@ -139,7 +142,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
-        guard = one_of(guard, agent=agent, **settings)
+        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _Mark] = {}
@@ -219,12 +222,14 @@ class Limits:
 
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator."""
+        if callable(function) and waits(function):
+            raise InvalidSetting("request_filter", function, "is a coroutine function, which nobody awaits under WSGI")
         return self.guard.request_filter(function)
 
     @property
     def current_outcome(self) -> Outcome | None:
         """What was decided last about the current request; None when nothing was."""
-        outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
+        outcomes = _outcomes() if flask.has_request_context() else []
         return outcomes[-1] if outcomes else None
 
     def _several(self, name: str, limits: Several, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
@@ -276,8 +281,7 @@ class Limits:
             return
         request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
-        outcomes: list[Outcome] = flask.g.setdefault(OUTCOMES, [])
-        if go_on(outcomes, outcome):
+        if go_on(_outcomes(), outcome):
             return
         assert outcome.refusal is not None
         kind = TooManyRequests if outcome.refusal.status == TooManyRequests.code else ServiceUnavailable
@@ -298,15 +302,14 @@ class Limits:
 
     def _after(self, response: flask.Response) -> flask.Response:
         """Add the fields, whoever has made the response, and settle: what is streamed when its end has come."""
-        outcomes: list[Outcome] = flask.g.get(OUTCOMES) or []
-        refusal = outcomes[0].refusal if outcomes else None
-        fields = fields_together(outcomes) if refusal is None else refusal.fields
+        outcomes = _outcomes()
+        fields = fields_for(outcomes, refused=RETRY_AFTER in response.headers)
         there = list(response.headers.items())
         for name, value in merged(there, fields)[len(there) :]:
             response.headers.add(name, value)
         unsettled = [outcome for outcome in outcomes if outcome.unsettled]
         if unsettled:
-            flask.g.pop(OUTCOMES)
+            flask.request.environ[ANSWERED] = True
 
             def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
                 headers = {name.lower(): value for name, value in response.headers.items()}
@@ -320,10 +323,16 @@ class Limits:
         return response
 
     def _teardown(self, _error: BaseException | None) -> None:
-        """Settle what has no response, because something has failed."""
-        outcomes: list[Outcome] = flask.g.pop(OUTCOMES, None) or []
-        for outcome in outcomes:
-            outcome.finish(Ended(FAILED))
+        """Settle what has no response, because something has failed. Of a stream Flask calls this twice."""
+        if ANSWERED not in flask.request.environ:
+            for outcome in _outcomes():
+                outcome.finish(Ended(FAILED))
+
+
+def _outcomes() -> list[Outcome]:
+    """What was decided so far about the current request."""
+    outcomes: list[Outcome] = flask.request.environ.setdefault(OUTCOMES, [])
+    return outcomes
 
 
 def _mark_of(view: object) -> _Mark | None:

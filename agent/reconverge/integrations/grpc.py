@@ -10,17 +10,18 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack, cast
 from urllib.parse import unquote
 
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import OF_CONTENT, RETRY_AFTER
-from reconverge.integrations.guard import Guard, GuardSettings
-from reconverge.integrations.keys import by_header, by_ip, by_route, waits
+from reconverge.integrations.grpc_status import retry_info
+from reconverge.integrations.guard import Guard, GuardSettings, one_of
+from reconverge.integrations.keys import by_header, by_ip, by_route
 from reconverge.integrations.outcome import Outcome
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
@@ -48,7 +49,6 @@ HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400
 """How gRPC's status codes, in their order, are told to functions that look at a response."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 STATUS_DETAILS: Final = "grpc-status-details-bin"
-RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
 
 _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
 
@@ -112,6 +112,8 @@ class Interceptor:
     Args:
         limits: of all calls together, for each key; see `Rule.limits`.
         rules: further limits, of some methods, say: `paths=["/shop.Orders/*"]`.
+        messages: of the messages that come through streams of clients, for each key and all its calls; one too many
+            ends its call.
         guard: what the limits have in common; or its settings, such as `agent`, one by one.
 
     Raises:
@@ -125,21 +127,26 @@ class Interceptor:
         limits: Limits | None = None,
         *,
         rules: Sequence[Rule] = (),
+        messages: Rule | Limits | None = None,
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
-        self.guard = guard or Guard(**settings)
-        key_func = settings.get("key_func", by_ip)
-        if not self.waits and waits(key_func):
-            raise InvalidSetting("key_func", key_func, "is a coroutine function, which no server of threads awaits")
+        self.guard = one_of(guard, **settings) or Guard(**settings)
+        if not self.waits and self.guard.ever_waits:
+            said = "has a coroutine function for key_func or on_breach, which no server of threads awaits"
+            raise InvalidSetting("guard", self.guard, said)
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules)]
+        self._messages: list[Declared] = []
+        if messages is not None:
+            rule = messages if isinstance(messages, Rule) else Rule(limits=messages)
+            self._messages.append(self._declared(rule, name="messages"))
 
-    def _declared(self, rule: Rule) -> Declared:
+    def _declared(self, rule: Rule, *, name: str | None = None) -> Declared:
         if rule.methods is not None:
             raise InvalidSetting("methods", rule.methods, "is about HTTP; write paths=['/package.Service/Method']")
         if rule.ever_waits and not self.waits:
             raise InvalidSetting("rule", rule.name, "has a coroutine function, which no server of threads awaits")
-        return self.guard.declare(rule)
+        return self.guard.declare(rule, name=name)
 
     def _handler(self, handler: Any, details: Details) -> Any:
         """The handler of a method, limited; None if there is no such method."""
@@ -147,7 +154,10 @@ class Interceptor:
             return None
         kind = f"{ONE_OR_MANY[handler.request_streaming]}_{ONE_OR_MANY[handler.response_streaming]}"
         make = getattr(grpc, f"{kind}_rpc_method_handler")
-        behavior = self._behavior(getattr(handler, kind), details, streams=handler.response_streaming)
+        behavior = getattr(handler, kind)
+        if self._messages and handler.request_streaming:
+            behavior = self._counting(behavior, details, streams=handler.response_streaming)
+        behavior = self._behavior(behavior, details, streams=handler.response_streaming)
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
@@ -159,6 +169,39 @@ class Interceptor:
         if streams and not getattr(behavior, "experimental_non_blocking", False):
             return functools.wraps(behavior)(functools.partial(self._stream, behavior, details))
         return functools.wraps(behavior)(functools.partial(self._answer, behavior, details))
+
+    def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
+        """What serves a call, of the same kind as before, and counts what its client says."""
+
+        def call_of(context: Context) -> _Counted:
+            return _Counted(self.guard, self._messages, details, context)
+
+        async def stream_slowly(requests: Any, context: Context) -> AsyncIterator[Any]:
+            call = call_of(context)
+            async with aclosing(behavior(call.all_slowly(requests), call)) as parts:
+                async for part in parts:
+                    yield part
+
+        async def answer_slowly(requests: Any, context: Context) -> Any:
+            call = call_of(context)
+            return await behavior(call.all_slowly(requests), call)
+
+        def stream(requests: Any, context: Context) -> Iterator[Any]:
+            with suppress(_TooMany):  # not aborted, as in `_stream`
+                yield from behavior(call_of(context).all(requests), context)
+
+        def answer(requests: Any, context: Context, *more: Any) -> Any:
+            try:
+                return behavior(call_of(context).all(requests), context, *more)
+            except _TooMany as error:
+                return context.abort(*error.args)
+
+        if inspect.isasyncgenfunction(behavior):
+            return functools.wraps(behavior)(stream_slowly)
+        if inspect.iscoroutinefunction(behavior):
+            return functools.wraps(behavior)(answer_slowly)
+        blocks = streams and not getattr(behavior, "experimental_non_blocking", False)
+        return functools.wraps(behavior)(stream if blocks else answer)
 
     def _check(self, details: Details, context: Context) -> Outcome:
         return self.guard.check(GrpcRequest(details, context, self.guard.addresses), self._rules)
@@ -232,6 +275,52 @@ def address_of(peer: str) -> str | None:
     return address or None if scheme in {"ipv4", "ipv6"} else None
 
 
+class _TooMany(Exception):
+    """Raised where a handler on threads asks for the next message; with the status to end its call with."""
+
+
+class _Counted:
+    """A call the messages of whose client are counted; to its handler, if that is asynchronous, it is the context."""
+
+    def __init__(self, guard: Guard, rules: Sequence[Declared], details: Details, context: Context) -> None:
+        self._guard = guard
+        self._rules = rules
+        self._request = GrpcRequest(details, context, guard.addresses)
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def all(self, messages: Any) -> Iterator[Any]:
+        """All that the client says. Raises _TooMany; whatever the handler makes of it, the call ends so."""
+        for message in messages:
+            outcome = self._guard.check(self._request, self._rules)
+            outcome.finish(Response(200))
+            if not outcome.allowed:
+                code, said = _refusal(outcome, self._context)
+                self._context.set_code(code)
+                self._context.set_details(said)
+                raise _TooMany(code, said)
+            yield message
+
+    async def all_slowly(self, messages: Any) -> AsyncIterator[Any]:
+        """All that the client says. Aborts the call if it is too much."""
+        async for message in messages:
+            yield await self._count(message)
+
+    async def read(self) -> Any:
+        """The next message, as gRPC has it."""
+        message, aio = await self._context.read(), cast("Any", grpc.aio)  # in whose stubs EOF is missing
+        return message if message is aio.EOF else await self._count(message)
+
+    async def _count(self, message: Any) -> Any:
+        outcome = await self._guard.check_async(self._request, self._rules)
+        outcome.finish(Response(200))
+        if not outcome.allowed:
+            await self._context.abort(*_refusal(outcome, self._context))
+        return message
+
+
 class _Serving:
     """Tells of the limits at the end of a call that goes on, and settles what depends on it."""
 
@@ -288,30 +377,3 @@ def _add_metadata(context: Context, metadata: Metadata) -> None:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
-
-
-# -------------------------------------------------------------------- google.rpc.Status, as protocol buffers write it
-
-
-def retry_info(code: int, message: str, after_s: int) -> bytes:
-    """A `google.rpc.Status` whose only detail is a `google.rpc.RetryInfo`: try again in so many seconds."""
-    duration = _number(1, after_s)
-    detail = _bytes(1, RETRY_INFO) + _bytes(2, _bytes(1, duration))
-    return _number(1, code) + _bytes(2, message.encode()) + _bytes(3, detail)
-
-
-def _number(field: int, value: int) -> bytes:
-    return bytes([field << 3]) + _varint(value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return bytes([field << 3 | 2]) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

@@ -15,10 +15,11 @@ from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.integrations.addresses import X_FORWARDED_FOR, Addresses
 from reconverge.integrations.cold import DECIDE, Cold, cold_key, cold_s
+from reconverge.integrations.coming_again import for_any_node
 from reconverge.integrations.declared import Claim, Declared, NoKey
 from reconverge.integrations.failures import Failures
 from reconverge.integrations.fields import IETF_11, Fields, checked_dialects, fields_of
-from reconverge.integrations.keys import ADDRESS, Asked, KeyFunction, asks, by_ip, checked_missing
+from reconverge.integrations.keys import ADDRESS, Asked, KeyFunction, asks, by_ip, checked_missing, waits
 from reconverge.integrations.outcome import Outcome, Refusal, Ruling
 from reconverge.integrations.refusing import refusal_of
 from reconverge.integrations.request import Request
@@ -133,6 +134,11 @@ class Guard:
         self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
     # ------------------------------------------------------------ declaring
+
+    @property
+    def ever_waits(self) -> bool:
+        """Whether a function that is there for all rules is a coroutine function: `key_func` or `on_breach`."""
+        return waits(self._key) or (self._on_breach is not None and waits(self._on_breach))
 
     def declare(self, rule: Rule | Limits, *, owner: object = None, name: str | None = None) -> Declared:
         """Make a rule ready to be asked; `owner` is what it is named after if it has no name, else `name`.
@@ -280,6 +286,8 @@ class Guard:
         except CostExceedsQuota:
             # It is the request that asks for too much, and not the limit that is broken. Waiting does not help.
             decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
+        if not decision.allowed:
+            decision = for_any_node(limiter.tables, key, cost, decision)
         return Ruling(claim.declared, limiter, key, cost, decision, reservation)
 
     def _taken_back(self, ruling: Ruling) -> Ruling:

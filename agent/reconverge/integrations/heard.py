@@ -68,7 +68,7 @@ def _retry_after(text: str, now: float) -> float | None:
 def _moment(text: str) -> float | None:
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # of a year or a zone that no date can have
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

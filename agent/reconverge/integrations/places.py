@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from reconverge.errors import MissingExtra, ReconvergeError
 
@@ -17,6 +17,8 @@ except ImportError as error:
 
 TOML: Final = (".toml",)
 YAML: Final = (".yaml", ".yml", ".json")
+CHARACTERS_MAX: Final = 1 << 20
+"""Of a file; a thousand limits take a tenth of it."""
 _TABLE: Final = re.compile(r"\s*\[(?P<path>[^\[\]]+)\]\s*(?:#.*)?")
 _NAME: Final = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
 _FIELD: Final = re.compile(rf"\s*(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)\s*=.*")
@@ -48,16 +50,16 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        try:
-            self._text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
         self._toml = path.suffix in TOML
         if not self._toml and path.suffix not in YAML:
             raise InvalidConfiguration(str(path), f"ends in none of {', '.join((*TOML, *YAML))}")
+        self._text = _text_of(path)
         said = self._read_toml() if self._toml else self._read_yaml()
         if not isinstance(said, dict):
             raise InvalidConfiguration(self.name, "is no table of settings", line=1)
+        for name in said:
+            if not isinstance(name, str):
+                raise InvalidConfiguration(self.name, f"a setting has a name, and {name!r} is none", line=1)
         self.said: dict[str, Any] = said
 
     def line_of(self, path: Sequence[str | int]) -> int | None:
@@ -71,18 +73,23 @@ class Source:
             match = _LINE.search(str(error))
             line = self._text.count("\n") + 1 if match is None else int(match["line"])
             raise InvalidConfiguration(self.name, f"is not TOML: {error}", line=line) from None
+        except (ValueError, RecursionError) as error:  # numbers and tables that Python cannot read
+            raise InvalidConfiguration(self.name, f"is not TOML: {error}") from None
 
     def _read_yaml(self) -> Any:
         try:
-            return yaml.safe_load(self._text) or {}
+            said = yaml.load(self._text, Loader=_Once)  # noqa: S506  # that is a safe one
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             problem = f"is not YAML: {getattr(error, 'problem', None) or error}"
             raise InvalidConfiguration(self.name, problem, line=None if mark is None else mark.line + 1) from None
+        except Exception as error:  # noqa: BLE001  # the library raises anything for numbers and dates that are none
+            raise InvalidConfiguration(self.name, f"is not YAML: {type(error).__name__}: {error}") from None
+        return {} if said is None else said
 
     def _line_in_toml(self, path: Sequence[str | int]) -> int | None:
         wanted, table, best, found = [str(part) for part in path], list[str](), 0, None
-        for number, line in enumerate(self._text.splitlines(), start=1):
+        for number, line in enumerate(self._text.split("\n"), start=1):
             header, field = _TABLE.fullmatch(line), _FIELD.fullmatch(line)
             if header is not None:
                 table = here = _parts(header["path"])
@@ -108,6 +115,36 @@ class Source:
             else:
                 break
         return line
+
+
+class _Once(yaml.SafeLoader):
+    """Reads nothing but plain data, and what is said twice not at all: the last word would win, unnoticed."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """See the base class."""
+        said = set[str]()
+        for key, _ in node.value:
+            if key.value in said:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is said twice", key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                said.add(key.value)
+        return cast("dict[Any, Any]", super().construct_mapping(node, deep=deep))
+
+
+def _text_of(path: Path) -> str:
+    """What is written in a file, without the mark that some editors begin it with. Raises InvalidConfiguration."""
+    try:
+        if path.exists() and not path.is_file():
+            raise InvalidConfiguration(str(path), "cannot be read: it is no file")  # a pipe would be waited for
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(CHARACTERS_MAX + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidConfiguration):
+            raise
+        raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
+    if len(text) > CHARACTERS_MAX:
+        raise InvalidConfiguration(path.name, f"has more than {CHARACTERS_MAX} characters")
+    return text
 
 
 def _parts(path: str) -> list[str]:

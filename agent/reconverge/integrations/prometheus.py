@@ -20,7 +20,8 @@ from typing import Any, Final
 from reconverge.agent import Agent
 from reconverge.errors import MissingExtra
 from reconverge.hooks import Look, SilentHooks
-from reconverge.integrations.metrics import LIMITS_MAX, METRICS, Labels, Metric, Readings
+from reconverge.integrations.metrics import LIMITS_MAX, METRICS, RESULTS, Labels, Metric, Readings
+from reconverge.stats import AgentStats
 from reconverge.watch import BOUNDS_S, Durations
 
 try:
@@ -77,7 +78,8 @@ class WorkerMetrics(SilentHooks):
     """Writes an agent's numbers down once a second, as metrics that prometheus-client adds up over all workers.
 
     One for each registry; `agent.add_hooks` may be called before the fork or after it. Gauges are summed over the
-    workers that live, but for the staleness, of which the largest is told.
+    workers that live, but for the staleness, of which the largest is told. A process tells nothing before its agent has
+    decided or exchanged anything: a master that only forks would be one worker too many, and infinitely stale.
 
     Args:
         registry: where to; by default that of prometheus-client.
@@ -95,6 +97,8 @@ class WorkerMetrics(SilentHooks):
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._written.clear()  # a forked child counts from zero, and so do its files
+        if not self._written and _is_idle(event.stats):
+            return
         readings = self._readings.of(event.stats, event.health)
         for metric, written in self._metrics.values():
             if isinstance(written, Histogram):
@@ -112,6 +116,12 @@ class WorkerMetrics(SilentHooks):
         before = self._written.get((name, labels), 0.0)
         self._written[name, labels] = value
         return max(0.0, value - before)
+
+
+def _is_idle(stats: AgentStats) -> bool:
+    """Whether an agent has not been used yet."""
+    asked = any(getattr(limit, result) for limit in stats.limits.values() for result in RESULTS)
+    return not asked and not any(shard.exchanges or shard.failures for shard in stats.exchanges)
 
 
 def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:

@@ -126,7 +126,9 @@ class SharedCounts(Unbreakable):
         """The count if it goes on; one whose time is over is forgotten."""
         known = self._known.get(key)
         if known is not None and self._clock.monotonic_ns() >= known.ends_ns:
-            self._known.pop(key, None)
+            with self._beginning:
+                if self._known.get(key) is known:  # somebody may have begun it anew meanwhile
+                    del self._known[key]
             return None
         return known
 

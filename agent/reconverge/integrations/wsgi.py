@@ -178,8 +178,11 @@ class SettlingBody:
 
 
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
-    """Declare a rule where nothing can be awaited. Raises InvalidSetting if it has a coroutine function."""
+    """Declare a rule where nobody can await. Raises InvalidSetting if it or the guard has a coroutine function."""
     rule = rule if isinstance(rule, Rule) else Rule(limits=rule)
+    if guard.ever_waits:
+        said = "has a coroutine function for key_func or on_breach, which nobody awaits under WSGI"
+        raise InvalidSetting("guard", guard, said)
     if rule.ever_waits:
         raise InvalidSetting("rule", rule.name, "has a coroutine function, which nobody awaits under WSGI")
     return guard.declare(rule, **names)

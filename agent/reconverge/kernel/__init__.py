@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel._changes import change_pace
-from reconverge.kernel._decision import Shadowed, Unlimited, Usage, WouldRefuse
+from reconverge.kernel._changes import change_own_pace, change_pace
+from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
 from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._many import Many, many_of
+from reconverge.kernel._paces import Pace
 from reconverge.kernel._pure import Kernel
+from reconverge.kernel._switched import Shadowed, Unlimited, WouldRefuse
 from reconverge.kernel._table import Charged, Table, Verdict
 from reconverge.kernel._wait import WaitTable
 
@@ -29,6 +31,7 @@ __all__ = [
     "Joint",
     "Kernel",
     "Many",
+    "Pace",
     "Shadowed",
     "Table",
     "Turn",
@@ -37,6 +40,7 @@ __all__ = [
     "Verdict",
     "WaitTable",
     "WouldRefuse",
+    "change_own_pace",
     "change_pace",
     "gate_of",
     "many_of",

@@ -60,14 +60,14 @@ class Cells:
         """The largest need that may be reported, if that is more than the capacity."""
         self.reluctance = 0.0
         """A smaller part of a line than this is not given back, as it would be without use on the way."""
-        self.window_ns = limit.window_ns
-        self.window_s = seconds(limit.window_ns)
+        self.window_ns, self.window_s = limit.window_ns, seconds(limit.window_ns)
         self.calendar = limit.calendar
         """Where windows begin that are not all of one length."""
         self.stepwise = limit.refill == INTERVAL
         """Whether a bucket gets its quota back at the edges of windows."""
         self.withheld = limit.withheld
         """How much of the capacity a new key begins without."""
+        self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.now_ns = now_ns
         self.born_ns = now_ns()
         self.listeners: dict[str, Listener] = {}
@@ -369,13 +369,13 @@ class Cells:
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
         """Ask for an exchange ahead of time if there is something to be had."""
         if cell.free >= 1:
-            self._want(cell, cell.reported_ns + self.kernel.interval_min_ns)
+            self._want(cell, cell.reported_ns + self.interval_min_ns)
         elif spare < 1 and not (self.meter.aligned and self.fleet_used(cell, now_ns) >= cell.capacity):
-            self._want(cell, cell.reported_ns + max(self.kernel.interval_min_ns, cell.back_off_ns))
+            self._want(cell, cell.reported_ns + max(self.interval_min_ns, cell.back_off_ns))
 
     def take_interest(self, cell: Cell, now_ns: int) -> None:
         """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
-        if cell.shard.alone or now_ns - cell.heard_ns <= self.kernel.interval_ns:
+        if cell.shard.alone or now_ns - cell.heard_ns <= self.interval_ns:
             return
         self._call(cell, now_ns)
         if not cell.heard:

@@ -7,11 +7,13 @@ last node has told it of the larger capacity. Until then the smallest capacity o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._compiled import serve
+from reconverge.kernel._paces import Pace
 from reconverge.kernel._table import Table
 from reconverge.limit import PACED, Limit
 
@@ -24,6 +26,9 @@ CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
 
 class Changes(Table):
     """A limit that can be changed."""
+
+    own_pace: Pace | None = None
+    """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
 
     def why_not(self, limit: Limit) -> str | None:
         """What keeps this limit from becoming that one, if anything does."""
@@ -56,8 +61,10 @@ class Changes(Table):
                 self._adapt(cell, before, now_ns)
 
     def take_pace(self) -> None:
-        """Heed the interval that the kernel has now."""
+        """Heed the interval that it has now, or else the kernel's."""
+        kernel = self.kernel
         with self.lock:
+            self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
             serve(self)
 
     def _adapt(self, cell: Cell, before: int, now_ns: int) -> None:
@@ -76,9 +83,17 @@ class Changes(Table):
         self.set_until(cell, now_ns)
 
 
-def change_pace(kernel: Kernel, interval_ns: int, *, interval_min_ns: int) -> None:
-    """Exchange so often from now on, with so much in between."""
-    kernel.interval_ns = interval_ns
-    kernel.interval_min_ns = interval_min_ns
+def change_pace(kernel: Kernel, pace: Pace) -> None:
+    """Exchange so often from now on, but for limits with a pace of their own."""
+    kernel.interval_ns, kernel.interval_min_ns = pace
     for table in list(kernel.tables.values()):
         table.take_pace()
+    kernel.take_paces()
+
+
+def change_own_pace(kernel: Kernel, tables: Iterable[Changes], pace: Pace | None) -> None:
+    """Exchange the cells of those tables so often from now on; with None, as often as those of others."""
+    for table in tables:
+        table.own_pace = pace
+        table.take_pace()
+    kernel.take_paces()

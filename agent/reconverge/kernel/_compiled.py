@@ -92,7 +92,7 @@ def _known(table: Cells) -> bool:
 def _terms(table: Cells) -> dict[str, Any] | None:
     if not _known(table):
         return None
-    policy, kernel = table.policy, table.kernel
+    policy = table.policy
     return {
         "kind": KINDS[type(table.meter)],
         "window_ns": table.window_ns,
@@ -108,8 +108,8 @@ def _terms(table: Cells) -> dict[str, Any] | None:
         "overshoot_milli": policy.overshoot_milli,
         "policy": POLICIES.get(policy.reach, len(POLICIES)),
         "cold_allowance": policy.cold_allowance,
-        "interval_ns": kernel.interval_ns,
-        "interval_min_ns": kernel.interval_min_ns,
+        "interval_ns": table.interval_ns,
+        "interval_min_ns": table.interval_min_ns,
     }
 
 

@@ -37,27 +37,6 @@ class Decision:
         return self.allowed
 
 
-class Unlimited(Decision):
-    """The answer of a limit that is off: nothing was decided, and nothing charged."""
-
-    __slots__ = ()
-    switch: ClassVar[str] = "off"
-
-
-class Shadowed(Decision):
-    """The answer of a limit in shadow that would have been the same without."""
-
-    __slots__ = ()
-    switch: ClassVar[str] = "shadow"
-
-
-class WouldRefuse(Shadowed):
-    """The answer of a limit in shadow that would have been a refusal, with its grounds; nothing was charged."""
-
-    __slots__ = ()
-    would_refuse: ClassVar[bool] = True
-
-
 @dataclass(frozen=True, slots=True)
 class Usage:
     """How much of a limit one key has used."""

@@ -42,7 +42,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     table = cell.table
     table.advance(cell, now_ns)
     table.measure(cell)
-    early = now_ns - cell.measured_ns < table.kernel.interval_ns
+    early = now_ns - cell.measured_ns < table.interval_ns
     _measure_demand(cell, now_ns)
     used = table.meter.used(cell, now_ns)
     need = 0.0
@@ -128,8 +128,8 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
     if answer.line > report.line:
         cell.back_off_ns = 0
     elif answer.free < 1:
-        shortest_ns = table.kernel.interval_min_ns
-        cell.back_off_ns = min(table.kernel.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
+        shortest_ns = table.interval_min_ns
+        cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
     table.set_until(cell, now_ns)
     headroom = table.headroom(cell, now_ns)
     cell.water = table.water(max(0, headroom))
@@ -139,7 +139,7 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
 
 def look_again(cell: Cell, now_ns: int) -> bool:
     """Whether a quiet cell that is due should be reported now; if not, it is promised another look."""
-    interval_ns = cell.table.kernel.interval_ns
+    interval_ns = cell.table.interval_ns
     if now_ns >= cell.reported_ns + interval_ns or _has_surplus(cell, now_ns):
         return True
     cell.shard.agenda.promise(cell, min(now_ns + interval_ns // SURPLUS_CHECKS, cell.reported_ns + interval_ns))
@@ -153,7 +153,7 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     long again, until its meter must have run out and it can leave.
     """
     table = cell.table
-    interval_ns = table.kernel.interval_ns
+    interval_ns = table.interval_ns
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
     tight = cell.free < TIGHT_SHARE * cell.capacity
     if tight and headroom >= _surplus_min(cell):
@@ -231,7 +231,7 @@ def _measure_demand(cell: Cell, now_ns: int) -> None:
         cell.asked = min(cell.asked + arrived, DEMAND_MAX)
         cell.window_demand = min(cell.window_demand + arrived, DEMAND_MAX)
         cell.touched_ns = now_ns
-    interval_s = seconds(table.kernel.interval_ns)
+    interval_s = seconds(table.interval_ns)
     if cell.demand == 0.0:
         cell.demand = arrived / max(elapsed_s, interval_s)
     elif elapsed_s > 0:
@@ -254,7 +254,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
         need = max(need, 2.0 * cell.asked)
     if table.meter.bucket:
         # The part of the drain that carries this demand goes with the same part of the capacity.
-        waiting = float(cell.waiting) * SECOND_NS / float(table.kernel.interval_ns + cell.shard.round_trip_ns)
+        waiting = float(cell.waiting) * SECOND_NS / float(table.interval_ns + cell.shard.round_trip_ns)
         demand = cell.demand + waiting
         carrying = demand * table.window_s * cell.capacity / table.quota
         need = max(need, BUCKET_MARGIN * carrying - used)
@@ -263,7 +263,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
 
 def _expected(cell: Cell) -> float:
     """What is likely to be asked of this node until the next exchange has been answered, with a margin."""
-    horizon_ns = cell.table.kernel.interval_ns + cell.shard.round_trip_ns
+    horizon_ns = cell.table.interval_ns + cell.shard.round_trip_ns
     return NEED_MARGIN * cell.demand * horizon_ns / SECOND_NS
 
 

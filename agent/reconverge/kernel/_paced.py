@@ -152,7 +152,7 @@ class PacedTable(WaitTable):
         again_ns = self._pacer.turn_ns(cell, 0, now_ns)
         if cell.shard.alone or 0 < again_ns < NEVER_NS:
             return max(1, again_ns)
-        return self.kernel.interval_ns  # an exchange may have brought a line by then
+        return self.interval_ns  # an exchange may have brought a line by then
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """See `WaitTable.at_least_ns`; in a fleet, as far as the line that the node has."""

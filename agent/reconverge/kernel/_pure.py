@@ -5,7 +5,7 @@ No I/O, no clock and no randomness of its own: moments, answers and failures are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from hashlib import blake2b
 
 from reconverge.clock import NEVER_NS, Clock
@@ -18,6 +18,7 @@ from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cel
 from reconverge.kernel._exchange import unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._paced import PacedTable
+from reconverge.kernel._paces import hold_back, let_ask_again
 from reconverge.kernel._shard import ShardState
 from reconverge.kernel._wait import WaitTable
 from reconverge.limit import FIRST_HIT, PACED, Limit
@@ -55,6 +56,10 @@ class Kernel(KernelFields):
         self.namespace = namespace
         self.interval_ns = interval_ns
         self.interval_min_ns = interval_min_ns
+        self.intervals_ns: tuple[int, ...] = (interval_ns,)
+        """At which its limits are exchanged: its own, and those of limits that have another; the shortest first."""
+        self.soonest_ns = interval_min_ns
+        """How long at least between two exchanges, whatever they are about."""
         self.keys_max = keys_max
         self.key_bytes_max = key_bytes_max
         self.alone = alone
@@ -84,8 +89,7 @@ class Kernel(KernelFields):
         """The table of a limit, or of a part of one. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
-            if not self._lease_fixed:
-                self.lease_ns = max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
+            self.lease_ns = self.lease_with(limit)
             kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
             table = self.tables[name] = kind(self, name, limit, policy, self.clock.monotonic_ns)
         elif table.limit != limit:
@@ -93,6 +97,19 @@ class Kernel(KernelFields):
         elif table.policy != policy:
             raise LimitConflict(name, f"{table.policy.name} ({table.limit})", policy.name)
         return table
+
+    def lease_with(self, limit: Limit) -> int:
+        """How long lines may be used once such a limit is declared."""
+        if self._lease_fixed:
+            return self.lease_ns
+        return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
+
+    def take_paces(self) -> None:
+        """Heed the intervals that the limits have now."""
+        paces = {table.own_pace for table in list(self.tables.values())} - {None}
+        own = [pace for pace in paces if pace is not None]
+        self.soonest_ns = min([self.interval_min_ns, *(pace.interval_min_ns for pace in own)])
+        self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
     def admit_key(self, table: Cells, now_ns: int) -> bool:
         """Count one more key of `table`, whose lock the caller holds; unless the cap is reached.
@@ -162,21 +179,36 @@ class Kernel(KernelFields):
         return shard.early_ns, regular_ns
 
     def take(
-        self, shard_index: int, *, now_ns: int, cells_max: int, early: bool, in_touch: bool
+        self,
+        shard_index: int,
+        *,
+        now_ns: int,
+        cells_max: int,
+        early: bool,
+        in_touch: bool,
+        due: Container[int] | None = None,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
         """Collect what there is to say: limits, cells, whether some found no room, and whether none is left.
 
         An early exchange takes only the cells that asked for it, unless there are few others. What is taken is under
-        way until `install` or `take_back`.
+        way until `install` or `take_back`. Of limits with other intervals than those that are `due`, only the cells
+        in a hurry are taken; None stands for all intervals.
         """
         assert shard_index not in self._flights, "one batch at a time"
         shard = self.shards[shard_index]
+        more = False
+        held: list[Cell] = []
+        if len(self.intervals_ns) > 1 or len(shard.later):
+            more = shard.later.sort(shard, due, cells_max)
+            if due is not None and not early:
+                held = hold_back(shard, due, now_ns)
         cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
+        let_ask_again(shard, held)
         indexes: dict[str, int] = {}
         reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
         self._flights[shard_index] = reports
         everything = not shard.stirred or not early
-        return self._limit_reports(shard, indexes, now_ns), reports, later, everything
+        return self._limit_reports(shard, indexes, now_ns, due), reports, later or more, everything
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
@@ -282,15 +314,17 @@ class Kernel(KernelFields):
     def _cells_of(self, shard: ShardState) -> list[Cell]:
         return [cell for table in list(self.tables.values()) for cell in table.all_cells() if cell.shard is shard]
 
-    def _limit_reports(self, shard: ShardState, indexes: dict[str, int], now_ns: int) -> tuple[LimitReport, ...]:
+    def _limit_reports(
+        self, shard: ShardState, indexes: dict[str, int], now_ns: int, due: Container[int] | None
+    ) -> tuple[LimitReport, ...]:
         """The limits that cells refer to, in that order, and after them those whose lifetime numbers have changed."""
         for table in list(self.tables.values()):
-            if table.tallies[shard.index].changed:
+            if table.tallies[shard.index].changed and (due is None or table.interval_ns in due):
                 indexes.setdefault(table.name, len(indexes))
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     @staticmethod
-    def _limit_report(table: Cells, shard: ShardState, now_ns: int) -> LimitReport:
+    def _limit_report(table: WaitTable, shard: ShardState, now_ns: int) -> LimitReport:
         tally = table.tallies[shard.index]
         with table.lock:
             tally.report()
@@ -311,6 +345,7 @@ class Kernel(KernelFields):
             window=window,
             opens_us=0 if calendar is None else calendar.opens_ns(window) // 1000,
             closes_us=0 if calendar is None else calendar.opens_ns(window + 1) // 1000,
+            interval_us=0 if table.own_pace is None else table.interval_ns // 1000,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel._engine import ShardFields
+from reconverge.kernel._paces import Later
 
 
 class ShardState(ShardFields):
@@ -36,4 +37,6 @@ class ShardState(ShardFields):
         """Until when somebody has promised to look what is due; a decision after that calls for somebody."""
         self.early_ns = NEVER_NS
         """When to exchange ahead of time, because a cell wants it."""
+        self.later = Later()
+        """What waits until its limit is due."""
         self.begin()

@@ -318,7 +318,7 @@ class Table(Corrections):
         passed_ns = min(max(now_ns - cell.opened_ns, 0), window_ns)
         staleness_ns = max(0, now_ns - cell.heard_ns)
         heard = self.meter.others(cell, now_ns)
-        interval_ns = self.kernel.interval_ns
+        interval_ns = self.interval_ns
         horizon_ns = interval_ns + cell.shard.round_trip_ns
         unheard_ns = staleness_ns + horizon_ns
         if staleness_ns <= 3 * interval_ns:
@@ -385,7 +385,7 @@ class Table(Corrections):
         if cell.shard.alone:
             return self.meter.wait_ns(cell, line, cost, now_ns)
         if cost <= remaining or not cell.heard:
-            wait_ns = self.kernel.interval_ns
+            wait_ns = self.interval_ns
         else:
             wait_ns = self.meter.fleet_wait_ns(cell, cost, now_ns)
         return min(wait_ns, self.meter.wait_ns(cell, line, cost, now_ns)) if cost <= line else wait_ns

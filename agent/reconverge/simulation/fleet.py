@@ -8,7 +8,7 @@ from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.declaration import quotas_of
-from reconverge.kernel import Elastic, Joint, Kernel, Verdict, WaitTable
+from reconverge.kernel import Elastic, Joint, Kernel, Pace, Verdict, WaitTable, change_own_pace
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 
@@ -32,11 +32,18 @@ class Fleet:
     """More quotas of the same limit."""
     shares: tuple[Limit, ...] = ()
     """Guaranteed shares of the limit; it has one or the other."""
+    own_interval_ns: int | None = None
+    """At which the limit's first quota is exchanged, if not as all else."""
 
     @property
     def shortest_interval_ns(self) -> int:
         """How long at least between an exchange and one ahead of time: an agent's default."""
-        return min(max(self.sync_interval_ns // 10, 5 * MILLISECOND_NS), self.sync_interval_ns)
+        return _shortest_ns(self.sync_interval_ns)
+
+    @property
+    def longest_interval_ns(self) -> int:
+        """After which whatever was counted has been said, if all goes well."""
+        return max(self.sync_interval_ns, self.own_interval_ns or 0)
 
     @property
     def quotas(self) -> dict[str, Limit]:
@@ -52,7 +59,11 @@ class Fleet:
         """Declare the limit on a node."""
         composites = kernel.composites
         if not self.shares:
-            return Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
+            asked = Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
+            if self.own_interval_ns is not None:
+                pace = Pace(self.own_interval_ns, _shortest_ns(self.own_interval_ns))
+                change_own_pace(kernel, asked.tables[:1], pace)
+            return asked
         parent = kernel.declare(LIMIT_NAME, self.limit, policy)
         named = {f"{LIMIT_NAME}-share-{number}": share for number, share in enumerate(self.shares)}
         return Asked(parent, [composites.elastic(name, share, policy, parent=parent) for name, share in named.items()])
@@ -73,3 +84,7 @@ class Asked:
             return SHARED_KEY, self._shares[number % len(self._shares)].decide(SHARED_KEY, cost, now_ns)[-1:]
         verdicts = self._limit.decide(key, cost, now_ns)
         return key, (verdicts,) if isinstance(verdicts, Verdict) else verdicts
+
+
+def _shortest_ns(interval_ns: int) -> int:
+    return min(max(interval_ns // 10, 5 * MILLISECOND_NS), interval_ns)

@@ -37,7 +37,7 @@ from reconverge.limit import (
     Limit,
 )
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
-from reconverge.settings import SYNC_INTERVAL_MAX
+from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX
 from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run
@@ -50,6 +50,7 @@ from reconverge.syncer import ACCOUNT_KEPT_NS, BACKOFF_CAP_NS
 
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
+OWN_PACE_SHARE: Final = 0.3
 WINDOWS_MAX: Final = 12
 LEASE_TIMEOUTS_MIN: Final = 3
 LAPSE_SHARE: Final = 0.3
@@ -84,7 +85,9 @@ class Case:
         return (
             f"{fleet.nodes} nodes, {limits}, {self.policy.name} (max_overshoot {self.policy.max_overshoot:g}), "
             f"interval {fleet.sync_interval_ns / SECOND_NS:g} s, round trip {fleet.round_trip_ns / SECOND_NS:g} s, "
-            f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, {self.experiment.windows} windows of {traffic}, "
+            f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, "
+            f"the limit's own interval {(fleet.own_interval_ns or 0) / SECOND_NS:g} s, "
+            f"{self.experiment.windows} windows of {traffic}, "
             f"faults {list(self.experiment.faults)}"
         )
 
@@ -93,8 +96,20 @@ def draw_case(mode: str, seed: int) -> Case:
     """The case of a seed."""
     random = Random(f"{mode} {seed}")
     if mode == LIVENESS:
-        return _liveness_case(random, seed)
-    return _lapse_case(random, seed) if random.random() < LAPSE_SHARE else _safety_case(random, seed)
+        case = _liveness_case(random, seed)
+    else:
+        case = _lapse_case(random, seed) if random.random() < LAPSE_SHARE else _safety_case(random, seed)
+    return _with_own_pace(Random(f"{mode} {seed} pace"), case)
+
+
+def _with_own_pace(random: Random, case: Case) -> Case:
+    """Now and then the limit has a sync interval of its own: as much shorter or longer as the lease allows."""
+    fleet = case.experiment.fleet
+    own_ns = int(fleet.sync_interval_ns * 10 ** random.uniform(-1, 1))
+    own_ns = min(max(own_ns, 5 * MILLISECOND_NS), (fleet.lease_ns or own_ns) // LEASE_INTERVALS_MIN)
+    if random.random() >= OWN_PACE_SHARE:
+        return case
+    return replace(case, experiment=replace(case.experiment, fleet=replace(fleet, own_interval_ns=own_ns)))
 
 
 def _safety_case(random: Random, seed: int) -> Case:
@@ -212,7 +227,7 @@ def agreement_ns(fleet: Fleet) -> int:
     Two intervals, a back-off, what is under way; and the round trips of a greeting under a new name and two exchanges.
     """
     back_off_ns = max(fleet.sync_interval_ns, BACKOFF_CAP_NS)
-    return 2 * fleet.sync_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
+    return 2 * fleet.longest_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
 
 
 def _policy(random: Random) -> Policy:

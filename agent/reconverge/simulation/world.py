@@ -156,7 +156,7 @@ class World:
             observer.table.decide(key, 0, self.now_ns)
         self._look_at(observer)
         self.pass_until(
-            self.now_ns + self.fleet.sync_interval_ns + self.fleet.timeout_ns + 5 * self.fleet.round_trip_ns
+            self.now_ns + self.fleet.longest_interval_ns + self.fleet.timeout_ns + 5 * self.fleet.round_trip_ns
         )
         crashes = any(fault.kind is Kind.CRASH for fault in self._faults)
         lapses = crashes or any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)

@@ -59,9 +59,13 @@ static PyObject *
 Decision_repr(PyObject *object)
 {
     PyObject *all = fields(object);
-    PyObject *form = PyUnicode_FromString("Decision(allowed=%r, limit=%r, remaining=%r, retry_after=%r, reset_after=%r, "
+    PyObject *name = PyType_GetQualName(Py_TYPE(object));
+    PyObject *form = PyUnicode_FromString("(allowed=%r, limit=%r, remaining=%r, retry_after=%r, reset_after=%r, "
                                           "staleness=%r, binding=%r, over_quota=%r, borrowed=%r)");
-    PyObject *text = all == NULL || form == NULL ? NULL : PyUnicode_Format(form, all);
+    PyObject *told = all == NULL || form == NULL ? NULL : PyUnicode_Format(form, all);
+    PyObject *text = name == NULL || told == NULL ? NULL : PyUnicode_Concat(name, told);
+    Py_XDECREF(name);
+    Py_XDECREF(told);
     Py_XDECREF(form);
     Py_XDECREF(all);
     return text;
@@ -79,7 +83,8 @@ Decision_hash(PyObject *object)
 static PyObject *
 Decision_compare(PyObject *one, PyObject *other, int how)
 {
-    if ((how != Py_EQ && how != Py_NE) || !Py_IS_TYPE(one, types.decision) || !Py_IS_TYPE(other, types.decision)) {
+    /* Only with the very same type, as dataclasses do; both are decisions then, as one of them is. */
+    if ((how != Py_EQ && how != Py_NE) || !Py_IS_TYPE(one, Py_TYPE(other))) {
         Py_RETURN_NOTIMPLEMENTED;
     }
     PyObject *ones = fields(one), *others = fields(other);
@@ -136,6 +141,6 @@ static PyType_Slot Decision_slots[] = {
 PyType_Spec Decision_spec = {
     .name = "reconverge.kernel._native.Decision",
     .basicsize = sizeof(Decision),
-    .flags = Py_TPFLAGS_DEFAULT,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, /* for the decisions of limits that are switched */
     .slots = Decision_slots,
 };

@@ -1,0 +1,28 @@
+"""The answers of limits that are not on: decisions, whichever of the twins makes those."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from reconverge.kernel._engine import Decision
+
+
+class Unlimited(Decision):
+    """The answer of a limit that is off: nothing was decided, and nothing charged."""
+
+    __slots__ = ()
+    switch: ClassVar[str] = "off"
+
+
+class Shadowed(Decision):
+    """The answer of a limit in shadow that would have been the same without."""
+
+    __slots__ = ()
+    switch: ClassVar[str] = "shadow"
+
+
+class WouldRefuse(Shadowed):
+    """The answer of a limit in shadow that would have been a refusal, with its grounds; nothing was charged."""
+
+    __slots__ = ()
+    would_refuse: ClassVar[bool] = True

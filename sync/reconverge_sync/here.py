@@ -1,0 +1,46 @@
+"""What belongs to one process and one event loop, as connections do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_inherited: Final[list[object]] = []
+"""What belongs to the process that this one is a fork of. Taking connections apart would make the epoll that both share
+forget them: the parent would hear nothing any more."""
+
+
+class Here(Generic[T]):
+    """Makes the thing anew for every process and loop that asks for it, and leaves alone those of others."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._thing: T | None = None
+        self._whose: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+    def get(self) -> T:
+        """This process's and this loop's."""
+        whose = os.getpid(), asyncio.get_running_loop()
+        if self._thing is None or self._whose != whose:
+            self._leave_alone()
+            self._thing = self._make()
+            self._whose = whose
+        return self._thing
+
+    def take(self) -> T | None:
+        """This process's and this loop's, for the caller to close; None if there is none. The next `get` makes one."""
+        if self._thing is None or self._whose != (os.getpid(), asyncio.get_running_loop()):
+            self._leave_alone()
+            return None
+        thing, self._thing = self._thing, None
+        return thing
+
+    def _leave_alone(self) -> None:
+        """Forget what is another loop's; but keep what is the parent's, if this process is a fork of it."""
+        if self._thing is not None and self._whose is not None and self._whose[0] != os.getpid():
+            _inherited.append(self._thing)
+        self._thing = None

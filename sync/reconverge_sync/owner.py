@@ -1,0 +1,121 @@
+"""One server of a cluster, and what is on the way to it: all that is asked at one moment travels together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final, NamedTuple
+
+import redis.asyncio
+from redis import exceptions
+
+FLIGHTS_MAX: Final = 2
+"""So many connections of one process to one server; what is asked while both are in use waits, and travels together."""
+QUESTIONS_MAX: Final = 64
+"""In one go; a server may take 4 ms to answer one of them."""
+
+Command = tuple[object, ...]
+
+
+class _Question(NamedTuple):
+    commands: tuple[Command, ...]
+    answer: asyncio.Future[Any]
+
+
+class Owner:
+    """Asks one server, in flights: one write with everything that is waiting, and the replies in order.
+
+    A flight is a task of its own, so that whoever gives up waiting takes nothing from the others on board.
+
+    Args:
+        client: has at least `FLIGHTS_MAX` connections.
+        timeout_s: for one flight, connecting included.
+    """
+
+    def __init__(self, client: redis.asyncio.Redis, *, timeout_s: float) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._waiting: deque[_Question] = deque()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._boarding = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is on the way."""
+        return bool(self._flights)
+
+    async def ask(self, *commands: Command) -> Any:
+        """Have commands carried out one right after the other on one connection; the answer is that to the last.
+
+        Raises whatever the client does.
+        """
+        question = _Question(commands, asyncio.get_running_loop().create_future())
+        self._waiting.append(question)
+        if not self._boarding and len(self._flights) < FLIGHTS_MAX:
+            self._boarding = True
+            flight = asyncio.create_task(self._fly(), name="reconverge-flight")
+            self._flights.add(flight)
+            flight.add_done_callback(self._flights.discard)
+        return await question.answer
+
+    async def close(self) -> None:
+        """Give up what is on the way, and let go of the connections."""
+        flights = list(self._flights)
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+        while self._waiting:
+            _tell(self._waiting.popleft(), _closed())
+        await self._client.aclose()
+
+    async def _fly(self) -> None:
+        self._boarding = False
+        while self._waiting:
+            board: list[_Question] = []
+            while self._waiting and len(board) < QUESTIONS_MAX:
+                question = self._waiting.popleft()
+                if not question.answer.done():  # or else whoever asked has given up
+                    board.append(question)
+            if board:
+                await self._carry(board)
+
+    async def _carry(self, board: list[_Question]) -> None:
+        try:
+            answers = await self._send(board)
+        except asyncio.CancelledError:
+            for question in board:
+                _tell(question, _closed())
+            raise
+        except Exception as error:  # noqa: BLE001  # it is for those who asked
+            for question in board:
+                _tell(question, error)
+        else:
+            for question, answer in zip(board, answers, strict=True):
+                _tell(question, answer)
+
+    async def _send(self, board: list[_Question]) -> list[Any]:
+        async with asyncio.timeout(self._timeout_s):
+            pipeline = self._client.pipeline(transaction=False)
+            for question in board:
+                for command in question.commands:
+                    pipeline.execute_command(*command)
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        answers: list[Any] = []
+        last = -1
+        for question in board:
+            last += len(question.commands)
+            answers.append(replies[last])
+        return answers
+
+
+def _closed() -> exceptions.ConnectionError:
+    return exceptions.ConnectionError("closed")
+
+
+def _tell(question: _Question, answer: Any) -> None:
+    if question.answer.done():
+        return
+    if isinstance(answer, Exception):
+        question.answer.set_exception(answer)
+    else:
+        question.answer.set_result(answer)

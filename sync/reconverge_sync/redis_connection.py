@@ -1,0 +1,193 @@
+"""Where Redis servers are and how to log in to them, as a URL says it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from reconverge.errors import InvalidSetting
+from reconverge.hubs import redacted
+from reconverge_sync.redis_failure import Address
+from reconverge_sync.wire import sends_packed
+
+DEFAULT_PORT: Final = 6379
+CONNECT_SHARE: Final = 0.5
+"""How much of an exchange's time connecting may take."""
+PLACES_MAX: Final = 64
+"""More than anybody writes into a URL."""
+
+
+class Place(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+class Connection:
+    """Where the servers are and how to log in; shows neither the user's name nor the password.
+
+    Args:
+        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`.
+        several: whether there may be several hosts, with commas in between.
+        default_port: of a host without one.
+        options: what may stand in the query beside that; the values are in `more`.
+        serves: whether the path begins with the name of a service; it is `service`.
+
+    Raises:
+        InvalidSetting: the URL cannot be used.
+    """
+
+    __slots__ = ("_options", "more", "places", "service")
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        several: bool = False,
+        default_port: int = DEFAULT_PORT,
+        options: Collection[str] = (),
+        serves: bool = False,
+    ) -> None:
+        def refuse(problem: str) -> InvalidSetting:
+            return InvalidSetting("hub", redacted(url), problem)
+
+        try:
+            parts = urlsplit(url)
+            login, _, hosts = parts.netloc.rpartition("@")
+            places = [_place(host, default_port) for host in (hosts.split(",") if several else [hosts])]
+        except ValueError:
+            # No cause: its message may show a part of the password.
+            raise refuse(_UNREADABLE) from None
+        if not several and "," in hosts:
+            raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
+        if len(places) > PLACES_MAX:
+            raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others")
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        self.more = {name: query.pop(name) for name in list(query) if name in options}
+        self.places = tuple(dict.fromkeys(places))
+        self.service = ""
+        self._options: dict[str, Any] = {"db": query.pop("db", "0")}
+        if parts.scheme == "redis+unix":
+            if not parts.path:
+                raise refuse("lacks the path of the socket")
+            self.places = ()
+            self._options["unix_socket_path"] = unquote(parts.path)
+        else:
+            self._read_path(parts, serves=serves)
+            if parts.scheme.startswith("rediss"):
+                self._options |= _tls_options(query, refuse)
+        if serves and not self.service:
+            raise refuse("lacks the name of the service, as in redis+sentinel://host/mymaster")
+        if not self._options["db"].isdecimal():
+            raise refuse("names a database, after the last /, that is no number")
+        if query:
+            raise refuse(f"has options that are not known: {', '.join(sorted(query))}")
+        user, _, password = login.partition(":")
+        self._options["db"] = int(self._options["db"])
+        self._options["username"] = unquote(user) or None
+        self._options["password"] = unquote(password) or None
+
+    def _read_path(self, parts: SplitResult, *, serves: bool) -> None:
+        path = parts.path.strip("/")
+        if serves:
+            service, _, path = path.partition("/")
+            self.service = unquote(service)
+        if path:
+            self._options["db"] = path
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, wherever it turns up; the longest first, as one may be part of another."""
+        options = self._options
+        beside = (value for name, value in self.more.items() if name.endswith(("username", "password")))
+        return tuple(sorted(filter(None, (options["password"], options["username"], *beside)), key=len, reverse=True))
+
+    @property
+    def address(self) -> Address:
+        """Where it leads, without what must not be shown."""
+        return self.address_of(self.places[0] if self.places else None)
+
+    def address_of(self, place: Place | None) -> Address:
+        """The same for one server; None stands for that on a unix socket."""
+        options = self._options
+        return Address(
+            place=options["unix_socket_path"] if place is None else str(place),
+            host="" if place is None else place.host,
+            encrypted="ssl" in options,
+            database=options["db"],
+            has_password=bool(options["password"]),
+        )
+
+    def client(
+        self, timeout_s: float, *, connections_max: int, place: Place | None = None, **other: Any
+    ) -> redis.asyncio.Redis:
+        """A client that has connected nowhere yet, by default of the first server; `other` are options that differ."""
+        where: dict[str, Any] = {}
+        if self.places:
+            host, port = place or self.places[0]
+            where = {"host": host, "port": port}
+        return sends_packed(
+            redis.asyncio.Redis(
+                **{**self._options, **where, **other},
+                retry=Retry(NoBackoff(), 0),
+                retry_on_error=[],
+                socket_timeout=timeout_s,
+                socket_connect_timeout=timeout_s * CONNECT_SHARE,
+                health_check_interval=0,
+                max_connections=connections_max,
+                protocol=2,
+                **_ANONYMOUS,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return "<connection>"
+
+
+_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
+_TLS_REQUIREMENTS: Final = ("none", "optional", "required")
+_UNREADABLE: Final = (
+    "cannot be read: a port is a number from 1 to 65535, "
+    "and in a password / ? # [ ] @ are written %2F %3F %23 %5B %5D %40"
+)
+
+
+def _place(host: str, default_port: int) -> Place:
+    """Raises ValueError."""
+    parts = urlsplit(f"//{host}")
+    port = default_port if parts.port is None else parts.port
+    if port == 0 or parts.path or parts.query or parts.fragment:
+        raise ValueError("no place")
+    return Place(parts.hostname or "localhost", port)
+
+
+def _tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) -> dict[str, Any]:
+    """Taken out of the query."""
+    options: dict[str, Any] = {"ssl": True}
+    options |= {name: query.pop(name) for name in list(query) if name in _TLS_OPTIONS}
+    required = options.setdefault("ssl_cert_reqs", "required")
+    if required not in _TLS_REQUIREMENTS:
+        raise refuse(f"has an ssl_cert_reqs that is none of {', '.join(_TLS_REQUIREMENTS)}")
+    # Said in any case: redis-py 5 accepts any certificate for any name by default.
+    checked = options.get("ssl_check_hostname", str(required != "none")).lower()
+    options["ssl_check_hostname"] = checked in ("1", "true", "yes") and required != "none"
+    return options
+
+
+def _anonymous() -> dict[str, Any]:
+    """The options by which the client does not introduce itself: a user without that right could not connect."""
+    options = inspect.signature(redis.asyncio.Redis.__init__).parameters
+    return {"driver_info": None} if "driver_info" in options else {"lib_name": None, "lib_version": None}
+
+
+_ANONYMOUS: Final = _anonymous()

@@ -1,0 +1,29 @@
+"""An application whose workers write their metrics down, for any of them to tell; loaded before its server forks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from reconverge import Agent
+from reconverge.integrations.prometheus import WorkerMetrics
+
+agent = Agent("memory://")
+login = agent.limit("login", "1000000000/hour")
+agent.add_hooks(WorkerMetrics())
+
+
+def app(request: dict[str, object], start_response: Callable[[str, list[tuple[str, str]]], object]) -> Iterable[bytes]:
+    """Decide, and say which process has; or under /metrics say what all have decided."""
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    if request["PATH_INFO"] != "/metrics":
+        login.allow("ada")
+        return [str(os.getpid()).encode()]
+    registry = CollectorRegistry()
+    read: Any = MultiProcessCollector  # which has no annotations
+    read(registry)
+    return [generate_latest(registry)]

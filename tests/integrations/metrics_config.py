@@ -1,0 +1,13 @@
+"""The settings of a gunicorn whose workers write their metrics down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.multiprocess import mark_process_dead
+
+
+def child_exit(_server: object, worker: Any) -> None:
+    """Have the gauges of a worker that is gone forgotten; its counters stay."""
+    forget: Any = mark_process_dead  # which has no annotations
+    forget(worker.pid)

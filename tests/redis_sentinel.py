@@ -1,0 +1,135 @@
+"""A master, its replica and three Sentinels for tests, with a link between the first two that can be cut."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.servers import RedisServer, _accepts, _die_with_parent, free_port, redis_binary, wait_until
+
+SERVICE: Final = "mymaster"
+DOWN_AFTER_MS: Final = 1000
+READY_S_MAX: Final = 60.0
+
+
+class Sentinel:
+    """One Sentinel on a loopback port, with a configuration file that it rewrites."""
+
+    def __init__(self, directory: Path, master_port: int, *lines: str, tls: bool) -> None:
+        self.port = free_port()
+        self._config = directory / f"sentinel-{self.port}.conf"
+        port = [f"port {self.port}"] if not tls else ["port 0", f"tls-port {self.port}", "tls-replication yes"]
+        self._config.write_text(
+            "\n".join(
+                [
+                    *port,
+                    "bind 127.0.0.1",
+                    f"dir {directory}",
+                    f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2",
+                    f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
+                    f"sentinel failover-timeout {SERVICE} 3000",
+                    *lines,
+                    "",
+                ]
+            )
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it accepts connections."""
+        command = [redis_binary(), str(self._config), "--sentinel"]
+        with self._config.with_suffix(".log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
+            )
+        wait_until(lambda: _accepts(self.port), f"the sentinel on port {self.port}")
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class RedisService:
+    """What `SERVICE` is for three Sentinels. `tls` are options that make all of them speak TLS."""
+
+    def __init__(self, *, tls: tuple[str, ...] = (), sentinel_lines: tuple[str, ...] = ()) -> None:
+        self._tls = tls
+        ports = [free_port() for _ in range(2 if tls else 0)]
+        options = [("--tls-port", str(port), "--tls-replication", "yes", *tls) for port in ports] or [(), ()]
+        self.master, self.replica = (RedisServer("--repl-diskless-sync-delay", "0", *each) for each in options)
+        self.master_port, self.replica_port = ports or (self.master.port, self.replica.port)
+        self._lines = sentinel_lines
+        self.sentinels: list[Sentinel] = []
+        self._stack = ExitStack()
+
+    @property
+    def hosts(self) -> str:
+        """The Sentinels, as a URL names them."""
+        return ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+
+    @property
+    def url(self) -> str:
+        """Where a hub finds it."""
+        return f"redis+sentinel://{self.hosts}/{SERVICE}"
+
+    def start(self) -> Self:
+        """Start all of it, and wait until each knows of the others."""
+        for server in (self.master, self.replica):
+            self._stack.enter_context(server)
+        # A user of its own, so that the link can be cut and nothing else.
+        self.master.command("ACL", "SETUSER", "replica", "on", ">link", "+psync", "+replconf", "+ping")
+        for name, value in (("masteruser", "replica"), ("masterauth", "link")):
+            self.replica.command("CONFIG", "SET", name, value)
+        self.replica.command("REPLICAOF", "127.0.0.1", str(self.master_port))
+        wait_until(lambda: "link_status:up" in self.replica.command("INFO", "replication"), "the replica", READY_S_MAX)
+        wait_until(lambda: "state=online" in self.master.command("INFO", "replication"), "the replica", READY_S_MAX)
+        lines = [*self._lines]
+        lines += [
+            f"{name.removeprefix('--')} {value}" for name, value in zip(self._tls[::2], self._tls[1::2], strict=True)
+        ]
+        for _ in range(3):
+            sentinel = Sentinel(self.master.directory, self.master_port, *lines, tls=bool(self._tls))
+            self._stack.callback(sentinel.stop)
+            sentinel.start()
+            self.sentinels.append(sentinel)
+        wait_until(self._all_are_known, "the sentinels", READY_S_MAX)
+        return self
+
+    def cut_link(self) -> None:
+        """From now on the replica hears nothing of its master."""
+        assert self.master.command("ACL", "SETUSER", "replica", "off") == "+OK"
+        self.master.command("CLIENT", "KILL", "TYPE", "replica")
+        wait_until(lambda: "connected_slaves:0" in self.master.command("INFO", "replication"), "the cut", READY_S_MAX)
+
+    def has_failed_over(self) -> bool:
+        """Whether the replica is the master now."""
+        return "role:master" in self.replica.command("INFO", "replication")
+
+    def _all_are_known(self) -> bool:
+        """By what each Sentinel has written down about the others and the replica."""
+        needed = [f"known-replica {SERVICE} 127.0.0.1 {self.replica_port}"]
+        said = [sentinel._config.read_text() for sentinel in self.sentinels]
+        return all(word in text for text in said for word in needed) and all(
+            text.count(f"known-sentinel {SERVICE}") == len(self.sentinels) - 1 for text in said
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
