@@ -38,7 +38,7 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 test: test-all test-python ## run all tests, and the kernel's for its twin in Python, too; ARGS='...' for pytest, once, WORKERS=0 one by one
 
 test-all: $(with_test)
-	@.ci/programs redis-server openssl
+	@.ci/programs redis-server openssl mosquitto
 	@.ci/programs wrk || echo "Tests with as much traffic as there can be are left out." >&2
 	@$(chaos_tools)
 	$(at_once) $(ARGS)
@@ -58,7 +58,7 @@ check-native: $(with_test) ## build the compiled kernel with sanitizers, and run
 	@.ci/check-native $(ARGS)
 
 coverage: $(with_dev) ## run all tests, and say which lines and branches they leave out
-	@.ci/programs redis-server openssl
+	@.ci/programs redis-server openssl mosquitto
 	.venv/bin/coverage erase
 	.venv/bin/coverage run -m pytest $(ARGS)
 	.venv/bin/coverage combine --quiet

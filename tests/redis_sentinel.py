@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.servers import RedisServer, _accepts, _die_with_parent, free_port, redis_binary, wait_until
+from tests.servers import RedisServer, _die_with_parent, accepts, free_port, redis_binary, wait_until
 
 SERVICE: Final = "mymaster"
 DOWN_AFTER_MS: Final = 1000
@@ -48,7 +48,7 @@ class Sentinel:
                 stderr=log,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
             )
-        wait_until(lambda: _accepts(self.port), f"the sentinel on port {self.port}")
+        wait_until(lambda: accepts(self.port), f"the sentinel on port {self.port}")
 
     def stop(self) -> None:
         """End it."""

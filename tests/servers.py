@@ -63,7 +63,7 @@ class RedisServer:
 
     def _listens(self) -> bool:
         # It listens on the port before it listens on the socket.
-        return _accepts(self.port) and _listens(self.socket)
+        return accepts(self.port) and _listens(self.socket)
 
     def _has_ended(self) -> NoReturn:
         said = self._log.read_text(errors="replace")
@@ -134,7 +134,8 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = START_
         time.sleep(0.005)
 
 
-def _accepts(port: int) -> bool:
+def accepts(port: int) -> bool:
+    """Whether somebody listens there."""
     with socket.socket() as probe:
         probe.settimeout(0.2)
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -10,6 +10,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from reconverge.caps import as_daring
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Verdict, gate_of
 from reconverge.limit import (
@@ -131,6 +132,13 @@ class Protocol(RuleBasedStateMachine):
     def requests(self, node: int, key: str, cost: int, times: int) -> None:
         """Somebody asks many times on one node."""
         self._ask(self._node(node), key, cost, times)
+
+    @rule(node=NODES, share=st.sampled_from([0.0, 0.3, 1.0]))
+    def is_told_to_dare_less(self, node: int, share: float) -> None:
+        """One node keeps to a part of what its policy dares, or to all of it again."""
+        policy = as_daring(self.policy, share * self.policy.max_overshoot)
+        for table in self._node(node).kernel.tables.values():
+            table.dare(policy)
 
     @rule(key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 300))
     def a_crowd(self, key: str, cost: int, times: int) -> None:

@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
+from reconverge.bulletin import Reader
+from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
 from reconverge.errors import InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
 from reconverge.hooks import Hooks
-from reconverge.hub import Hub
+from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.kernel import IMPLEMENTATION, Kernel, Pace, change_own_pace, change_pace
 from reconverge.limit import Limit
@@ -26,6 +28,8 @@ from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
 from reconverge.loop import TaskLoop
 from reconverge.notice import tell_of_installation
+from reconverge.obedience import Obedience
+from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
 from reconverge.policies import choose
 from reconverge.process import register
 from reconverge.settings import check_count, check_lease, check_seconds, checked_namespace, checked_pace, lease_min_s
@@ -68,6 +72,8 @@ class Agent:
             has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
             In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
         switch: "on", "shadow" or "off", for all limits; see `switch`.
+        settings_secret: obey what is published for the fleet and signed with this, at least 16 bytes; several,
+            separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
         clock: where time comes from.
 
     Raises:
@@ -91,6 +97,7 @@ class Agent:
         stop_timeout: float = 2.0,
         sigterm: bool = True,
         switch: Switch = ON,
+        settings_secret: str | bytes | Sequence[str | bytes] | None = None,
         clock: Clock | None = None,
     ) -> None:
         if hub is None:
@@ -132,6 +139,11 @@ class Agent:
         if shared_name:
             kernel = _shared_kernels.setdefault((shared_name, self._namespace), kernel)
         self._kernel = kernel
+        self._paces: dict[str | None, Pace | None] = {None: pace_of(sync_interval, min_sync_interval)}
+        """What the node itself says of its own pace, under None, and of some limits'."""
+        self._published_paces: dict[str | None, float] = {}
+        self._obedience = Obedience(self._take_published_pace)
+        self._reader = self._make_reader(settings_secret)
         tell_of_installation()
         self._begin()
         self._lookout = Lookout(self)
@@ -154,6 +166,7 @@ class Agent:
         cold_allowance: float | None = None,
         sync_interval: float | None = None,
         switch: Switch | None = None,
+        cap: str | None = None,
     ) -> Limiter:
         """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
 
@@ -162,7 +175,8 @@ class Agent:
         of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what the parent has
         left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was, or on.
         `sync_interval` is how many seconds pass between two exchanges of what was counted here, if not as many as for
-        the agent's other limits; see `change_pace`.
+        the agent's other limits; see `change_pace`. `cap` is a limit string over the same windows, up to which
+        published settings may raise this one; see `Limiter.cap`.
 
         Raises:
             InvalidLimit: the name or the limit cannot be used.
@@ -180,13 +194,27 @@ class Agent:
         if (policy, max_overshoot, cold_allowance) != (None, None, None):
             chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         parents = None if parent is None else parent.tables
-        table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
-        limiter = self._limiters.get(name) or self._limiters.setdefault(name, Limiter(table))
-        limiter.obey(self._switched)
-        if switch is not None:
-            limiter.switch(switch)
-        if sync_interval is not None:
-            self.change_pace(sync_interval, limit=name)
+        if cap is not None:
+            caps_as_said(name, quotas, cap)
+        with self._obedience.lock:
+            limiter = self._limiters.get(name)
+            if limiter is not None and quotas == limiter.own_quotas:
+                quotas = {each: limiter.quotas[each] for each in quotas}  # as published, and in force
+            if limiter is not None and chosen == limiter.own_policy:
+                chosen = limiter.policy
+            table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
+            if limiter is None:
+                limiter = Limiter(table)
+                limiter.obey(self._switched)
+            if cap is not None:
+                limiter.cap(cap)
+            if switch is not None:
+                limiter.switch(switch)
+            known, self._limiters[name] = name in self._limiters, limiter
+            if sync_interval is not None:
+                self.change_pace(sync_interval, limit=name)
+            if cap is not None or not known:
+                self._obedience.teach(limiter)
         return limiter
 
     def limiter(self, name: str) -> Limiter:
@@ -204,7 +232,8 @@ class Agent:
         """Switch all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
 
         Of this and a limit's own switch, whichever refuses less is in force; so "on" gives each its own back.
-        Exchanges go on. Raises InvalidSetting for what is no switch.
+        Exchanges go on. A switch that is published for the fleet comes before this one, as long as it is in force.
+        Raises InvalidSetting for what is no switch.
         """
         self._switched = checked_switch(to)
         for limiter in list(self._limiters.values()):
@@ -241,19 +270,37 @@ class Agent:
         if sync_interval is not None:
             shortest = checked_pace(sync_interval, min_sync_interval)
             check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
-            pace = Pace(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))
+            pace = pace_of(sync_interval, shortest)
 
         def change() -> None:
-            if tables is not None:
-                change_own_pace(self._kernel, tables, pace)
-            elif pace is not None:
-                change_pace(self._kernel, pace)
-            for syncer in self._syncers:
-                syncer.take_pace()
-            if self._running:
-                self._wake()
+            self._paces[limit] = pace
+            if limit not in self._published_paces:
+                self._take_pace(limit, pace)
 
         return change
+
+    def _take_pace(self, limit: str | None, pace: Pace | None) -> None:
+        """Exchange so often from now on: all limits, or one."""
+        if limit is not None:
+            change_own_pace(self._kernel, self._limiters[limit].switchboard.tables, pace)
+        elif pace is not None:
+            change_pace(self._kernel, pace)
+        for syncer in self._syncers:
+            syncer.take_pace()
+        if self._running:
+            self._wake()
+
+    def _take_published_pace(self, limit: str | None, sync_interval: float | None) -> None:
+        """Exchange at the interval that is published, or at the node's own. Raises InvalidSetting, at its own."""
+        before = self._published_paces.pop(limit, None)
+        try:
+            if sync_interval is not None:
+                check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
+                self._published_paces[limit] = sync_interval
+        finally:
+            published = self._published_paces.get(limit)
+            if published != before:
+                self._take_pace(limit, self._paces.get(limit) if published is None else pace_of(published))
 
     # ------------------------------------------------------------ running
 
@@ -338,6 +385,7 @@ class Agent:
             exchanges=tuple(syncer.stats(now_ns) for syncer in self._syncers),
             bugs=self._exchanges.bugs,
             durations=self.watch.durations.copy(),
+            orders=None if self._reader is None else self._obedience.told(self._reader.stats()),
         )
 
     def health(self) -> Health:
@@ -373,7 +421,11 @@ class Agent:
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
             limiter.switchboard.start_over()
+        self._obedience.start_over()
         self._begin()
+        if self._reader is not None:  # another thread of the parent's may have been about to obey
+            self._published_paces.clear()
+            self._obey(self._reader.in_force)
         self._lookout.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
@@ -394,6 +446,29 @@ class Agent:
             return None
         return open_hub(hub, HubSettings(self._namespace, self._timeout_s))
 
+    def _make_reader(self, secret: str | bytes | Sequence[str | bytes] | None) -> Reader | None:
+        """Whoever reads what is published; None where there is nobody to believe, or nowhere to read."""
+        secret = secret or os.environ.get(VARIABLE)
+        if not secret:
+            return None
+        secrets = Secrets(secret)
+        if self._hub is None:
+            return None
+        if not isinstance(self._hub, Bulletin):
+            problem = f"settings cannot be published at the hub {self._hub_name}, which is no reconverge.hub.Bulletin"
+            raise InvalidSetting("settings_secret", "***", problem)
+        return Reader(
+            Verifier(self._namespace, secrets), self._clock, interval_ns=self._reading_interval_ns, obey=self._obey
+        )
+
+    def _reading_interval_ns(self) -> int:
+        """As often as it exchanges, and as it would by its own settings: too long an interval can be taken back."""
+        own = self._paces[None]
+        return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
+
+    def _obey(self, orders: Orders | None) -> None:
+        self._obedience.obey(orders, list(self._limiters.values()))
+
     def _begin(self) -> None:
         """Become a node that the hub has never heard of."""
         now_ns = self._clock.monotonic_ns()
@@ -408,6 +483,7 @@ class Agent:
             clock=self._clock,
             timeout_s=self._timeout_s,
             hub_name=self._hub_name,
+            reader=self._reader,
         )
         if not self._kernel.alone:
             self._kernel.wake = self._wake
@@ -445,6 +521,12 @@ class Agent:
         runner.request_stop()
         runner.run()
         return runner
+
+
+def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> Pace:
+    """Both in nanoseconds. Raises InvalidSetting."""
+    shortest = checked_pace(sync_interval, min_sync_interval)
+    return Pace(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))
 
 
 def _new_name() -> str:

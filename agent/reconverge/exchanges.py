@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
+from reconverge.bulletin import Reader
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.hub import Hub
+from reconverge.hub import Bulletin, Hub
+from reconverge.orders import PAYLOAD_BYTES_MAX
 from reconverge.report import Answer, Batch
 from reconverge.syncer import Syncer
 from reconverge.watch import Watch
@@ -64,9 +66,17 @@ class Exchanges:
     """All of one node's exchanges, over one hub that is opened when first needed and closed with the loop."""
 
     def __init__(
-        self, syncers: list[Syncer], *, open_hub: Callable[[], Hub], clock: Clock, timeout_s: float, hub_name: str
+        self,
+        syncers: list[Syncer],
+        *,
+        open_hub: Callable[[], Hub],
+        clock: Clock,
+        timeout_s: float,
+        hub_name: str,
+        reader: Reader | None = None,
     ) -> None:
         self._syncers = syncers
+        self._reader = reader
         self._open_hub = open_hub
         self._clock = clock
         self._timeout_s = timeout_s
@@ -87,7 +97,7 @@ class Exchanges:
 
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
-        return self._due_in_s(self._syncers)
+        return self._due_in_s(self._syncers, self._reader)
 
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
@@ -98,8 +108,11 @@ class Exchanges:
         try:
             if len(self._syncers) > 1:
                 await self._carry_out_side_by_side(going_on)
-            elif self._are_due(self._syncers):
-                await self._exchange(self._syncers[0])
+            else:
+                if self._are_due(self._syncers):
+                    await self._exchange(self._syncers[0])
+                if self._reader is not None and self._reader.due_ns() <= self._clock.monotonic_ns():
+                    await self._read(self._reader)
         except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, the loop must outlive it
             self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
@@ -115,6 +128,8 @@ class Exchanges:
         """Begin to drive: what the runner before left under way will not be answered."""
         for syncer in self._syncers:
             syncer.abandon(now_ns=self._clock.monotonic_ns())
+        if self._reader is not None:
+            self._reader.start_over()
 
     async def leave(self) -> None:
         """Say the last words: all counts, and no lines any more. Gives up at the first failure."""
@@ -134,20 +149,25 @@ class Exchanges:
     async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         nudged = asyncio.Event()
-        under_way: dict[Syncer, asyncio.Task[None]] = {}
+        under_way: dict[Syncer | Reader, asyncio.Task[None]] = {}
         self._nudge = partial(loop.call_soon_threadsafe, nudged.set)
         try:
             while True:
-                for syncer in [syncer for syncer, task in under_way.items() if task.done()]:
-                    del under_way[syncer]
+                for done in [each for each, task in under_way.items() if task.done()]:
+                    del under_way[done]
                 waiting = [syncer for syncer in self._syncers if syncer not in under_way]
                 for syncer in self._are_due(waiting) if going_on() else ():
                     task = under_way[syncer] = loop.create_task(self._exchange_one_of_many(syncer))
                     task.add_done_callback(lambda _: nudged.set())
+                reader = None if self._reader in under_way else self._reader
+                if reader is not None and going_on() and reader.due_ns() <= self._clock.monotonic_ns():
+                    task = under_way[reader] = loop.create_task(self._read_one_of_many(reader))
+                    task.add_done_callback(lambda _: nudged.set())
+                    reader = None
                 if not under_way:
                     return
                 waiting = [syncer for syncer in waiting if syncer not in under_way]
-                alarm = loop.call_later(self._due_in_s(waiting) if going_on() else IDLE_S, nudged.set)
+                alarm = loop.call_later(self._due_in_s(waiting, reader) if going_on() else IDLE_S, nudged.set)
                 try:
                     await nudged.wait()
                 finally:
@@ -168,14 +188,22 @@ class Exchanges:
             self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
 
+    async def _read_one_of_many(self, reader: Reader) -> None:
+        try:
+            await self._read(reader)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self._note_bug(error)
+
     def _are_due(self, syncers: Iterable[Syncer]) -> list[Syncer]:
         now_ns = self._clock.monotonic_ns()
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
-    def _due_in_s(self, waiting: Iterable[Syncer]) -> float:
+    def _due_in_s(self, waiting: Iterable[Syncer], reader: Reader | None) -> float:
         """Seconds until the next of these should begin, until when all are promised to be looked at."""
         now_ns = self._clock.monotonic_ns()
         due_ns = min((syncer.due_ns(now_ns) for syncer in waiting), default=now_ns + self._grace_ns)
+        if reader is not None:
+            due_ns = min(due_ns, reader.due_ns())
         due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
         for syncer in self._syncers:
             syncer.attend(due_ns + self._grace_ns)
@@ -228,6 +256,27 @@ class Exchanges:
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
             return True
         return False
+
+    async def _read(self, reader: Reader) -> None:
+        """Read what is posted for the fleet; whatever goes wrong is told to the reader."""
+        if not reader.begin(cut_off=self._syncers[0].failing):
+            return
+        try:
+            if self._hub is None:
+                self._hub = self._open_hub()
+            assert isinstance(self._hub, Bulletin)
+            payload = await asyncio.wait_for(self._hub.read(bytes_max=PAYLOAD_BYTES_MAX), self._timeout_s)
+        except HubUnavailable as error:
+            reader.failed(error.kind)
+        except TimeoutError:
+            reader.failed("timeout")
+        except Exception as error:
+            if not self._surprised:
+                logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
+            self._surprised = True
+            reader.failed(f"bug:{type(error).__name__}")
+        else:
+            reader.heard(payload)
 
     def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         try:

@@ -63,6 +63,28 @@ class ExchangeFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Other published settings are in force than at the last look; see `reconverge.orders`."""
+
+    version: int
+    """0 if the agent has gone back to its own settings."""
+    before: int
+    capped: tuple[str, ...]
+    """Limits that keep to their cap instead."""
+    unfit: tuple[str, ...]
+    """What else cannot be obeyed here; `agent.stats().orders` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsRejected:
+    """Settings were published since the last look that are not obeyed."""
+
+    reason: str
+    """One of `reconverge.orders.REASONS`."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """What the agent saw when it looked, whether or not anything had changed."""
 
@@ -102,6 +124,14 @@ class Hooks(Protocol):
         """Exchanges with the hub have failed."""
         ...
 
+    def settings_changed(self, event: SettingsChanged, /) -> None:
+        """Other published settings are in force."""
+        ...
+
+    def settings_rejected(self, event: SettingsRejected, /) -> None:
+        """Settings were published that are not obeyed."""
+        ...
+
     def looked(self, event: Look, /) -> None:
         """The agent has looked at its counters, as it does every second; comes after all other events."""
         ...
@@ -127,6 +157,12 @@ class SilentHooks(Hooks):
 
     def exchange_failed(self, event: ExchangeFailed, /) -> None:
         """See `Hooks.exchange_failed`."""
+
+    def settings_changed(self, event: SettingsChanged, /) -> None:
+        """See `Hooks.settings_changed`."""
+
+    def settings_rejected(self, event: SettingsRejected, /) -> None:
+        """See `Hooks.settings_rejected`."""
 
     def looked(self, event: Look, /) -> None:
         """See `Hooks.looked`."""
@@ -185,6 +221,20 @@ class LogHooks(SilentHooks):
         if self._may_write("exchange_failed", event.kind):
             extra = {"event": "exchange_failed", "kind": event.kind, "count": event.count}
             self._log.warning("reconverge: exchanges failed with %s: %d", event.kind, event.count, extra=extra)
+
+    def settings_changed(self, event: SettingsChanged, /) -> None:
+        """See `Hooks.settings_changed`."""
+        if self._may_write("settings_changed", str(event.version)):
+            extra = {"event": "settings_changed", "version": event.version, "before": event.before}
+            kept = ", ".join((*event.capped, *event.unfit))
+            told = f"version {event.version}" if event.version else "this node's own"
+            self._log.info("reconverge: settings in force: %s; not as published: %s", told, kept or "none", extra=extra)
+
+    def settings_rejected(self, event: SettingsRejected, /) -> None:
+        """See `Hooks.settings_rejected`."""
+        if self._may_write("settings_rejected", event.reason):
+            extra = {"event": "settings_rejected", "reason": event.reason, "count": event.count}
+            self._log.warning("reconverge: settings rejected as %s: %d", event.reason, event.count, extra=extra)
 
     def _write(self, level: int, event: str, limit: str, count: int, keys: tuple[str, ...]) -> None:
         if not self._may_write(event, limit):

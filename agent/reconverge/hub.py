@@ -35,3 +35,27 @@ class Hub(Protocol):
     async def close(self) -> None:
         """Let go of all connections. The hub may be used again afterwards, from another loop too."""
         ...
+
+
+@runtime_checkable
+class Bulletin(Protocol):
+    """A hub at which settings can be posted for all nodes of its namespace; not every hub need be one.
+
+    Promises: what was posted last is what is read, until it has been kept for its time, another is posted, or the hub
+    loses its data; reading it again and again is cheap; what is longer than `bytes_max` does not reach the reader's
+    memory, if that can be helped; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that what is read was posted by anybody who may. It is signed, and readers look at that.
+
+    A broker whose retained messages come by themselves has `read` return the newest that has come.
+    """
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """Have all nodes read this from now on, and for at most `keep_s` seconds. Raises HubUnavailable."""
+        ...
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """What was posted last; None if nothing was, or is kept any more. Raises HubUnavailable.
+
+        Of something longer than `bytes_max` its first `bytes_max + 1` bytes are enough.
+        """
+        ...

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from reconverge.caps import as_daring, capped, caps_as_said, quotas_as_said
 from reconverge.declaration import quotas_of
 from reconverge.errors import InvalidLimit
 from reconverge.kernel import Elastic, Joint
+from reconverge.orders import LimitOrder
 from reconverge.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.switches import ON, Switch, Switchboard, checked_switch, weaker
 
@@ -36,6 +38,13 @@ class Limiter:
         """Who answers, and what was admitted without or against the limit."""
         self._own: Switch = ON
         self._agents: Switch = ON
+        self._order = LimitOrder()
+        self._everybodys: Switch | None = None
+        self._quotas: dict[str, Limit] | None = None
+        """What the node itself says, where something else is in force."""
+        self._policy: Policy | None = None
+        """Likewise."""
+        self._caps: dict[str, Limit] | None = None
         self._let_answer()
 
     def _let_answer(self) -> None:
@@ -71,7 +80,12 @@ class Limiter:
     @property
     def policy(self) -> Policy:
         """How far past its line this node may go."""
-        return self._table.policy
+        return self.switchboard.tables[0].policy
+
+    @property
+    def own_policy(self) -> Policy:
+        """What the node itself says about that, whatever has been published and is in force."""
+        return self._policy or self.policy
 
     @property
     def switched(self) -> Switch:
@@ -88,6 +102,8 @@ class Limiter:
         `limiter.allow` and `limiter.hit` are other functions afterwards. Whoever keeps one in a variable while the
         limit is on goes on asking the limit itself; one that is kept while it is not obeys all later switches.
 
+        Settings that are published for the fleet come before this one, as long as they are in force.
+
         Raises InvalidSetting for anything else.
         """
         self._own = checked_switch(to)
@@ -98,11 +114,86 @@ class Limiter:
         self._agents = agents
         self._switch()
 
-    def _switch(self) -> None:
-        state = weaker(self._own, self._agents)
-        if state != self.switchboard.state:
-            self.switchboard.turn(state)
-            self._let_answer()
+    def _switch(self) -> bool:
+        """Have whoever is to answer do so. Returns whether a cap kept the limit from being switched as published."""
+        with self.switchboard.turning:
+            plain = weaker(self._own, self._agents)
+            state = weaker(self._order.switch or self._own, self._everybodys or self._agents)
+            kept = self._caps is not None and state != plain and weaker(plain, state) == state
+            state = plain if kept else state
+            if state != self.switchboard.state:
+                self.switchboard.turn(state)
+                self._let_answer()
+            return kept
+
+    @property
+    def own_quotas(self) -> dict[str, Limit]:
+        """What the node itself says, quota by quota, whatever else has been published and is in force."""
+        return self._quotas or {table.name: table.limit for table in self.switchboard.tables}
+
+    def cap(self, limit: str) -> None:
+        """Let published settings raise this limit so far, and no further; they cannot switch it off then, either.
+
+        Without a cap they can lower what the node itself says, and switch, and raise nothing.
+
+        Raises InvalidSetting unless it fits the limit, and is no lower.
+        """
+        self._caps = caps_as_said(self.name, self.own_quotas, limit)
+
+    def take_order(self, order: LimitOrder, everybodys: Switch | None = None) -> tuple[bool, str]:
+        """Go by published settings from now on: those for this limit, and the switch for all.
+
+        What is not said in them is as the node says. Returns whether a cap has been kept to instead, and what else
+        cannot be obeyed, or nothing.
+        """
+        with self.switchboard.turning:
+            self._order, self._everybodys = order, everybodys
+            kept, problem = self._follow()
+            return any([kept, self._dare(), self._switch()]), problem
+
+    def _follow(self) -> tuple[bool, str]:
+        """Have the quotas be in force that should be. Returns as `take_order` does."""
+        own, text = self.own_quotas, self._order.limit
+        wanted = quotas = own
+        problem = ""
+        if text is not None:
+            try:
+                wanted = quotas_as_said(self.name, own, text)
+                quotas = {name: capped(limit, (self._caps or own)[name]) for name, limit in wanted.items()}
+                problem = self._why_not(quotas)
+            except InvalidLimit as error:
+                problem = error.problem
+        if problem:
+            wanted = quotas = own
+        self._quotas = own
+        for each in self.switchboard.tables:
+            if each.limit != quotas[each.name] and each.why_not(quotas[each.name]) is None:
+                each.change(quotas[each.name])
+        if isinstance(self._table, Joint):
+            self._table.take_note()
+        if quotas == own:
+            self._quotas = None
+        return quotas != wanted, problem
+
+    def _dare(self) -> bool:
+        """Dare no more than is published. Returns whether that is more than the node itself would."""
+        own, most = self.own_policy, self._order.max_overshoot
+        policy = own if most is None else as_daring(own, most)
+        for each in self.switchboard.tables:
+            if each.policy != policy:
+                each.dare(policy)
+        if isinstance(self._table, Joint):
+            self._table.take_note()
+        self._policy = own if policy != own else None
+        return most is not None and most > own.max_overshoot
+
+    def _why_not(self, quotas: Mapping[str, Limit]) -> str:
+        """What keeps these quotas, of the same names, from being in force; or nothing."""
+        tables = self.switchboard.tables
+        if isinstance(self._table, Elastic) and any(each.limit != quotas[each.name] for each in tables):
+            return f"{self.name!r} is a share, which cannot change while it is in use"
+        problems = ((each.name, each.why_not(quotas[each.name])) for each in tables)
+        return next((f"{name!r} {problem}" for name, problem in problems if problem is not None), "")
 
     def change(
         self,
@@ -118,6 +209,7 @@ class Limiter:
         Quota, burst, `soft`, `max_debt` and `costs` can change, and are as said here, the same way as for
         `Agent.limit`; how is counted cannot, nor the quota of a limit that is paced or has to do with shares. A larger
         quota is in force when the last node has changed; of a smaller one, every node keeps to its part at once.
+        Settings that are published for the fleet come before this one, as long as they are in force.
 
         Raises:
             InvalidLimit: the limit cannot be used, or cannot become this one; nothing has changed then.
@@ -136,9 +228,8 @@ class Limiter:
     ) -> Callable[[], None]:
         """See `change`: finds out whether that can be done, and returns what does it, which does not fail."""
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
-        table = self._table
-        own = {each.name: each.limit for each in self.switchboard.tables}
-        if quotas != own and isinstance(table, Elastic):
+        own = self.own_quotas
+        if quotas != own and isinstance(self._table, Elastic):
             raise InvalidLimit(str(limit), f"{self.name!r} is a share, which cannot change while it is in use")
         if list(quotas) != list(own):
             known = ", ".join(own)
@@ -151,11 +242,9 @@ class Limiter:
                 )
 
         def change() -> None:
-            for each in self.switchboard.tables:
-                if each.limit != quotas[each.name]:
-                    each.change(quotas[each.name])
-            if isinstance(table, Joint):
-                table.take_note()
+            with self.switchboard.turning:
+                self._quotas = quotas
+                self._follow()
 
         return change
 

@@ -9,7 +9,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
-from reconverge.hooks import ExchangeFailed, HealthChanged, Hooks, Look, NearLimit, Refused
+from reconverge.hooks import (
+    ExchangeFailed,
+    HealthChanged,
+    Hooks,
+    Look,
+    NearLimit,
+    Refused,
+    SettingsChanged,
+    SettingsRejected,
+)
 from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
 from reconverge.watch import KEYS_TOLD_MAX, Watch
 
@@ -54,6 +63,8 @@ class Lookout:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._refused, self._near = _Keys(), _Keys()
         self._state: str = STARTING
+        self._version = 0
+        """Of the published settings that were in force."""
         if self._hooks:
             self._begin()
 
@@ -105,6 +116,7 @@ class Lookout:
             for kind, total in failures.items():
                 if count := self._new("failure", kind, total):
                     self._tell("exchange_failed", ExchangeFailed(kind, count))
+            self._tell_of_settings(stats)
             self._tell_of_health(health)
             self._tell("looked", Look(stats, health, tuple(_taken(watch.recent))))
 
@@ -124,6 +136,10 @@ class Lookout:
         for shard in stats.exchanges:
             for kind, total in shard.failures.items():
                 self._seen["failure", kind] += total
+        if stats.orders is not None:
+            self._version = stats.orders.version
+            for reason, total in stats.orders.rejected.items():
+                self._new("rejected", reason, total)
         self._thread = threading.Thread(
             target=_keep_looking, args=(weakref.ref(self), self._end), name="reconverge-lookout", daemon=True
         )
@@ -134,6 +150,18 @@ class Lookout:
         risen = total - self._seen[what, name]
         self._seen[what, name] = total
         return max(0, risen)
+
+    def _tell_of_settings(self, stats: AgentStats) -> None:
+        orders = stats.orders
+        if orders is None:
+            return
+        before, self._version = self._version, orders.version
+        if orders.version != before:
+            changed = SettingsChanged(orders.version, before, orders.capped, tuple(orders.unfit))
+            self._tell("settings_changed", changed)
+        for reason, total in orders.rejected.items():
+            if count := self._new("rejected", reason, total):
+                self._tell("settings_rejected", SettingsRejected(reason, count))
 
     def _tell_of_health(self, health: Health) -> None:
         before, self._state = self._state, health.state

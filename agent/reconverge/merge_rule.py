@@ -10,14 +10,18 @@ from reconverge.clock import Clock
 from reconverge.report import Answer, Batch, Totals
 
 GROUP = "reconverge.merge_rule"
-"""The entry-point group of which the entry `reference` makes a `MergeRule`."""
+"""The entry-point group whose entries make a `MergeRule` each."""
+REFERENCE = "reference"
+"""The rule and nothing else."""
+ELECTED = "elected"
+"""The rule as members follow it who keep the ledger among themselves, with the faults of that."""
 
 
 class MergeRule(Protocol):
     """What a hub does with a batch, apart from all waiting."""
 
     def merge(self, batch: Batch) -> Answer:
-        """Merge a batch and answer."""
+        """Merge a batch and answer. Raises HubUnavailable when nobody does."""
         ...
 
     def sums(self) -> dict[str, Totals]:
@@ -29,8 +33,14 @@ class MergeRule(Protocol):
         ...
 
 
-def open_merge_rule(*, clock: Clock, new_name: Callable[[], str]) -> MergeRule:
-    """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data."""
-    (entry,) = importlib.metadata.entry_points(group=GROUP, name="reference")
+def open_merge_rule(
+    *, clock: Clock, new_name: Callable[[], str], kind: str = REFERENCE, **settings: object
+) -> MergeRule:
+    """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data.
+
+    It remembers nothing yet, and takes it for certain that no node holds lines from before. Whoever cannot be certain,
+    such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
+    """
+    (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()
-    return make(clock=clock, new_name=new_name)
+    return make(clock=clock, new_name=new_name, **settings)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from reconverge.bulletin import OrdersStats
 from reconverge.switches import ON, Switchboard
 from reconverge.syncer import SyncerStats
 from reconverge.watch import Durations, Watch
@@ -51,6 +52,8 @@ class AgentStats:
     """Failures that nobody foresaw, and that the loop outlived."""
     durations: Durations = field(default_factory=Durations)
     """How long the exchanges took that were answered."""
+    orders: OrdersStats | None = None
+    """What is known of published settings; None without a `settings_secret` and a hub."""
 
 
 def stats_of_limits(

@@ -311,6 +311,8 @@ class Switchboard:
     def start_over(self) -> None:
         """After a fork: the parent's counts, and whatever lock another of its threads may have held."""
         self._lock = threading.Lock()
+        self.turning = threading.RLock()
+        """Held by whoever changes what is in force."""
         self.unlimited = 0
         """Requests that came while it was off."""
         self.would_refuse = 0

@@ -122,6 +122,11 @@ class Syncer:
         """
         return f"{self.account}.{self._generation}"
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last exchange was not answered."""
+        return self._failures_in_a_row > 0
+
     # ------------------------------------------------------------ when
 
     def due_ns(self, now_ns: int) -> int:

@@ -84,17 +84,37 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
             [_limit(limit) for limit in batch.limits],
         ]
     )
+    return shared, encode_rows(batch)
+
+
+def encode_rows(batch: Batch) -> bytes:
+    """The cells of a batch, without their keys. Raises HubUnavailable when a number cannot travel."""
     if isinstance(batch.cells, Rows):
-        return shared, batch.cells.rows()
+        return batch.cells.rows()
     narrow, wide = REPORT_ROWS
     try:
-        return shared, _rows(narrow, batch)
+        return _rows(narrow, batch)
     except struct.error:
         pass  # a number needs more bits, or is none
     try:
-        return shared, _rows(wide, batch)
+        return _rows(wide, batch)
     except struct.error as error:
         raise HubUnavailable("protocol", f"a cell cannot be sent: {_short(error)}", applied=False) from error
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """What `decode_answer` reads. Raises struct.error when a number cannot travel."""
+    for amount_bytes, wide in AMOUNTS.items():
+        row = ANSWER_ROWS[wide]
+        try:
+            rows = b"".join([row.pack(*cell) for cell in answer.cells])
+        except struct.error:
+            if wide:
+                raise
+            continue  # a number needs more bits
+        header = ANSWER_HEADER.pack(SCHEMA_VERSION, answer.status, amount_bytes, len(answer.cells), answer.hub_us)
+        return header + rows + answer.incarnation.encode()
+    raise AssertionError("one of the two is the last")
 
 
 def decode_answer(payload: object) -> Answer:

@@ -78,6 +78,16 @@ class EmbeddedHub:
         await self.ensure_running()
         return await self._redis.totals()
 
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`."""
+        await self.ensure_running()
+        await self._redis.post(payload, keep_s=keep_s)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`."""
+        await self.ensure_running()
+        return await self._redis.read(bytes_max=bytes_max)
+
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.diagnosis.Diagnosable`; starts the server if it does not run."""
         return await diagnose_embedded(self, self._redis, self._binary, runs=self._ready())

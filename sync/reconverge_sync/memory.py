@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from secrets import token_hex
 
-from reconverge.clock import MICROSECOND_NS, Clock, SystemClock
+from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.report import Answer, Batch, Totals
 from reconverge_sync.merge import Shard
 
@@ -22,6 +22,8 @@ class MemoryHub:
         self._clock = clock or SystemClock()
         self._new_name = new_name
         self._shards = [Shard(incarnation=new_name()) for _ in range(shards)]
+        self._posted: tuple[bytes, int] | None = None
+        """And until when it is kept, by the clock."""
 
     @property
     def shards(self) -> int:
@@ -50,12 +52,23 @@ class MemoryHub:
                 sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
         return sums
 
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`; never fails."""
+        self._posted = payload, self._clock.wall_ns() + round(keep_s * SECOND_NS)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`; never fails."""
+        if self._posted is None or self._posted[1] <= self._clock.wall_ns():
+            return None
+        return self._posted[0][: bytes_max + 1]
+
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""
 
     def lose_data(self) -> None:
         """Forget everything, as a server does that comes back empty."""
         self._shards = [Shard() for _ in self._shards]
+        self._posted = None
 
     def __repr__(self) -> str:
         cells = sum(len(shard.cells) for shard in self._shards)

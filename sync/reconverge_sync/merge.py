@@ -16,13 +16,14 @@ nothing but doubles and both must agree to the last unit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
-from reconverge.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
+from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
-from reconverge_sync.place import calendar_epoch, first_hit_epoch, same_window, uniform_epoch
+from reconverge_sync.place import place_epoch, same_window
 
 SLACK_SHARED = 0.5
 """How much of what nobody needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
@@ -41,6 +42,8 @@ ACCOUNT_KEPT_US = 24 * 3_600_000_000
 """How long an account can be silent before its numbers are folded into the common sum."""
 SWEEP_US = 60_000_000
 """How often names, accounts and cells that nobody will ask for again are looked for."""
+SWEPT_AT_ONCE = 1000
+"""So many cells are looked at in a step."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,8 @@ class Shard:
     """When these data began; 0 when it is certain that no node can hold lines from before."""
     lost: bool = False
     """A node has reported lines from before these data began."""
+    grace_us: int = 0
+    """By how much longer than usual it may take until all nodes have spoken that can, once these data have begun."""
     swept_us: int = 0
     calm_us: int = 0
     """Until then all nodes count as heard of, unless one leaves."""
@@ -88,20 +93,26 @@ class Shard:
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
         """Take in one batch and answer it. `candidate` names the incarnation if the data begin with this batch."""
+        return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
+
+    def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
+        """`merge` in steps of a cell each, for whoever has to do something else in between; the last is the answer."""
         if not self.incarnation:
             self.incarnation, self.born_us = candidate, hub_us
         record = self.nodes.get(batch.node)
         if record is not None and (record.gone or hub_us - record.seen_us > record.lease_us):
             record.gone = True
             self.stirred_us = hub_us
-            return Answer(hub_us, self.incarnation, Status.LAPSED, ())
+            yield Answer(hub_us, self.incarnation, Status.LAPSED, ())
+            return
         if record is not None and batch.sequence <= record.sequence:
-            return Answer(hub_us, self.incarnation, Status.STALE, ())
+            yield Answer(hub_us, self.incarnation, Status.STALE, ())
+            return
         if batch.incarnation not in ("", self.incarnation):
             self.lost = True
             self.born_us = self.born_us or hub_us
         if hub_us - self.swept_us > SWEEP_US:
-            self._sweep(hub_us)
+            yield from self._sweep(hub_us)
         self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
         self._look_around(batch, hub_us)
         account = self.accounts.setdefault(batch.account, Account(hub_us))
@@ -110,8 +121,11 @@ class Shard:
             known = account.limits.get(limit.name, Totals(0, 0))
             # Both only ever rise, so the larger is the newer.
             account.limits[limit.name] = Totals(max(known.charged, limit.charged), max(known.refunded, limit.refunded))
-        answers = tuple(self._merge_cell(batch, report, hub_us) for report in batch.cells)
-        return Answer(hub_us, self.incarnation, Status.MERGED, answers)
+        answers: list[CellAnswer] = []
+        for report in batch.cells:
+            answers.append(self._merge_cell(batch, report, hub_us))
+            yield None
+        yield Answer(hub_us, self.incarnation, Status.MERGED, tuple(answers))
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
         """Find out from when on a node may be silent, and when one was given up: until then cells may be calm."""
@@ -135,7 +149,7 @@ class Shard:
             everyone.add(account)
         return everyone.limits
 
-    def _sweep(self, hub_us: int) -> None:
+    def _sweep(self, hub_us: int) -> Iterator[None]:
         """Forget names and accounts that have been silent for long, and cells past their time to live."""
         self.swept_us = hub_us
         for name, record in list(self.nodes.items()):
@@ -145,9 +159,14 @@ class Shard:
             if name != DEPARTED and hub_us - account.seen_us > ACCOUNT_KEPT_US:
                 self.accounts.setdefault(DEPARTED, Account(hub_us)).add(account)
                 del self.accounts[name]
-        for identity, cell in list(self.cells.items()):
+        expired: list[tuple[str, str, int, str]] = []
+        for number, (identity, cell) in enumerate(self.cells.items(), start=1):
             if hub_us > cell.expires_us:
-                del self.cells[identity]
+                expired.append(identity)
+            if number % SWEPT_AT_ONCE == 0:
+                yield
+        for identity in expired:
+            del self.cells[identity]
 
     def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int) -> CellAnswer:
         limit = batch.limits[report.limit]
@@ -158,7 +177,7 @@ class Shard:
         cell = self.cells.get(identity)
         if cell is not None and hub_us > cell.expires_us:
             cell = None
-        epoch = _epoch(limit, rule, report, None if cell is None else cell.epoch, hub_us)
+        epoch = place_epoch(limit, rule, report, None if cell is None else cell.epoch, hub_us)
         if cell is None:
             cell = self.cells[identity] = Cell(epoch=epoch, capacity=limit.capacity, filled_us=hub_us)
             if rule.withheld > 0:
@@ -203,7 +222,7 @@ class Shard:
         if rule.bucket:
             entry.current = report.current - ceil(report.previous / 1000)
         if report.line > 0 or report.base > 0 or report.overdraft > 0:
-            until_us = hub_us + _learning_us(batch, rule, lost=True)
+            until_us = hub_us + _learning_us(batch, rule, lost=True) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> bool:
@@ -212,7 +231,7 @@ class Shard:
             return True
         if not self.lost and (self.born_us == 0 or not rule.strict):
             return False
-        return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost)
+        return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost) + self.grace_us
 
     def _due(self, cell: Cell, entry: Entry, batch: Batch, rule: Rule, hub_us: int) -> bool:
         """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""
@@ -283,16 +302,6 @@ def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
     if lost and rule.strict:
         return batch.lease_us + rule.counts_for_us
     return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
-
-
-def _epoch(limit: LimitReport, rule: Rule, report: CellReport, known: int | None, hub_us: int) -> int:
-    """Which window the hub is in, as far as this cell is concerned."""
-    if rule.first_hit:
-        return first_hit_epoch(limit, hub_us, report.epoch, -1 if known is None else known, asked=report.ask > 0)
-    if limit.closes_us > 0:
-        return calendar_epoch(limit, hub_us, report.epoch, known)
-    # What comes back at an edge may not come back a moment early, whatever a node's clock says.
-    return hub_us // limit.window_us if rule.stepwise else uniform_epoch(limit, hub_us, report.epoch)
 
 
 def _lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:

@@ -6,7 +6,18 @@ window that they are in; and from the first hit, in which case the number of a w
 
 from __future__ import annotations
 
-from reconverge.report import LimitReport
+from reconverge.report import CellReport, LimitReport
+from reconverge_sync.ledger import Rule
+
+
+def place_epoch(limit: LimitReport, rule: Rule, report: CellReport, known: int | None, hub_us: int) -> int:
+    """Which window the hub is in, as far as this cell is concerned."""
+    if rule.first_hit:
+        return first_hit_epoch(limit, hub_us, report.epoch, -1 if known is None else known, asked=report.ask > 0)
+    if limit.closes_us > 0:
+        return calendar_epoch(limit, hub_us, report.epoch, known)
+    # What comes back at an edge may not come back a moment early, whatever a node's clock says.
+    return hub_us // limit.window_us if rule.stepwise else uniform_epoch(limit, hub_us, report.epoch)
 
 
 def uniform_epoch(limit: LimitReport, hub_us: int, told: int) -> int:

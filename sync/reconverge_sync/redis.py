@@ -18,6 +18,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings, redacted
 from reconverge.report import SCHEMA_VERSION, Answer, Batch, LimitReport, Rows, Totals
 from reconverge.trial import TRIAL, scratch_namespace
+from reconverge_sync.bulletin import POST, READ, Posted, posted
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.here import Here
 from reconverge_sync.redis_connection import Connection, Place
@@ -106,6 +107,7 @@ class RedisHub:
         self._new_name = new_name
         self._certainly_new = certainly_new
         self._here: Here[Servers] = Here(self._open)
+        self._posted = Posted()
 
     def _read(self, url: str) -> Connection:
         return Connection(url)
@@ -141,6 +143,21 @@ class RedisHub:
                 known = sums.get(name, Totals(0, 0))
                 sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
         return sums
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`."""
+        keep_ms = max(1, round(keep_s * 1000))
+        await self._call("EVAL", POST, 1, self._bulletin, payload, token_hex(8), keep_ms)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`. Unless something else was posted, only the mark of what was is asked for."""
+        reply = await self._call("EVAL", READ, 1, self._bulletin, self._posted.mark, bytes_max + 1)
+        self._posted = posted(reply, self._posted)
+        return self._posted.payload
+
+    @property
+    def _bulletin(self) -> str:
+        return f"{_prefix(self._settings.namespace, 0)}settings"
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.diagnosis.Diagnosable`."""

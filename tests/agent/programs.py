@@ -19,7 +19,7 @@ from typing import NoReturn
 import reconverge.process
 from reconverge import Agent, Limiter, ReconvergeError
 from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, introduce
-from tests.waiting import eventually
+from tests.waiting import POLL_S, eventually
 
 
 def begin(hub: str, *, sigterm: bool = True) -> Limiter:
@@ -108,6 +108,29 @@ def ends_without_hub(hub: str) -> None:
     """Nobody has ever answered, or nobody does any more once a line has been read."""
     begin_without_hub(hub)
     wait_for_a_line()
+
+
+# ---------------------------------------------------------------- settings that are published
+
+
+def obeys(hub: str, cap: str | None = None) -> None:
+    """Says what is in force whenever that is something else, and what is rejected; begins with what is published."""
+    agent = Agent(hub, namespace="shop", sync_interval=0.02, exchange_timeout=5.0)
+    login = agent.limit("login", "100/day", cap=cap)
+    before = "100 on"
+    rejected = 0
+    agent.start()
+    while True:
+        with agent._obedience.lock:  # so that it is not seen halfway
+            state = f"{login.limit.quota} {login.switched}"
+        stats = agent.stats().orders
+        assert stats is not None
+        if state != before:
+            say(state)
+        if sum(stats.rejected.values()) > rejected:
+            say(*stats.rejected)
+        before, rejected = state, sum(stats.rejected.values())
+        threading.Event().wait(POLL_S)
 
 
 # ---------------------------------------------------------------- signals

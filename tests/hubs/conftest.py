@@ -13,6 +13,7 @@ import pytest
 
 from reconverge_sync.cluster import ClusterHub
 from reconverge_sync.redis import RedisHub
+from tests.brokers import Mosquitto
 from tests.redis_cluster import RedisCluster
 from tests.servers import RedisServer, free_port
 
@@ -153,3 +154,55 @@ def _new_key(name: str) -> list[str]:
 
 def _openssl(*words: str) -> None:
     subprocess.run(["openssl", *words], check=True, capture_output=True)  # noqa: S607  # wherever the system has it
+
+
+@pytest.fixture(scope="session")
+def mosquitto() -> Iterator[Mosquitto]:
+    """One broker for all tests that use namespaces of their own."""
+    with Mosquitto() as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_mosquitto() -> Iterator[Mosquitto]:
+    """A broker of this test's own, to kill and to pause."""
+    with Mosquitto() as broker:
+        yield broker
+
+
+@dataclass(frozen=True)
+class GuardedMosquitto:
+    """A broker that speaks TLS, and knows a user `limiter`, who may do what the documents say, and `stranger`."""
+
+    broker: Mosquitto
+    authority: Path
+
+    def url(self, user: str = "limiter", password: str = QUOTED_PASSWORD, more: str = "") -> str:
+        """Where a hub finds it."""
+        return f"mqtts://{user}:{password}@127.0.0.1:{self.broker.port}?ssl_ca_certs={self.authority}{more}"
+
+
+@pytest.fixture(scope="session")
+def guarded_mosquitto(
+    certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GuardedMosquitto]:
+    """One for all tests that leave it as they found it."""
+    documented = re.search(r"```\n(user limiter\n.*?)```", Path("docs/mqtt.md").read_text(), re.DOTALL)
+    assert documented is not None
+    directory = tmp_path_factory.mktemp("guarded")
+    # The documents' namespace is `shop`; tests have one each.
+    (directory / "acl").write_text(documented[1].replace("shop/", "+/") + "\nuser stranger\n")
+    for user in ("limiter", "stranger"):
+        words = ["mosquitto_passwd", *([] if user == "stranger" else ["-c"]), "-b", str(directory / "users")]
+        subprocess.run([*words, user, PASSWORD], check=True, capture_output=True)
+    (directory / "users").chmod(0o600)
+    lines = [
+        f"cafile {certificates.authority}",
+        f"certfile {certificates.server}",
+        f"keyfile {certificates.server}",
+        "allow_anonymous false",
+        f"password_file {directory / 'users'}",
+        f"acl_file {directory / 'acl'}",
+    ]
+    with Mosquitto(*lines) as broker:
+        yield GuardedMosquitto(broker, certificates.authority)

@@ -35,6 +35,15 @@ MALFORMED = [
     ("redis://ada:hunter2@localhost?ssl_ca_certs=/ca.pem", "ssl_ca_certs"),
     ("rediss://ada:hunter2@localhost?ssl_cert_reqs=maybe", "ssl_cert_reqs"),
     ("rediss://ada:hunter2@localhost?ssl_password=hunter2", "ssl_password"),
+    ("mqtt://ada:hunter2@localhost:port", "port"),
+    ("mqtt://ada:hunter2@localhost/0", "topics"),
+    ("mqtt://ada:hunter2@localhost?protocol=3.1", "protocol"),
+    ("mqtt://ada:hunter2@localhost?shards=0", "shards"),
+    ("mqtt://ada:hunter2@localhost?tenure=nan", "tenure"),
+    ("mqtt://ada:hunter2@localhost?tenure=0.2", "tenure"),
+    ("mqtt://ada:hunter2@localhost?ssl_ca_certs=/ca.pem", "ssl_ca_certs"),
+    ("mqtts://ada:hunter2@localhost?ssl_cert_reqs=maybe", "ssl_cert_reqs"),
+    ("mqtt://:hunter2@localhost", "without a user"),
     ("redis+unix://", "path"),
     ("redis+unix://ada:hunter2@?db=0", "path"),
     ("redis+unix:///redis.sock?db=x", "database"),
@@ -160,16 +169,22 @@ except reconverge.MissingExtra as error:
 """
 
 
-@pytest.mark.parametrize("package", ["redis", "msgpack"])
 @pytest.mark.parametrize(
-    ("url", "extra"),
+    ("url", "extra", "package"),
     [
-        ("redis://localhost", "redis"),
-        ("rediss://localhost", "redis"),
-        ("redis+unix:///x", "redis"),
-        ("redis+cluster://x", "redis"),
-        ("redis+sentinel://x/y", "redis"),
-        ("embedded://", "embedded"),
+        *(
+            (url, extra, package)
+            for url, extra in (
+                ("redis://localhost", "redis"),
+                ("rediss://localhost", "redis"),
+                ("redis+unix:///x", "redis"),
+                ("redis+cluster://x", "redis"),
+                ("redis+sentinel://x/y", "redis"),
+                ("embedded://", "embedded"),
+            )
+            for package in ("redis", "msgpack")
+        ),
+        *((url, "mqtt", package) for url in ("mqtt://localhost", "mqtts://x") for package in ("aiomqtt", "msgpack")),
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(url: str, extra: str, package: str) -> None:

@@ -18,6 +18,7 @@ from reconverge import Agent, UnknownHub
 from reconverge.integrations.config import VARIABLES, Configuration, Settings, load
 from reconverge.integrations.places import InvalidConfiguration
 from tests.agent.world import admitted_of, net_at
+from tests.published import SECRET, known_by, login, post_at, sealed_now
 from tests.servers import RedisServer
 from tests.waiting import eventually
 
@@ -75,6 +76,9 @@ WRONG = [
     ("shop.toml", '[limits.vip]\nlimit = "1/minute"\nsync_interval = 0\n', 3, "limits.vip.sync_interval"),
     ("shop.toml", '[limits.vip]\nlimit = "1/minute"\n\nsync_interval = 101\n', 4, "limits.vip.sync_interval"),
     ("shop.toml", "hub = 7\n", 1, "hub"),
+    ("shop.toml", "\nsettings_secret = 'short'\n", 2, "settings_secret"),
+    ("shop.toml", '[limits.login]\nlimit = "2/minute"\n\ncap = "1/minute"\n', 4, "limits.login.cap"),
+    ("shop.toml", '[limits.login]\nlimit = "2/minute"\n\ncap = "9/hour"\n', 4, "limits.login.cap"),
     ("shop.toml", "[limits\n", 1, ""),
     ("shop.yaml", "namespace: shop\nsync_interval: soon\n", 2, "sync_interval"),
     ("shop.yaml", "limits:\n  login: 100/minut\n", 2, "limits.login.limit"),
@@ -122,6 +126,22 @@ def state_of(agent: Agent) -> Any:
 
 
 # -------------------------------------------------------------------- what is said
+
+
+def test_a_file_says_who_may_publish_settings_and_how_far_they_go(
+    tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secret, better in the environment, and the cap of a limit."""
+    (tmp_path / "shop.toml").write_text('namespace = "shop"\nlimits.login = {limit = "10/day", cap = "30/day"}\n')
+    monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", SECRET)
+    post_at(redis_server.url, sealed_now(limits=login("90/day")))
+    configuration = load(tmp_path / "shop.toml", hub=redis_server.url, exchange_timeout=5.0)
+    with configuration.agent as agent:
+        eventually(lambda: known_by(agent).version, "what is published")
+        configuration.reload()
+
+    assert 30 == configuration.limiter("login").limit.quota
+    assert SECRET not in f"{configuration._settings!r} {agent!r}"
 
 
 @pytest.mark.parametrize(("name", "text"), [("shop.toml", SHOP), ("shop.yaml", SHOP_IN_YAML)])

@@ -33,6 +33,7 @@ from reconverge import (
     UnknownLimit,
     Usage,
 )
+from reconverge.bulletin import OrdersStats
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.hooks import LogHooks, Refused, SilentHooks
 from reconverge.integrations import Guard, Outcome, Refusal, Request, Rule, by_header, by_ip, together
@@ -93,6 +94,7 @@ def agents() -> None:
         stop_timeout=1.0,
         sigterm=False,
         switch="on",
+        settings_secret=["new", b"old"],
         clock=SystemClock(),
     )
 
@@ -144,6 +146,8 @@ def operating(agent: Agent, limiter: Limiter) -> None:
     agent.change_pace(None, limit="login")
     agent.add_hooks(Pager())
     agent.add_hooks(LogHooks(every=1.0))
+    assert_type(agent.limit("api", "10/second", cap="20/second"), Limiter)
+    assert_type(agent.stats().orders, OrdersStats | None)
     assert_type(load("shop.toml", namespace="shop").limiter("login"), Limiter)
 
     limiter.switch("dark")  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import typer
 
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor import doctor
+from reconverge.cli.publishing import settings
 from reconverge.cli.replay import replay
 from reconverge.cli.simulate import simulate
 from reconverge.cli.tune import tune
@@ -20,5 +21,6 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(doctor)
 app.command()(replay)
+app.add_typer(settings)
 app.command()(simulate)
 app.command()(tune)

@@ -40,6 +40,7 @@ VARIABLES: Final = {
     "stop_timeout": "RECONVERGE_STOP_TIMEOUT",
     "sigterm": "RECONVERGE_SIGTERM",
     "switch": "RECONVERGE_SWITCH",
+    "settings_secret": "RECONVERGE_SETTINGS_SECRET",
     "limits": "RECONVERGE_LIMITS",
 }
 """The variable of the environment for each setting; that of the limits holds JSON."""
@@ -67,6 +68,7 @@ class LimitSettings(BaseModel):
     cold_allowance: float | None = None
     sync_interval: float | None = None
     switch: str | None = None
+    cap: str | None = None
 
 
 class Settings(BaseSettings):
@@ -88,13 +90,15 @@ class Settings(BaseSettings):
     stop_timeout: float | None = None
     sigterm: bool | None = None
     switch: str | None = None
+    settings_secret: SecretStr | None = None
     limits: dict[str, LimitSettings] = {}
 
     def for_agent(self) -> dict[str, Any]:
         """What `Agent` is made with."""
         said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
-        if self.hub is not None:
-            said["hub"] = self.hub.get_secret_value()
+        for name in ("hub", "settings_secret"):
+            if isinstance(said[name], SecretStr):
+                said[name] = said[name].get_secret_value()
         return {name: value for name, value in said.items() if value is not None}
 
 
@@ -215,7 +219,7 @@ class Configuration:
         before = self._settings.limits.get(name)
         if before is None:  # declared by the program
             before = LimitSettings(limit=limit.limit)
-        for field in ("parent", "policy", "max_overshoot", "cold_allowance"):
+        for field in ("parent", "policy", "max_overshoot", "cold_allowance", "cap"):
             if getattr(before, field) != getattr(limit, field):
                 raise finding.that("cannot change while it is in use; restart", "limits", name, field)
         steps = list[Callable[[], object]]()

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from reconverge.bulletin import OrdersStats
 from reconverge.errors import InvalidSetting
+from reconverge.orders import REASONS
 from reconverge.stats import STATES, AgentStats, Health, LimitStats
 
 if TYPE_CHECKING:
@@ -49,6 +51,13 @@ METRICS: Final = (
     Metric("reconverge_pending_reports", "gauge", "Keys that have something to report to the hub."),
     Metric("reconverge_staleness_seconds", "gauge", "Age of the last answer of the hub; infinite before the first."),
     Metric("reconverge_health", "gauge", "1 for the state that the agent is in.", ("state",)),
+    Metric("reconverge_settings_version", "gauge", "Version of the published settings in force; 0 for the node's own."),
+    Metric(
+        "reconverge_settings_rejected_total",
+        "counter",
+        "Published settings that were not obeyed, by reason.",
+        ("reason",),
+    ),
     Metric("reconverge_bugs_total", "counter", "Failures that nobody foresaw, and that were outlived."),
 )
 RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
@@ -86,6 +95,7 @@ class Readings:
         for shard in stats.exchanges:
             for kind, count in shard.failures.items():
                 failures[kind if kind in failures or len(failures) < CLASSES_MAX else OTHER] += count
+        orders = stats.orders or OrdersStats()
         return {
             "reconverge_requests_total": [
                 Reading((name, result), getattr(limit, result)) for name, limit in limits.items() for result in RESULTS
@@ -99,6 +109,10 @@ class Readings:
                 Reading((), max((shard.staleness for shard in stats.exchanges), default=0.0))
             ],
             "reconverge_health": [Reading((state,), float(state == health.state)) for state in STATES],
+            "reconverge_settings_version": [Reading((), orders.version)],
+            "reconverge_settings_rejected_total": [
+                Reading((reason,), orders.rejected.get(reason, 0)) for reason in REASONS
+            ],
             "reconverge_bugs_total": [Reading((), stats.bugs)],
         }
 

@@ -16,6 +16,8 @@ from reconverge.kernel._compiled import serve
 from reconverge.kernel._paces import Pace
 from reconverge.kernel._table import Table
 from reconverge.limit import PACED, Limit
+from reconverge.policies import Policy
+from reconverge.report import UNBOUNDED
 
 if TYPE_CHECKING:
     from reconverge.kernel._pure import Kernel
@@ -59,6 +61,25 @@ class Changes(Table):
             serve(self)
             for cell in cells:
                 self._adapt(cell, before, now_ns)
+
+    def dare(self, policy: Policy) -> None:
+        """Go as far past the line as `policy` says from now on; of the overdraft, its part of that is kept at most."""
+        now_ns = self.now_ns()
+        with self.lock:
+            cells = self.all_cells()
+            for cell in cells:
+                self.advance(cell, now_ns)
+                self.measure(cell)
+            self.policy = policy
+            serve(self)
+            for cell in cells:
+                cell.room = -1
+                if policy.overshoot_milli != UNBOUNDED:
+                    overdrafts = cell.capacity * policy.overshoot_milli // 1000
+                    cell.overdraft = min(cell.overdraft, overdrafts // max(1, cell.nodes))
+                if not cell.shard.alone:
+                    self._call(cell, now_ns)
+                self.set_until(cell, now_ns)
 
     def take_pace(self) -> None:
         """Heed the interval that it has now, or else the kernel's."""

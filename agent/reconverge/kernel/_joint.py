@@ -24,7 +24,6 @@ class Joint:
         self.name = name
         self.tables = tuple(tables)
         """One for each quota, in the order in which they were declared."""
-        self.policy = tables[0].policy
         self.now_ns = tables[0].now_ns
         self.take_note()
         self.share_lock()
@@ -32,6 +31,7 @@ class Joint:
     def take_note(self) -> None:
         """Of the quotas as they are now."""
         self.limit = self.tables[0].limit
+        self.policy = self.tables[0].policy
         self._kinds = any(table.costs is not None for table in self.tables)
 
     def share_lock(self) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
-from reconverge.errors import CostExceedsQuota
+from reconverge.errors import CostExceedsQuota, HubUnavailable
 from reconverge.kernel import Kernel
 from reconverge.limit import FIRST_HIT
 from reconverge.merge_rule import MergeRule, open_merge_rule
@@ -44,7 +44,13 @@ class World:
     """One run of one policy. `now_ns` is the time since the start."""
 
     def __init__(
-        self, fleet: Fleet, policy: Policy, faults: Sequence[Fault], *, seed: int, rule: MergeRule | None = None
+        self,
+        fleet: Fleet,
+        policy: Policy,
+        faults: Sequence[Fault],
+        *,
+        seed: int,
+        make_rule: Callable[..., MergeRule] | None = None,
     ) -> None:
         self.now_ns = 0
         self.fleet = fleet
@@ -56,7 +62,7 @@ class World:
         self._names = 0
         self._events: list[tuple[int, int, int, int, object]] = []
         self._order = 0
-        self.hub = rule or open_merge_rule(clock=NodeClock(self, 0), new_name=self._new_name)
+        self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self._decided: list[list[Decided]] = [[] for _ in fleet.quotas]
         self._lost_charged: Counter[str] = Counter()
@@ -240,8 +246,11 @@ class World:
             self._push(self.now_ns + self._latency_ns() + late_ns, AT_HUB, node.index, batch)
 
     def _arrive(self, node: Member, batch: Batch) -> None:
-        """The hub hears a batch, and answers."""
-        answer = self.hub.merge(batch)
+        """The hub hears a batch, and answers if it can."""
+        try:
+            answer = self.hub.merge(batch)
+        except HubUnavailable:
+            return
         for report, cell in zip(batch.cells, answer.cells, strict=False):
             if cell.epoch >= 0:
                 self._hub_windows[report.key].add(cell.epoch)

@@ -1,6 +1,7 @@
 """For tests: a clock that moves when told to, and what every hub has to keep its promises about.
 
-`HubContract` is for whoever writes a hub; `ManualClock` is for everybody's tests, see `reconverge.Agent`.
+`HubContract` is for whoever writes a hub, `BulletinContract` too if settings can be published there; `ManualClock` is
+for everybody's tests, see `reconverge.Agent`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import sys
 if (_pytest := sys.modules.get("pytest")) is not None:
     for _part in ("scene", "lines", "repeats", "names", "keys", "windows", "data", "uses", "fleets"):
         _pytest.register_assert_rewrite(f"{__name__}._{_part}")
+    _pytest.register_assert_rewrite(f"{__name__}.bulletin_contract")
 
 from reconverge.clock import ManualClock
+from reconverge.testing.bulletin_contract import BulletinContract
 from reconverge.testing.hub_contract import HubContract
 
-__all__ = ["HubContract", "ManualClock"]
+__all__ = ["BulletinContract", "HubContract", "ManualClock"]

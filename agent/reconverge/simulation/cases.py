@@ -1,0 +1,323 @@
+"""What the fuzz draws from a seed: fleets, limits, traffic and faults.
+
+What the promises exclude is not drawn: data lost by the hub while it alone remembered a node, for instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+from random import Random
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.limit import (
+    ALGORITHMS,
+    BUCKETS,
+    BURSTING,
+    CALENDAR,
+    CLOCK,
+    DATED,
+    FILLED,
+    FIRST_HIT,
+    FIXED_WINDOW,
+    INTERVAL,
+    METERED,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SLIDING_WINDOW,
+    SMOOTH,
+    SMOOTH_WARMING_UP,
+    Limit,
+)
+from reconverge.merge_rule import ELECTED as ELECTED_RULE
+from reconverge.merge_rule import MergeRule, open_merge_rule
+from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX
+from reconverge.simulation.experiment import Experiment
+from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.pattern import PATTERNS, Traffic
+
+ARRIVALS_MAX: Final = 5_000
+FAULTS_MAX: Final = 4
+OWN_PACE_SHARE: Final = 0.3
+WINDOWS_MAX: Final = 12
+LEASE_TIMEOUTS_MIN: Final = 3
+LAPSE_SHARE: Final = 0.3
+DATA_LOSS_SHARE: Final = 0.25
+CALENDAR_SHARE: Final = 0.2
+FIRST_HIT_SHARE: Final = 0.4
+CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
+"""Windows up to this long may become days: the rest of a case is measured in windows, and lasts as many steps."""
+DAY_S: Final = 86_400
+ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
+SAFETY, LIVENESS, ELECTED = "safety", "liveness", "elected"
+SPLIT_SHARE: Final = 0.4
+SPLIT_WINDOWS: Final = 8
+"""Whoever goes on by itself does harm when nobody waits for it any more, which takes more than two windows."""
+ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
+FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
+SETTLED_TENURES: Final = 8
+"""So many tenures after the last fault somebody answers again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to try."""
+
+    mode: str
+    seed: int
+    policy: Policy
+    experiment: Experiment
+    make_rule: Callable[..., MergeRule] | None = None
+    """What is at the hub, if not the merge rule and nothing else."""
+    settled_ns: int = 0
+    """When somebody answers there again, whatever went wrong."""
+
+    def command(self) -> str:
+        """How to try it again."""
+        return f"python -m reconverge.simulation.fuzz --mode {self.mode} --start {self.seed} --seeds 1"
+
+    def __str__(self) -> str:
+        fleet, traffic = self.experiment.fleet, self.experiment.traffic
+        limits = "; ".join(map(str, fleet.quotas.values()))
+        return (
+            f"{fleet.nodes} nodes, {limits}, {self.policy.name} (max_overshoot {self.policy.max_overshoot:g}), "
+            f"interval {fleet.sync_interval_ns / SECOND_NS:g} s, round trip {fleet.round_trip_ns / SECOND_NS:g} s, "
+            f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, "
+            f"the limit's own interval {(fleet.own_interval_ns or 0) / SECOND_NS:g} s, "
+            f"{self.experiment.windows} windows of {traffic}, "
+            f"faults {list(self.experiment.faults)}"
+        )
+
+
+def draw_case(mode: str, seed: int) -> Case:
+    """The case of a seed."""
+    random = Random(f"{mode} {seed}")
+    if mode == ELECTED:
+        return _elected_case(random, seed)
+    if mode == LIVENESS:
+        case = _liveness_case(random, seed)
+    else:
+        case = _lapse_case(random, seed) if random.random() < LAPSE_SHARE else _safety_case(random, seed)
+    return _with_own_pace(Random(f"{mode} {seed} pace"), case)
+
+
+def _with_own_pace(random: Random, case: Case) -> Case:
+    """Now and then the limit has a sync interval of its own: as much shorter or longer as the lease allows."""
+    fleet = case.experiment.fleet
+    own_ns = int(fleet.sync_interval_ns * 10 ** random.uniform(-1, 1))
+    own_ns = min(max(own_ns, 5 * MILLISECOND_NS), (fleet.lease_ns or own_ns) // LEASE_INTERVALS_MIN)
+    if random.random() >= OWN_PACE_SHARE:
+        return case
+    return replace(case, experiment=replace(case.experiment, fleet=replace(fleet, own_interval_ns=own_ns)))
+
+
+def _safety_case(random: Random, seed: int) -> Case:
+    """Anything at all."""
+    nodes = random.randint(1, 16)
+    policy = _policy(random)
+    limit = _limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
+    interval_ns = max(5 * MILLISECOND_NS, int(limit.window_ns * 10 ** random.uniform(-2, 0)))
+    interval_ns = min(interval_ns, round(SYNC_INTERVAL_MAX * SECOND_NS))
+    traffic = _traffic(random, limit, demand=10 ** random.uniform(-0.6, 1))
+    windows = max(3, min(WINDOWS_MAX, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
+    lose_data = random.random() < DATA_LOSS_SHARE
+    lease_ns = 6 * interval_ns * random.choice([1, 2, 5])
+    if lose_data:
+        # A node whose lease has ended is remembered by the hub alone.
+        lease_ns = 10 * (windows + 2) * limit.window_ns
+    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
+    drawn = _faults(random, nodes, 0.0, windows)
+    if lose_data:
+        del drawn["crash"]
+    # Outside strict, a node that stays away when data are lost is not waited for.
+    alone = lose_data and policy is not STRICT
+    chosen = [] if alone else random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
+    lost = [f"lose-data@{random.uniform(0, windows):.3f}w"] if lose_data else []
+    faults = tuple([drawn[name] for name in chosen] + lost)
+    return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, faults))
+
+
+def _lapse_case(random: Random, seed: int) -> Case:
+    """Leases that end while a window is still going on: nodes are cut off, or killed, for longer than that."""
+    nodes = random.randint(2, 8)
+    policy = random.choice([STRICT, BALANCED])
+    limit = _limit(random, 10.0, ALGORITHMS)
+    interval_ns = int(limit.window_ns * random.uniform(0.01, 0.03))
+    lease_ns = 6 * interval_ns
+    pattern = random.choice(["uniform", "zipf", "rotating", "onoff"])
+    traffic = Traffic(pattern, random.uniform(1.0, 4.0), cost_max=random.choice([1, 1, min(5, limit.capacity)]))
+    windows = max(3, min(5, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
+    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
+    faults = []
+    for window in range(1, windows):
+        start = window + random.uniform(0, 0.3)
+        length = random.uniform(0.8, 3.0) * lease_ns / limit.window_ns
+        what = random.choice(["cut:{}", "cut:{}", "cut:{}:requests", "cut:{}:replies", "crash:{}"])
+        faults.append(f"{what.format(random.randint(1, nodes))}@{start:.3f}w+{length:.3f}w")
+    return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
+
+
+def _elected_case(random: Random, seed: int) -> Case:
+    """The members keep the ledger among themselves: whoever keeps it is cut off, killed, stalled, or hands over.
+
+    Outside strict, a node that stays away meanwhile is not waited for, as when a hub loses its data: so none does.
+    """
+    split = random.random() < SPLIT_SHARE
+    if split:
+        case = _lapse_case(random, seed)
+        while _arrivals_per_window(case) * SPLIT_WINDOWS > ARRIVALS_MAX:
+            case = _lapse_case(random, seed)
+        case = replace(case, policy=STRICT)
+        experiment = replace(case.experiment, windows=SPLIT_WINDOWS, faults=())
+    else:
+        case = _safety_case(random, seed)
+        experiment = case.experiment
+        drawn = _faults(random, experiment.fleet.nodes, 0.0, experiment.windows)
+        strict = case.policy is STRICT
+        names = random.sample(sorted(drawn), random.randint(0, FAULTS_MAX)) if strict else ()
+        experiment = replace(experiment, faults=tuple(drawn[name] for name in names))
+    fleet, window_ns = experiment.fleet, experiment.fleet.limit.window_ns
+    if case.policy is not STRICT:
+        lease_ns = 10 * (experiment.windows + 2) * window_ns
+        fleet = replace(fleet, lease_ns=lease_ns, timeout_ns=min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS))
+    tenure_ns = max(6 * fleet.round_trip_ns, int(window_ns * 10 ** random.uniform(-1.5, -1.0 if split else 0.0)))
+    # A member waits for an answer as long as a node does, and a tenure outlasts that.
+    wait_ns = min(tenure_ns // 3, fleet.timeout_ns)
+    fleet = replace(fleet, timeout_ns=wait_ns)
+    calm_ns = int(window_ns * random.uniform(0.3, 2.0) if split else tenure_ns * 10 ** random.uniform(0.3, 1.5))
+    until_ns = experiment.windows * window_ns
+    make_rule = partial(
+        open_merge_rule,
+        kind=ELECTED_RULE,
+        random=Random(f"members {seed}"),
+        members=random.randint(2, 3) if split else random.randint(1, 5),
+        tenure_ns=tenure_ns,
+        wait_ns=wait_ns,
+        latency_ns=max(1, int(tenure_ns * 10 ** random.uniform(-3, -1.5))),
+        calm_ns=calm_ns,
+        longest_ns=6 * window_ns if split else 20 * tenure_ns,
+        until_ns=until_ns,
+        loyal=case.policy is STRICT,
+        faults=ALL_FAULTS if case.policy is STRICT else FAULTS_THAT_ALL_NOTICE,
+    )
+    experiment = replace(experiment, fleet=fleet)
+    settled_ns = until_ns + SETTLED_TENURES * tenure_ns
+    return replace(case, mode=ELECTED, experiment=experiment, make_rule=make_rule, settled_ns=settled_ns)
+
+
+def _arrivals_per_window(case: Case) -> float:
+    traffic = case.experiment.traffic
+    assert isinstance(traffic, Traffic)
+    return traffic.demand * case.experiment.fleet.limit.quota
+
+
+def _liveness_case(random: Random, seed: int) -> Case:
+    """One long window: traffic for the first third of it, and faults that may last longer, but not to its end."""
+    nodes = random.randint(2, 16)
+    limit = replace(_limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW, *DATED)), count_refused=False)
+    interval_ns = int(SECOND_NS * 10 ** random.uniform(-1.5, 0.3))
+    traffic = _traffic(random, limit, demand=min(10 ** random.uniform(-0.6, 1), ARRIVALS_MAX / limit.quota))
+    lease_ns = 6 * interval_ns * random.choice([1, 5, 50])
+    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
+    drawn = _faults(random, nodes, 0.2, 0.5)
+    chosen = random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
+    faults = tuple(drawn[name] for name in chosen)
+    return Case(LIVENESS, seed, _policy(random), Experiment(fleet, traffic, 1, 0, faults))
+
+
+def _policy(random: Random) -> Policy:
+    policy = random.choice([STRICT, BALANCED, BALANCED, AVAILABLE])
+    if policy is BALANCED and random.random() < 0.5:
+        policy = replace(policy, max_overshoot=round(random.uniform(0.01, 1.0), 3))
+    return policy
+
+
+def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
+    algorithm = random.choice(algorithms)
+    quota = ceil(10 ** random.uniform(0, 2.7))
+    burst = None
+    if algorithm in BURSTING and random.random() < 0.7:
+        burst = max(1, int(quota * 10 ** random.uniform(-1, 0.3)))
+    slices = random.choice([1, 2, 3, 10, 100]) if algorithm == SLIDING_SLICES else None
+    count_refused = algorithm == SLIDING_LOG and random.random() < 0.3
+    warmup = window * 10 ** random.uniform(-1, 0.5) if algorithm == SMOOTH_WARMING_UP else None
+    soft = random.choice([0.0] * 5 + [0.1, 0.5]) if algorithm not in SMOOTH else 0.0
+    limit = Limit(
+        quota,
+        window,
+        algorithm=algorithm,
+        burst=burst,
+        slices=slices,
+        count_refused=count_refused,
+        warmup=warmup,
+        soft=soft,
+    )
+    return _twisted(random, limit)
+
+
+def _twisted(random: Random, limit: Limit) -> Limit:
+    """The limit with something unusual about it, now and then: where its windows begin, how its bucket does."""
+    twist, share = random.random(), random.random()
+    if limit.algorithm == FIXED_WINDOW:
+        if twist < CALENDAR_SHARE and limit.window_ns <= CALENDAR_INSTEAD_NS:
+            return replace(limit, window=DAY_S, align=CALENDAR, timezone=random.choice(ZONES))
+        return replace(limit, align=FIRST_HIT) if twist < CALENDAR_SHARE + FIRST_HIT_SHARE else limit
+    if limit.algorithm in FILLED:
+        if twist < 2 * CALENDAR_SHARE:
+            limit = replace(limit, initial=int(share * limit.nominal))
+        if CALENDAR_SHARE <= twist < CALENDAR_SHARE + FIRST_HIT_SHARE:
+            limit = replace(limit, refill=INTERVAL)
+    return limit
+
+
+def _further(random: Random, limit: Limit) -> tuple[Limit, ...]:
+    """Now and then one or two more quotas, each of which binds at times."""
+    further: list[Limit] = []
+    if limit.align != CLOCK:
+        return ()
+    for _ in range(random.choice([0] * 6 + [1, 1, 2])):
+        times = random.choice([0.1, 0.5, 1, 3, 10])
+        quota = max(5, ceil(limit.quota * times * 10 ** random.uniform(-0.5, 0.3)))
+        algorithm = random.choice([name for name in METERED if name not in BUCKETS or name == limit.algorithm])
+        further.append(Limit(quota, limit.window * times, algorithm=algorithm))
+    return tuple(further)
+
+
+def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
+    cost_max = random.choice([1, 1, 1, min(5, limit.capacity)])
+    return Traffic(random.choice(list(PATTERNS)), demand, random.choice([1, 1, 1, 3]), cost_max)
+
+
+def _fleet(random: Random, nodes: int, limit: Limit, interval_ns: int, lease_ns: int) -> Fleet:
+    """A fleet whose lease is longer than any exchange can take, as an agent insists."""
+    timeout_ns = min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS)
+    round_trip_ns = int(min(limit.window_ns * 10 ** random.uniform(-4, -1), timeout_ns / 2))
+    return Fleet(nodes, limit, interval_ns, round_trip_ns, lease_ns=lease_ns, timeout_ns=timeout_ns)
+
+
+def _faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dict[str, str]:
+    """One fault of every kind between two moments, as they are written on the command line."""
+
+    def when() -> float:
+        return random.uniform(begin_w, end_w)
+
+    def spell() -> str:
+        start = when()
+        return f"{start:.4f}w+{max(0.0001, random.uniform(0, min(6.0, end_w - start))):.4f}w"
+
+    who = random.randint(1, nodes)
+    direction = random.choice(["", ":requests", ":replies"])
+    return {
+        "cut": f"cut:{who}{direction}@{spell()}",
+        "down": f"down@{spell()}",
+        "slow": f"slow:{10 ** random.uniform(0, 2):.1f}@{spell()}",
+        "loss": f"loss:{random.uniform(0, 0.5):.2f}@{spell()}",
+        "repeat": f"repeat:{random.uniform(0, 0.5):.2f}@{spell()}",
+        "offset": f"offset:{who}:{random.uniform(-5, 5):.2f}",
+        "jump": f"jump:{who}:{random.uniform(-100, 100):.1f}@{when():.4f}w",
+        "crash": f"crash:{who}@{spell()}",
+    }

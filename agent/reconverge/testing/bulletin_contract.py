@@ -1,0 +1,133 @@
+"""The promises of `reconverge.hub.Bulletin`, as tests that whoever writes such a hub inherits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, Final, Protocol
+from unittest import SkipTest
+
+from reconverge.hub import Bulletin
+
+PAYLOAD: Final = bytes(range(256))
+BYTES_MAX: Final = 1000
+KEEP_S: Final = 600.0
+POLL_S: Final = 0.01
+
+
+class BulletinHub(Bulletin, Protocol):
+    """A bulletin that has connections to let go of."""
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        ...
+
+
+class BulletinContract:
+    """What every bulletin promises, claim by claim; to be inherited beside `HubContract`, or alone.
+
+    Say which hub to test with `make_bulletin`. What was posted may take a while to come: it is waited for.
+    """
+
+    patience_s: ClassVar[float] = 30.0
+    """How long something that was posted may take to be read."""
+
+    def make_bulletin(self) -> BulletinHub:
+        """A hub at which nothing was posted. Called outside of any event loop, once for each claim."""
+        raise NotImplementedError("say which hub to test: def make_bulletin(self) -> Hub")
+
+    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+        """Another object for the same hub, as another process would have; else `hub` itself."""
+        return hub
+
+    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+        """A hub on the same server, with another namespace."""
+        raise SkipTest("make_bulletin_of_a_stranger is not provided")
+
+    def test_before_anything_is_posted_nothing_is_read(self) -> None:
+        """And that is None, not an empty payload."""
+
+        async def claim(hub: BulletinHub) -> None:
+            assert await hub.read(bytes_max=BYTES_MAX) is None
+
+        self._try(claim)
+
+    def test_what_was_posted_last_is_read_by_all(self) -> None:
+        """Any bytes, again and again, and by whoever comes later."""
+
+        async def claim(hub: BulletinHub) -> None:
+            other = self.join_bulletin(hub)
+            for payload in (b"first", PAYLOAD, b"third", b"third"):
+                await hub.post(payload, keep_s=KEEP_S)
+                for reader in (hub, other, other):
+                    await self._reads(reader, payload)
+            late = self.join_bulletin(hub)
+            await self._reads(late, b"third")
+            await late.close()
+            await other.close()
+
+        self._try(claim)
+
+    def test_whoever_reads_may_post(self) -> None:
+        """The newest counts, whoever it was."""
+
+        async def claim(hub: BulletinHub) -> None:
+            other = self.join_bulletin(hub)
+            for poster, payload in ((hub, b"one"), (other, b"two"), (hub, b"three")):
+                await poster.post(payload, keep_s=KEEP_S)
+                await self._reads(hub, payload)
+                await self._reads(other, payload)
+            await other.close()
+
+        self._try(claim)
+
+    def test_something_too_long_is_seen_to_be_that(self) -> None:
+        """At the bound all of it is read; beyond, at least one byte more than that."""
+
+        async def claim(hub: BulletinHub) -> None:
+            await hub.post(b"x" * BYTES_MAX, keep_s=KEEP_S)
+            await self._reads(hub, b"x" * BYTES_MAX)
+            await hub.post(b"y" * 40 * BYTES_MAX, keep_s=KEEP_S)
+            await self._reads(hub, b"y" * (BYTES_MAX + 1), at_least=True)
+
+        self._try(claim)
+
+    def test_namespaces_do_not_read_each_others(self) -> None:
+        """What is posted is for those that share a namespace."""
+
+        async def claim(hub: BulletinHub) -> None:
+            stranger = self.make_bulletin_of_a_stranger(hub)
+            await hub.post(PAYLOAD, keep_s=KEEP_S)
+            await self._reads(hub, PAYLOAD)
+            assert await stranger.read(bytes_max=BYTES_MAX) is None
+            await stranger.post(b"theirs", keep_s=KEEP_S)
+            await self._reads(stranger, b"theirs")
+            assert await hub.read(bytes_max=BYTES_MAX) == PAYLOAD
+            await stranger.close()
+
+        self._try(claim)
+
+    async def _reads(self, hub: BulletinHub, payload: bytes, *, at_least: bool = False) -> None:
+        """Wait until that is read, or something longer that begins so."""
+        read: bytes | None = None
+        try:
+            async with asyncio.timeout(self.patience_s):
+                while read != payload:
+                    read = await hub.read(bytes_max=BYTES_MAX)
+                    if at_least and read is not None and read.startswith(payload):
+                        return
+                    if read != payload:
+                        await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise AssertionError(f"{payload[:20]!r}... was posted, and {(read or b'')[:20]!r}... is read") from None
+
+    def _try(self, claim: Callable[[BulletinHub], Awaitable[None]]) -> None:
+        hub = self.make_bulletin()
+
+        async def run() -> None:
+            try:
+                await claim(hub)
+            finally:
+                await hub.close()
+
+        asyncio.run(run())

@@ -1,0 +1,252 @@
+"""Who answers the others: elects one member at a time through a broker, without a clock that they share. No I/O.
+
+Whoever would answer says so to all, itself included, again and again: these are its claims. It may answer for as long
+as a claim that it has sent comes back within its tenure, and no higher one has come before. Whoever wants to take over
+claims a higher term and, once that has come back, waits for a tenure before it answers. A broker hands everyone the
+claims in the order in which it took them; so what the one before sent after that order changed comes back to it behind
+the higher claim, what it sent earlier has run out by the time the next one answers, and there are never two.
+
+What if the broker does not keep that order, or drops a claim? Then both have to miss the other's: the one that answers
+has to miss the higher claims, and the one that waits has to miss the lower, each of which makes it wait anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import Enum
+from random import Random
+from typing import Final, NamedTuple
+
+from reconverge.clock import MILLISECOND_NS
+from reconverge.hub_clock import DRIFT
+
+TENURE_NS: Final = 1500 * MILLISECOND_NS
+"""How long a claim that has come back allows to answer, counted from when it was sent."""
+BEATS: Final = 6
+"""So many claims are sent in a tenure."""
+TERM_MAX: Final = 2**53
+"""Nobody gets that far; if somebody says so, names decide from there on."""
+
+
+class Claim(NamedTuple):
+    """What a member says to all."""
+
+    term: int
+    """The higher wins; of two alike the one whose member comes later in the alphabet."""
+    member: str
+    beat: int
+    """Rises with every claim of a member: by it the member knows when it sent what comes back."""
+    answers: bool = False
+    """Whether it answers already, and does not wait for that."""
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """What is compared."""
+        return self.term, self.member
+
+
+class Role(Enum):
+    """What a member is."""
+
+    FOLLOWER = "follower"
+    CLAIMANT = "claimant"
+    """Waits until nobody else can answer any more."""
+    STEWARD = "steward"
+
+
+class Election:
+    """One member's part. Times are those of its own monotonic clock; whatever it is told may be late, or missing.
+
+    A member is one connection to the broker: whoever has lost that takes part anew, as `join` has it, because a higher
+    claim may have gone by meanwhile.
+    """
+
+    def __init__(self, *, random: Random, tenure_ns: int = TENURE_NS) -> None:
+        self._random = random
+        self._tenure_ns = tenure_ns
+        self._beat_ns = tenure_ns // BEATS
+        self.member = ""
+        """The name of this connection; empty while there is none."""
+        self.role = Role.FOLLOWER
+        self.reigns = 0
+        """How often this member has become the steward: what it kept in an earlier reign is void in the next."""
+        self.inherited = False
+        """Whether the last of these reigns went on where the one before had stopped."""
+        self._highest = 0
+        self._term = 0
+        self._beat = 0
+        self._sent: OrderedDict[int, int] = OrderedDict()
+        self._confirmed_ns: int | None = None
+        """When the newest of the own claims that have come back was sent."""
+        self._waits_from_ns: int | None = None
+        self._predecessor = ""
+        """The member that has stopped to answer in favour of this one."""
+        self._leader: Claim | None = None
+        self._leader_heard_ns = 0
+        self._next_ns = 0
+        self._excused = False
+
+    # ------------------------------------------------------------ who
+
+    @property
+    def steward(self) -> str:
+        """The member to ask; empty while none is known."""
+        if self.role is Role.STEWARD:
+            return self.member
+        return "" if self._leader is None or self.role is not Role.FOLLOWER else self._leader.member
+
+    @property
+    def answering(self) -> bool:
+        """Whether whoever is the steward has said that it answers."""
+        return self.role is Role.STEWARD or (self.steward != "" and self._leader is not None and self._leader.answers)
+
+    @property
+    def beat_ns(self) -> int:
+        """How far apart claims are."""
+        return self._beat_ns
+
+    @property
+    def unheard(self) -> bool:
+        """Whether this member has sent claims, and none of them has come back."""
+        return self.role is Role.CLAIMANT and self._confirmed_ns is None and len(self._sent) > 1
+
+    @property
+    def term(self) -> int:
+        """Of the newest claim of its own."""
+        return self._term
+
+    def may_answer(self, now_ns: int, *, within_ns: int) -> bool:
+        """Whether whatever is answered now still counts, if it takes up to `within_ns` to be heard."""
+        return (
+            self.role is Role.STEWARD
+            and self._confirmed_ns is not None
+            and now_ns + within_ns < self._confirmed_ns + self._tenure_ns
+        )
+
+    # ------------------------------------------------------------ what happens
+
+    def join(self, member: str, now_ns: int) -> None:
+        """The claims of all others are heard from now on, under a name that was never used before."""
+        self.leave()
+        self.member = member
+        # A steward is heard within a beat.
+        self._next_ns = now_ns + int(self._beat_ns * (2 + self._random.random()))
+
+    def leave(self) -> None:
+        """The connection is gone, and with it whatever this member was."""
+        self._step_down()
+        self.member = ""
+        self._leader = None
+
+    def hear(self, claim: Claim, now_ns: int) -> None:
+        """A claim has come, perhaps one's own."""
+        self._highest = max(self._highest, claim.term)
+        if claim.member == self.member:
+            self._hear_own(claim, now_ns)
+        elif self.role is Role.FOLLOWER:
+            # Whoever is silent for a tenure does not answer any more, however high its claim was.
+            silent = now_ns - self._leader_heard_ns >= self._tenure_ns
+            if self._leader is None or silent or claim.rank >= self._leader.rank:
+                self._follow(claim, now_ns)
+        elif claim.rank > (self._term, self.member):
+            self._step_down()
+            self._follow(claim, now_ns)
+        elif self.role is Role.CLAIMANT and claim.member != self._predecessor:
+            # Whoever that is may answer now, and has not heard this member's claim yet.
+            self._predecessor = ""
+            if self._waits_from_ns is not None:
+                self._waits_from_ns = now_ns
+
+    def hear_gone(self, member: str, now_ns: int) -> None:
+        """The broker says that a member is gone, or the member does: nobody has to be patient with it."""
+        if self.role is Role.FOLLOWER and self._leader is not None and self._leader.member == member:
+            self._leader = None
+            # Not all at once: the first claim to be heard makes the others wait.
+            self._next_ns = now_ns + int(self._beat_ns * self._random.random())
+
+    def excuse(self, now_ns: int) -> None:
+        """This member was busy, or asleep. Before it takes the others' silence for silence, it hears what they said.
+
+        Once: members that are always busy have to elect somebody, too.
+        """
+        if self.role is Role.FOLLOWER and not self._excused:
+            self._excused = True
+            self._next_ns = max(self._next_ns, now_ns + 2 * self._beat_ns)
+
+    def inherit(self, claim: Claim, now_ns: int) -> bool:
+        """The steward with that claim has stopped to answer, and wants this member to go on without a pause.
+
+        Returns whether this member will: not if it has heard of somebody else.
+        """
+        if self.role is not Role.FOLLOWER or self._leader is None or self._leader.rank != claim.rank:
+            return False
+        self._stand(now_ns)
+        self._predecessor = claim.member
+        return True
+
+    # ------------------------------------------------------------ what to do
+
+    def due_ns(self) -> int:
+        """When `tick` has something to do."""
+        if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
+            return min(self._next_ns, self._answers_from_ns(self._waits_from_ns))
+        return self._next_ns
+
+    def tick(self, now_ns: int) -> Claim | None:
+        """Time has passed. The claim to send to all now, if any."""
+        if not self.member:
+            return None
+        if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
+            if self._predecessor or now_ns >= self._answers_from_ns(self._waits_from_ns):
+                self.role = Role.STEWARD
+                self.reigns += 1
+                self.inherited = self._predecessor != ""
+                self._next_ns = now_ns  # whoever waits for somebody to answer is told
+        if now_ns < self._next_ns:
+            return None
+        if self.role is Role.FOLLOWER:
+            self._stand(now_ns)
+        self._next_ns = now_ns + self._beat_ns
+        self._beat += 1
+        self._sent[self._beat] = now_ns
+        while len(self._sent) > 2 * BEATS:
+            self._sent.popitem(last=False)
+        return Claim(self._term, self.member, self._beat, self.role is Role.STEWARD)
+
+    # ------------------------------------------------------------ inside
+
+    def _hear_own(self, claim: Claim, now_ns: int) -> None:
+        sent_ns = self._sent.get(claim.beat)
+        if sent_ns is None or claim.term != self._term or self.role is Role.FOLLOWER:
+            return
+        if self._confirmed_ns is None or sent_ns > self._confirmed_ns:
+            self._confirmed_ns = sent_ns
+        if self._waits_from_ns is None:
+            self._waits_from_ns = now_ns
+
+    def _stand(self, now_ns: int) -> None:
+        self.role = Role.CLAIMANT
+        self._term = min(self._highest + 1, TERM_MAX)
+        self._excused = False
+        self._leader = None
+        self._next_ns = now_ns
+
+    def _step_down(self) -> None:
+        self.role = Role.FOLLOWER
+        self._sent.clear()
+        self._confirmed_ns = self._waits_from_ns = None
+        self._predecessor = ""
+
+    def _answers_from_ns(self, waits_from_ns: int) -> int:
+        """When no claim of the one before allows it to answer any more, even if its clock is slow."""
+        return waits_from_ns + int(self._tenure_ns * (1 + 2 * DRIFT))
+
+    def _follow(self, claim: Claim, now_ns: int) -> None:
+        self._leader = claim
+        self._leader_heard_ns = now_ns
+        self._excused = False
+        self._be_patient(now_ns)
+
+    def _be_patient(self, now_ns: int) -> None:
+        """Claim when nothing is heard for a tenure, and not all at once."""
+        self._next_ns = now_ns + self._tenure_ns + int(self._beat_ns * self._random.random())

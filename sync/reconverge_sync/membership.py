@@ -1,0 +1,320 @@
+"""One process's membership in a fleet that meets at a broker: keeps connected, claims, and sorts what comes.
+
+It belongs to one event loop, and lasts from the first exchange until the hub is closed; a connection lasts shorter,
+and each has a name of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.desk import Desk
+from reconverge_sync.election import Claim, Role
+from reconverge_sync.letters import MEMBER, Kind, Misfit, read_claim, write_claim
+from reconverge_sync.mqtt_address import BrokerAddress
+from reconverge_sync.mqtt_link import MqttLink
+from reconverge_sync.steward import Steward
+
+VERSION: Final = "v1"
+"""Of the topics."""
+PAUSE_S: Final = (0.5, 1.5)
+"""Between two attempts to connect, at random, so that a fleet does not come back as one."""
+ASLEEP_SHARE: Final = 0.5
+"""Who looks at the time by so much of a beat too late was busy, or asleep."""
+EARLY_MAX: Final = 256
+"""So many letters that come before the subscription is confirmed are kept until then."""
+WAIT_SHARE: Final = 3
+"""An answer is waited for for a third of a tenure; see `reconverge_sync.steward.WAIT_NS`."""
+SUCCEEDED_S: Final = 1.0
+"""How long whoever has handed over waits to hear that somebody goes on."""
+KINDS: Final = {
+    "batch": Kind.BATCH,
+    "answer": Kind.ANSWER,
+    "question": Kind.QUESTION,
+    "totals": Kind.TOTALS,
+    "ledger": Kind.LEDGER,
+}
+"""What letters to one member are called in their topic."""
+
+
+class Membership:
+    """Made in the loop that it runs in, and begins there. See `MqttHub` for its arguments."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        namespace: str,
+        *,
+        timeout_s: float,
+        clock: Clock,
+        hub_clock: Clock | None,
+        new_name: Callable[[], str],
+        rejects: Counter[str],
+    ) -> None:
+        self._address = address
+        self._root = f"{namespace}/rc/{VERSION}"
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._wait_ns = address.tenure_ns // WAIT_SHARE
+        self._rejects = rejects
+        self._random = Random()
+        self._link: MqttLink | None = None
+        self._member = ""
+        self._problem: HubUnavailable | None = None
+        self._early: list[tuple[str, bytes, bool]] | None = []
+        self._news = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self.desks = [
+            Desk(
+                shard,
+                Steward(
+                    clock,
+                    random=self._random,
+                    new_name=new_name,
+                    tenure_ns=address.tenure_ns,
+                    wait_ns=self._wait_ns,
+                    hub_clock=hub_clock,
+                ),
+                clock=clock,
+                wait_ns=self._wait_ns,
+                post=self._poster(shard),
+                rejects=rejects,
+            )
+            for shard in range(address.shards)
+        ]
+        loop = asyncio.get_running_loop()
+        jobs = [self._stay_connected(), self._claim(), *(desk.work(self.stir) for desk in self.desks)]
+        self._connecting, *_ = self._tasks = [loop.create_task(job, name="reconverge mqtt") for job in jobs]
+
+    # ------------------------------------------------------------ what the hub asks for
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        desk = self.desks[batch.shard]
+        left_s = await self._steward_known(desk)
+        return await desk.exchange(batch, min(left_s, self._wait_ns / SECOND_NS))
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        sums: dict[str, Totals] = {}
+        for desk in self.desks:
+            left_s = await self._steward_known(desk)
+            for name, totals in (await desk.totals(left_s)).items():
+                known = sums.get(name, Totals(0, 0))
+                sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+        return sums
+
+    async def _steward_known(self, desk: Desk) -> float:
+        """Wait until there is somebody to ask; returns how much time is left for that. Raises HubUnavailable."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._timeout_s
+        while not self._can_ask(desk):
+            if self._link is None and self._problem is not None:
+                raise HubUnavailable(self._problem.kind, str(self._problem).partition(": ")[2], applied=False)
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._news.wait()
+            except TimeoutError:
+                raise self._nobody(desk) from None
+        return max(0.0, until_s - loop.time())
+
+    def _can_ask(self, desk: Desk) -> bool:
+        if desk.election.role is Role.STEWARD:
+            return desk.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
+        return self._link is not None and desk.election.answering
+
+    def _nobody(self, desk: Desk) -> HubUnavailable:
+        if self._link is None:
+            return HubUnavailable("timeout", "no connection in time", applied=False)
+        if desk.election.unheard:
+            advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
+            return HubUnavailable("permission", advice, applied=False)
+        return HubUnavailable("no-steward", "no member has been elected to answer yet", applied=False)
+
+    # ------------------------------------------------------------ what runs all the time
+
+    async def _stay_connected(self) -> None:
+        while True:
+            try:
+                link = await self._connect()
+            except HubUnavailable as problem:
+                self._problem = problem
+                self._tell()
+            else:
+                self._disconnected(await link.lost())
+                link.sever()
+            await asyncio.sleep(self._random.uniform(*PAUSE_S))
+
+    async def _connect(self) -> MqttLink:
+        """A connection on which everything is heard from now on. Raises HubUnavailable."""
+        member = token_hex(10)
+        gone = f"{self._root}/gone/"
+        self._early = []
+        link = MqttLink(
+            self._address, name=member, gone_topic=gone + member, timeout_s=self._timeout_s, hear=self._hear
+        )
+        own = [self._topic_to(member, "+", "+", shard) for shard in range(len(self.desks))]
+        claims = [self._claims_topic(shard) for shard in range(len(self.desks))]
+        await link.open([*claims, *own, f"{gone}+"])
+        early, self._early = self._early, None
+        self._link, self._member, self._problem = link, member, None
+        for desk in self.desks:
+            desk.election.join(member, self._clock.monotonic_ns())
+        for letter in early:
+            self._hear(*letter)
+        self.stir()
+        return link
+
+    def _disconnected(self, problem: HubUnavailable) -> None:
+        self._link, self._member, self._problem = None, "", problem
+        for desk in self.desks:
+            desk.election.leave()
+            desk.fail(problem)
+        self._tell()
+
+    async def _claim(self) -> None:
+        """Send claims when they are due."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due_ns = min(desk.election.due_ns() for desk in self.desks)
+            alarm = None
+            if self._member:
+                alarm = loop.call_later(max(0, due_ns - self._clock.monotonic_ns()) / SECOND_NS, self._stirred.set)
+            try:
+                await self._stirred.wait()
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
+            self._stirred.clear()
+            self._tick(due_ns)
+
+    def _tick(self, due_ns: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        for shard, desk in enumerate(self.desks):
+            election = desk.election
+            if now_ns - due_ns > ASLEEP_SHARE * election.beat_ns:
+                election.excuse(now_ns)
+            claim = election.tick(now_ns)
+            if claim is not None and self._link is not None:
+                self._link.post(self._claims_topic(shard), write_claim(claim), qos=1, retain=True)
+        self._tell()
+
+    def stir(self) -> None:
+        """Have a look at once at what is due, and who is the steward."""
+        self._stirred.set()
+
+    def _tell(self) -> None:
+        """Whoever waits for something to change looks whether it has."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    # ------------------------------------------------------------ topics
+
+    def _claims_topic(self, shard: int) -> str:
+        return f"{self._root}/{shard}/claims"
+
+    def _topic_to(self, member: str, kind: str, sender: str, shard: int) -> str:
+        return f"{self._root}/{shard}/to/{member}/{kind}/{sender}"
+
+    def _poster(self, shard: int) -> Callable[[str, Kind, bytes], bool]:
+        def post(member: str, kind: Kind, payload: bytes) -> bool:
+            if self._link is None or not member:
+                return False
+            return self._link.post(self._topic_to(member, kind.name.lower(), self._member, shard), payload)
+
+        return post
+
+    def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # as it is told
+        """A letter has come. Never waits and never fails."""
+        if self._early is not None:
+            if len(self._early) < EARLY_MAX:
+                self._early.append((topic, payload, kept))
+            return
+        try:
+            self._sort(topic.removeprefix(self._root + "/").split("/"), payload, kept=kept)
+        except Misfit as misfit:
+            self._rejects[misfit.kind] += 1
+
+    def _sort(self, words: list[str], payload: bytes, *, kept: bool) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if kept and words[1:] != ["claims"]:
+            raise Misfit("retained")
+        match words:
+            case ["gone", member] if MEMBER.fullmatch(member):
+                for desk in self.desks:
+                    desk.election.hear_gone(member, now_ns)
+                self.stir()
+            case [shard, "claims"]:
+                claim = read_claim(payload)
+                # Whoever has sent what the broker has kept may be gone; if not, it is heard within a beat.
+                self._desk(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
+                self.stir()
+            case [shard, "to", member, kind, sender] if member == self._member and MEMBER.fullmatch(sender):
+                if kind not in KINDS:
+                    raise Misfit("topic")
+                self._desk(shard).hear(KINDS[kind], sender, payload)
+            case _:
+                raise Misfit("topic")
+
+    def _desk(self, shard: str) -> Desk:
+        if not (shard.isascii() and shard.isdecimal() and int(shard) < len(self.desks)):
+            raise Misfit("topic")
+        return self.desks[int(shard)]
+
+    # ------------------------------------------------------------ the end
+
+    async def leave(self) -> None:
+        """Hand over what this member keeps for all, and go. However that ends, everything is let go of."""
+        link = self._link
+        try:
+            self._connecting.cancel()
+            if link is not None:
+                with contextlib.suppress(TimeoutError, HubUnavailable):
+                    async with asyncio.timeout(self._timeout_s):
+                        await asyncio.gather(*(self._hand_over(shard, link) for shard in range(len(self.desks))))
+                await link.close()
+        finally:
+            self.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _hand_over(self, shard: int, link: MqttLink) -> None:
+        desk, member = self.desks[shard], self._member
+
+        async def deliver(heir: str, kind: Kind, payload: bytes) -> None:
+            await link.deliver(self._topic_to(heir, kind.name.lower(), member, shard), payload)
+
+        handed: tuple[Claim, str] | None = None
+        try:
+            handed = await desk.hand_over(deliver)
+            if handed is not None and handed[1]:
+                async with asyncio.timeout(min(SUCCEEDED_S, self._timeout_s / 2)):
+                    while desk.election.steward != handed[1]:
+                        await self._news.wait()
+                return
+        except (TimeoutError, HubUnavailable):
+            pass
+        if handed is not None:
+            await link.deliver(f"{self._root}/gone/{member}", b"")
+
+    def abandon(self) -> None:
+        """Let go of everything at once, even where the loop is closed."""
+        for task in self._tasks:
+            with contextlib.suppress(RuntimeError):
+                task.cancel()
+        if self._link is not None:
+            self._link.sever()
+        self._link = None
+
+    def orphan(self) -> None:
+        """Let go of what belongs to the parent, in a fork."""
+        if self._link is not None:
+            self._link.orphan()

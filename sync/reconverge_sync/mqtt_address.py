@@ -1,0 +1,113 @@
+"""Where a broker is and how to log in, as a URL says it."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from reconverge.clock import SECOND_NS
+from reconverge.errors import InvalidSetting
+from reconverge.hubs import redacted
+from reconverge_sync.election import TENURE_NS
+
+PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+PROTOCOLS: Final = ("3.1.1", "5")
+SHARDS_MAX: Final = 64
+TENURE_S: Final = (0.3, 60)
+_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
+_TLS_REQUIREMENTS: Final = ("none", "optional", "required")
+_UNREADABLE: Final = (
+    "cannot be read: a port is a number from 1 to 65535, "
+    "and in a password / ? # [ ] @ are written %2F %3F %23 %5B %5D %40"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Shows neither of the two."""
+
+    user: str | None = field(repr=False)
+    password: str | None = field(repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, wherever it turns up; the longest first, as one may be part of another."""
+        return tuple(sorted(filter(None, (self.password, self.user)), key=len, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """What a URL says. Its repr is fit to be shown."""
+
+    host: str
+    port: int
+    login: Login
+    protocol: str
+    shards: int
+    tenure_ns: int
+    """See `reconverge_sync.election`."""
+    encrypted: bool
+    tls: dict[str, str]
+
+    @classmethod
+    def of(cls, url: str) -> BrokerAddress:
+        """What `url` says. Raises InvalidSetting if it cannot be used."""
+        try:
+            parts = urlsplit(url)
+            port = PORTS[parts.scheme] if parts.port is None else parts.port
+            if port == 0:
+                raise ValueError("port 0")
+        except ValueError:
+            # No cause: its message may show a part of the password.
+            raise InvalidSetting("hub", redacted(url), _UNREADABLE) from None
+
+        def wrong(problem: str) -> InvalidSetting:
+            return InvalidSetting("hub", redacted(url), problem)
+
+        if parts.path.strip("/") or parts.fragment:
+            raise wrong("has something after the port, where nothing belongs; topics follow from the namespace")
+        query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        protocol = query.pop("protocol", PROTOCOLS[0])
+        if protocol not in PROTOCOLS:
+            raise wrong(f"has a protocol that is none of {', '.join(PROTOCOLS)}")
+        shards = query.pop("shards", "1")
+        if not (shards.isascii() and shards.isdecimal() and 1 <= int(shards) <= SHARDS_MAX):
+            raise wrong(f"has shards that are no number from 1 to {SHARDS_MAX}")
+        tenure = query.pop("tenure", str(TENURE_NS / SECOND_NS))
+        if not (re.fullmatch(r"\d{1,3}(\.\d{1,3})?", tenure, re.ASCII) and TENURE_S[0] <= float(tenure) <= TENURE_S[1]):
+            raise wrong(f"has a tenure that is no number of seconds from {TENURE_S[0]} to {TENURE_S[1]}")
+        encrypted = parts.scheme == "mqtts"
+        tls = {name: query.pop(name) for name in list(query) if encrypted and name in _TLS_OPTIONS}
+        if tls.setdefault("ssl_cert_reqs", "required") not in _TLS_REQUIREMENTS:
+            raise wrong(f"has an ssl_cert_reqs that is none of {', '.join(_TLS_REQUIREMENTS)}")
+        if query:
+            raise wrong(f"has options that are not known: {', '.join(sorted(query))}")
+        if parts.password and not parts.username:
+            raise wrong("has a password without a user's name, which MQTT does not know")
+        login = Login(unquote(parts.username) if parts.username else None, unquote(parts.password or "") or None)
+        return cls(
+            parts.hostname or "localhost",
+            port,
+            login,
+            protocol,
+            int(shards),
+            round(float(tenure) * SECOND_NS),
+            encrypted,
+            tls,
+        )
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """How to encrypt; reads files, so not for an event loop. Raises OSError (ssl.SSLError is one)."""
+        if not self.encrypted:
+            return None
+        required = self.tls["ssl_cert_reqs"] != "none"
+        context = ssl.create_default_context(cafile=self.tls.get("ssl_ca_certs"))
+        checked = self.tls.get("ssl_check_hostname", str(required)).lower() in ("1", "true", "yes")
+        context.check_hostname = checked and required
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
+        if "ssl_certfile" in self.tls:
+            context.load_cert_chain(self.tls["ssl_certfile"], self.tls.get("ssl_keyfile"))
+        return context

@@ -1,0 +1,163 @@
+"""Goal: one command has a whole fleet obey a file, and whatever is wrong with that is told before anything is sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from reconverge import Agent, ReconvergeError
+from reconverge.cli.app import app
+from tests.cli.checked import Said
+from tests.published import OTHER, SECRET, known_by, login, post_at, sealed_now
+from tests.servers import RedisServer, free_port
+from tests.waiting import eventually
+
+FILE = """
+lifetime = 3600
+
+[limits.login]
+limit = "50/day"
+switch = "shadow"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of settings; the secret is in the environment."""
+    monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", SECRET)
+    path = tmp_path / "fleet.toml"
+    path.write_text(FILE)
+    return path
+
+
+def run(*words: object) -> Said:
+    """What the command says; a mistake as `main` would show it."""
+    result = CliRunner().invoke(app, ["settings", *map(str, words)])
+    if isinstance(result.exception, ReconvergeError):
+        return Said(2, result.stdout, str(result.exception))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Said(result.exit_code, result.stdout, result.stderr)
+
+
+def publish(file: Path, server: RedisServer, *options: object) -> Said:
+    """Publish it for the namespace `shop`."""
+    return run("publish", file, "--hub", server.url, "--namespace", "shop", *options)
+
+
+def show(server: RedisServer) -> Said:
+    """What is published for it."""
+    return run("show", "--hub", server.url, "--namespace", "shop")
+
+
+def test_a_file_is_obeyed_by_a_running_agent(file: Path, redis_server: RedisServer) -> None:
+    """And so is the next one, which has a higher version by itself."""
+    with Agent(redis_server.url, namespace="shop", sync_interval=0.02, exchange_timeout=5.0) as agent:
+        limiter = agent.limit("login", "100/day")
+        first = publish(file, redis_server)
+        eventually(lambda: limiter.limit.quota == 50, "the first file")
+        assert (0, "shadow") == (first.status, limiter.switched)
+        before = known_by(agent).version
+        file.write_text("lifetime: 60\nlimits:\n  login:\n    limit: 30/day\n")
+        second = publish(file.rename(file.with_suffix(".yaml")), redis_server)
+        eventually(lambda: limiter.limit.quota == 30, "the second file")
+
+    assert (0, "on") == (second.status, limiter.switched)
+    assert before < known_by(agent).version
+    assert SECRET not in first.all + second.all
+
+
+def test_what_is_published_is_shown(file: Path, redis_server: RedisServer) -> None:
+    """As JSON, with its version."""
+    assert (0, "nothing is published for namespace shop\n") == (show(redis_server).status, show(redis_server).stdout)
+    publish(file, redis_server, "--version", 5)
+    shown = json.loads(show(redis_server).stdout)
+
+    assert {"login": {"limit": "50/day", "switch": "shadow"}} == shown["limits"]
+    assert (5, "shop", 3600) == (shown["version"], shown["namespace"], shown["expires"] - shown["issued"])
+
+
+def test_a_version_that_nobody_would_obey_is_not_published(file: Path, redis_server: RedisServer) -> None:
+    """It has to be above what is published; without one, it is."""
+    publish(file, redis_server, "--version", 5_000_000_000_000)
+    again = publish(file, redis_server, "--version", 5_000_000_000_000)
+
+    assert 2 == again.status
+    assert "is not above 5000000000000" in again.stderr
+    assert "published version 5000000000001 for" in publish(file, redis_server).stdout
+
+
+@pytest.mark.parametrize(
+    ("payload", "problem"),
+    [
+        (sealed_now(secret=OTHER, limits=login("1/day")), "not signed with any of the secrets"),
+        (sealed_now(namespace="other"), "for the namespace 'other'"),
+        (b"\x1b[31mnoise", "does not begin as settings do"),
+    ],
+    ids=["forged", "foreign", "noise"],
+)
+def test_what_nobody_would_obey_is_shown_to_be_that(
+    file: Path, redis_server: RedisServer, payload: bytes, problem: str
+) -> None:
+    """With status 1; and can be replaced."""
+    post_at(redis_server.url, payload)
+    shown = show(redis_server)
+
+    assert 1 == shown.status
+    assert problem in shown.stderr
+    assert "\x1b" not in shown.all
+    assert 0 == publish(file, redis_server).status
+    assert 0 == show(redis_server).status
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ("lifetime = 0\n", "fleet.toml, line 1: lifetime: must say for how many seconds"),
+        ("\nswitch = 'off'\n", "fleet.toml, line 1: lifetime: must say for how many seconds"),
+        ("lifetime = 60\ncolour = 'red'\n", "fleet.toml, line 2: colour: there is no such setting"),
+        ("lifetime = 60\nswitch = 'maybe'\n", "fleet.toml, line 2: switch: must be 'on', 'shadow', 'off'"),
+        ("lifetime = 60\nsync_interval = -1\n", "fleet.toml, line 2: sync_interval: "),
+        ("lifetime = 60\n[limits.login]\nlimt = '1/day'\n", "fleet.toml, line 3: limits.login.limt: there is no"),
+        ("lifetime = 60\n[limits.login]\nlimit = '1/dy'\n", "fleet.toml, line 3: limits.login.limit: limit '1/dy'"),
+        ("lifetime = 60\nversion = 3\n", "fleet.toml, line 2: version: there is no such setting"),
+        ("lifetime = ", "fleet.toml, line 1: is not TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_file_line_and_field(
+    file: Path, redis_server: RedisServer, wrong: str, place: str
+) -> None:
+    """And nothing is published."""
+    file.write_text(wrong)
+    said = publish(file, redis_server)
+
+    assert 2 == said.status
+    assert said.stderr.startswith(place)
+    assert "nothing is published" in show(redis_server).stdout
+
+
+def test_the_secret_is_taken_from_the_environment_alone(
+    file: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no option for it, and without it nothing is published or shown."""
+    monkeypatch.delenv("RECONVERGE_SETTINGS_SECRET")
+
+    assert "RECONVERGE_SETTINGS_SECRET" in publish(file, redis_server).stderr
+    assert "RECONVERGE_SETTINGS_SECRET" in show(redis_server).stderr
+    monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", "tooshort")
+    assert "tooshort" not in publish(file, redis_server).all
+    assert "--secret" not in run("publish", "--help").stdout
+
+
+def test_where_nothing_can_be_published_that_is_said(file: Path) -> None:
+    """No hub, or none that answers; a password in the URL is not shown."""
+    nowhere = run("publish", file, "--hub", "memory://")
+    away = run("publish", file, "--hub", f"redis://ada:sesame@127.0.0.1:{free_port()}/0")
+
+    assert (2, 2) == (nowhere.status, away.status)
+    assert "nowhere that nodes meet" in nowhere.stderr
+    assert "refused" in away.stderr
+    assert "sesame" not in away.all

@@ -1,0 +1,164 @@
+"""Goal: the ledger is kept by one member at a time, and begins anew with each. Method: members who hear each other."""
+
+from __future__ import annotations
+
+from random import Random
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.report import Answer, Batch, LimitReport, Status
+from reconverge.testing import ManualClock
+from reconverge_sync.election import TENURE_NS, Claim, Role
+from reconverge_sync.steward import Steward
+
+LIMIT = LimitReport("login", "fixed-window", 60 * 10**6, 100, 100, 0, charged=7, refunded=0)
+
+
+class Table:
+    """Members around a table: what one claims, all hear at once."""
+
+    def __init__(self, *names: str) -> None:
+        self.clock = ManualClock(1e9)
+        self.made = 0
+        self.members = [Steward(self.clock, random=Random(name), new_name=self.new_name) for name in names]
+        for name, steward in zip(names, self.members, strict=True):
+            steward.election.join(name, self.clock.monotonic_ns())
+
+    def new_name(self) -> str:
+        """Never the same twice."""
+        self.made += 1
+        return f"data-{self.made}"
+
+    def talk(self, seconds: float) -> None:
+        """Let all of them claim what they want to, for so long."""
+        for _ in range(round(seconds * 100)):
+            self.clock.advance(0.01)
+            now_ns = self.clock.monotonic_ns()
+            for steward in self.members:
+                claim = steward.election.tick(now_ns)
+                for other in self.members if claim else ():
+                    assert claim is not None
+                    other.election.hear(claim, now_ns)
+
+    def steward(self) -> Steward:
+        """The one that answers."""
+        (steward,) = (one for one in self.members if one.election.role is Role.STEWARD)
+        return steward
+
+    def dismiss(self, steward: Steward) -> str:
+        """It is gone, and all are told."""
+        name = steward.election.member
+        self.members.remove(steward)
+        for other in self.members:
+            other.election.hear_gone(name, self.clock.monotonic_ns())
+        return name
+
+
+def batch(sequence: int = 1, incarnation: str = "") -> Batch:
+    """What a node says that has charged seven."""
+    return Batch("node", "account", 0, sequence, incarnation, 100_000, 30 * 10**6, False, (LIMIT,), ())
+
+
+def answered(steward: Steward, said: Batch) -> Answer:
+    """Its answer, which there is."""
+    answer = steward.merge(said)
+    assert answer is not None
+    return answer
+
+
+def test_one_member_answers_and_the_others_know_which() -> None:
+    """All send their batches there."""
+    table = Table("ada", "bob", "cleo")
+    table.talk(10)
+
+    steward = table.steward()
+    others = [one for one in table.members if one is not steward]
+
+    assert Status.MERGED is answered(steward, batch()).status
+    assert [None, None] == [one.merge(batch(2)) for one in others]
+    assert {steward.election.member} == {one.election.steward for one in others}
+
+
+def test_the_next_steward_begins_with_no_data() -> None:
+    """As a server does that comes back empty: the members' reports rebuild it, by rules made for that."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    first = answered(table.steward(), batch())
+    table.dismiss(table.steward())
+    table.talk(10)
+
+    assert {} == table.steward().totals()
+    assert first.incarnation != answered(table.steward(), batch(2, first.incarnation)).incarnation
+
+
+def test_a_steward_that_comes_back_does_not_go_on_with_what_it_knew() -> None:
+    """Others may have been granted lines meanwhile, of which it has not heard."""
+    table = Table("ada")
+    table.talk(10)
+    first = answered(table.steward(), batch())
+    table.members[0].election.join("ada again", table.clock.monotonic_ns())
+    table.talk(10)
+
+    assert first.incarnation != answered(table.steward(), batch(2, first.incarnation)).incarnation
+
+
+def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
+    """A rolling deployment ends a steward every minute or so, and nobody should notice."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    leaver = table.steward()
+    (heir,) = (one for one in table.members if one is not leaver)
+    first = answered(leaver, batch())
+    claim = Claim(leaver.election.term, leaver.election.member, 0)
+    ledger = leaver.hand_over()
+    assert ledger is not None
+    assert leaver.merge(batch(2)) is None
+
+    assert heir.inherit(claim, ledger)
+    table.dismiss(leaver)
+    table.talk(0.05)
+
+    assert first.incarnation == answered(heir, batch(2, first.incarnation)).incarnation
+    assert 7 == (heir.totals() or {})["login"].charged
+
+
+def test_a_ledger_that_came_too_late_is_not_used() -> None:
+    """The member has been elected the long way meanwhile, and has answered or will by itself."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    leaver = table.steward()
+    (heir,) = (one for one in table.members if one is not leaver)
+    answered(leaver, batch())
+    claim = Claim(leaver.election.term, leaver.election.member, 0)
+    ledger = leaver.hand_over()
+    assert ledger is not None
+    table.dismiss(leaver)
+    table.talk(10)
+
+    assert not heir.inherit(claim, ledger)
+    assert {} == heir.totals()
+
+
+def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says() -> None:
+    """Else a window would end early, or late, for all."""
+    table = Table("ada", "bob")
+    ahead_us = 5 * 10**6
+    table.talk(10)
+    leaver = table.steward()
+    (other,) = (one for one in table.members if one is not leaver)
+    now_ns = table.clock.monotonic_ns()
+    hub_us = table.clock.wall_ns() // MICROSECOND_NS + ahead_us
+    other.answered(Answer(hub_us, "data", Status.MERGED, ()), sent_ns=now_ns, received_ns=now_ns)
+    table.dismiss(leaver)
+    table.talk(10)
+
+    assert abs(answered(other, batch()).hub_us - table.clock.wall_ns() // MICROSECOND_NS - ahead_us) <= 1
+
+
+def test_a_steward_whose_claims_come_back_late_does_not_answer() -> None:
+    """Whoever asked gives up before the tenure is over."""
+    table = Table("ada")
+    table.talk(10)
+    table.clock.advance(TENURE_NS / SECOND_NS)
+
+    assert table.steward().merge(batch()) is None
+    assert table.steward().totals() is None

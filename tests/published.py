@@ -1,0 +1,74 @@
+"""A vocabulary for tests of settings that are published for a fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+
+from reconverge import Agent
+from reconverge.bulletin import OrdersStats
+from reconverge.clock import SystemClock
+from reconverge.hub import Bulletin
+from reconverge.hubs import HubSettings
+from reconverge.orders import LimitOrder, Orders, Secrets, Word, seal
+from reconverge_sync.redis import RedisHub
+
+SECRET: Final = "margaret-is-a-secret-of-the-fleet"  # noqa: S105  # a test's own
+OTHER: Final = "another-one-that-nobody-knows"
+NOON: Final = 1_000_000
+"""When everything begins by the clocks of tests, in seconds."""
+HOUR_S: Final = 3600
+
+
+def orders(
+    version: int = 1, *, issued: int = NOON, lifetime: int = HOUR_S, namespace: str = "shop", **said: Any
+) -> Orders:
+    """Orders for the namespace `shop`; `said` are fields of `Orders`."""
+    return Orders(namespace, version, issued, issued + lifetime, **said)
+
+
+def login(
+    limit: str | None = None,
+    switch: Word | None = None,
+    max_overshoot: float | None = None,
+    sync_interval: float | None = None,
+) -> dict[str, LimitOrder]:
+    """What is said of the limit `login`, and of no other."""
+    return {"login": LimitOrder(limit, max_overshoot, sync_interval, switch)}
+
+
+def sealed(said: Orders, secret: str = SECRET) -> bytes:
+    """As they travel."""
+    return seal(said, Secrets(secret))
+
+
+def sealed_now(version: int = 1, *, lifetime: int = HOUR_S, secret: str = SECRET, **said: Any) -> bytes:
+    """Issued just now by this machine's clock."""
+    now_s = SystemClock().wall_ns() // 10**9
+    return sealed(replace(orders(version, **said), issued=now_s, expires=now_s + lifetime), secret)
+
+
+def post(hub: Bulletin, payload: bytes, *, keep_s: float = HOUR_S) -> None:
+    """Have that be read from now on."""
+    asyncio.run(hub.post(payload, keep_s=keep_s))
+
+
+def post_at(url: str, payload: bytes, *, namespace: str = "shop", keep_s: float = HOUR_S) -> None:
+    """Likewise, at the Redis there."""
+
+    async def send() -> None:
+        hub = RedisHub(url, HubSettings(namespace, 5.0))
+        try:
+            await hub.post(payload, keep_s=keep_s)
+        finally:
+            await hub.close()
+
+    asyncio.run(send())
+
+
+def known_by(agent: Agent) -> OrdersStats:
+    """What an agent says of published settings."""
+    stats = agent.stats().orders
+    assert stats is not None
+    return stats
