@@ -4,6 +4,8 @@
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 200
+# Most tests wait for something, so more of them run at once than there are cores. Those that were chosen run one by one.
+WORKERS ?= $(if $(ARGS),0,4)
 
 export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -15,6 +17,9 @@ with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-em
 
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch])
 kernel_tests := tests/unit tests/test_protocol.py tests/test_bounds.py tests/test_several.py
+
+# A file's tests stay together, as they share what takes long to set up.
+at_once := .venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 define chaos_tools
 .ci/toxiproxy || echo "Scenarios that need Toxiproxy are left out." >&2; \
@@ -30,16 +35,16 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 	@.ci/programs redis-server
 	.venv/bin/reconverge demo $(ARGS)
 
-test: test-all test-python ## run all tests, and those of the kernel for its twin in Python, too; ARGS='...' for pytest, once
+test: test-all test-python ## run all tests, and the kernel's for its twin in Python, too; ARGS='...' for pytest, once, WORKERS=0 one by one
 
 test-all: $(with_test)
 	@.ci/programs redis-server openssl mosquitto
 	@.ci/programs wrk || echo "Tests with as much traffic as there can be are left out." >&2
 	@$(chaos_tools)
-	.venv/bin/python -m pytest $(ARGS)
+	$(at_once) $(ARGS)
 
 test-python: $(with_test)
-	$(if $(ARGS),,RECONVERGE_NO_EXTENSIONS=1 .venv/bin/python -m pytest $(kernel_tests))
+	$(if $(ARGS),,RECONVERGE_NO_EXTENSIONS=1 $(at_once) $(kernel_tests))
 
 check: $(with_dev) ## run every checker
 	.venv/bin/ruff check

@@ -24,6 +24,16 @@ settings.register_profile("planting", settings.get_profile("default"), phases=[P
 settings.load_profile("planting" if os.environ.get("PLANT") else "default")
 
 
+LONGEST = ("protocol", "fuzz", "replay", "chaos", "many_threads", "servers", "outflow")
+"""Files of tests that take most of a minute, on end."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several share the work, what takes longest begins first, so that nobody has to be waited for in the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONGEST)
+
+
 def pytest_report_header() -> str:
     """Say which of the twin kernels is under test."""
     return f"reconverge kernel: {IMPLEMENTATION}"
