@@ -268,9 +268,8 @@ class Agent:
         if sync_interval is None and tables is None:
             raise InvalidSetting("sync_interval", None, "is the agent's, which has one; name a limit, or say how long")
         if sync_interval is not None:
-            shortest = checked_pace(sync_interval, min_sync_interval)
+            pace = pace_of(sync_interval, min_sync_interval)
             check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
-            pace = pace_of(sync_interval, shortest)
 
         def change() -> None:
             self._paces[limit] = pace

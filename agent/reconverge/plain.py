@@ -71,7 +71,7 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
     _check("batch", fields, {**_BATCH, "shard": (0, shards - 1)}, texts=("node", "account", "incarnation"))
     if not (fields["node"] and fields["account"]):
         raise Malformed("a batch names no node or no account")
-    declared = [_limit(limit) for limit in _sequence("limits", limits, 0, LIMITS_MAX)]
+    declared = [read_limit(limit) for limit in _sequence("limits", limits, 0, LIMITS_MAX)]
     known = {**_CELL, "limit": (0, len(declared) - 1)}
     reports = [_row(CellReport, cell, known, ("key",)) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
     return Batch._make((*header, tuple(declared), tuple(reports)))
@@ -108,7 +108,8 @@ def read_totals(value: object) -> dict[str, Totals]:
     return {each.name: Totals(each.charged, each.refunded) for each in named}
 
 
-def _limit(value: object) -> LimitReport:
+def read_limit(value: object) -> LimitReport:
+    """The report of one limit, of which `value` has the fields in their order. Raises Malformed."""
     limit: LimitReport = _row(LimitReport, value, _LIMIT, ("name", "algorithm", "variant"))
     if limit.algorithm not in ALGORITHMS:
         _refuse("algorithm", limit.algorithm)

@@ -6,7 +6,7 @@ hub's clock. All of them are absolute: saying the same twice says nothing new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, overload, runtime_checkable
@@ -214,3 +214,10 @@ class Totals(NamedTuple):
     def net(self) -> int:
         """Charged and not given back."""
         return self.charged - self.refunded
+
+
+def add_totals(sums: dict[str, Totals], more: Mapping[str, Totals]) -> None:
+    """Add to the totals of each limit in `sums` those in `more`."""
+    for name, totals in more.items():
+        known = sums.get(name, Totals(0, 0))
+        sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)

@@ -41,6 +41,7 @@ from reconverge.report import (
     Rows,
     Status,
     Totals,
+    add_totals,
 )
 
 KINDS: Final = {
@@ -146,8 +147,7 @@ def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
             for name, charged, refunded in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 if type(name) is not str:
                     raise ValueError("the name of a limit is no string")
-                known = sums.get(name, Totals(0, 0))
-                sums[name] = Totals(known.charged + _whole(charged), known.refunded + _whole(refunded))
+                add_totals(sums, {name: Totals(_whole(charged), _whole(refunded))})
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise HubUnavailable("protocol", f"the accounts cannot be read: {_short(error)}") from error
     return sums

@@ -15,12 +15,23 @@ forget them: the parent would hear nothing any more."""
 
 
 class Here(Generic[T]):
-    """Makes the thing anew for every process and loop that asks for it, and leaves alone those of others."""
+    """Makes the thing anew for every process and loop that asks for it, and leaves alone those of others.
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    `left` is told of each that is left alone, and whether it is the parent's, of which this process is a fork.
+    """
+
+    def __init__(
+        self, make: Callable[[], T], left: Callable[[T, bool], None] = lambda _thing, _inherited: None
+    ) -> None:
         self._make = make
+        self._left = left
         self._thing: T | None = None
         self._whose: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+    @property
+    def thing(self) -> T | None:
+        """What was made last, whoever's it is."""
+        return self._thing
 
     def get(self) -> T:
         """This process's and this loop's."""
@@ -41,6 +52,10 @@ class Here(Generic[T]):
 
     def _leave_alone(self) -> None:
         """Forget what is another loop's; but keep what is the parent's, if this process is a fork of it."""
-        if self._thing is not None and self._whose is not None and self._whose[0] != os.getpid():
-            _inherited.append(self._thing)
-        self._thing = None
+        thing, self._thing = self._thing, None
+        if thing is None or self._whose is None:
+            return
+        inherited = self._whose[0] != os.getpid()
+        if inherited:
+            _inherited.append(thing)
+        self._left(thing, inherited)

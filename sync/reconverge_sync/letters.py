@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgpack
 
 from reconverge.errors import HubUnavailable
+from reconverge.plain import Malformed, read_limit
 from reconverge.report import (
     REPORT_ROWS,
     SCHEMA_VERSION,
@@ -27,7 +28,7 @@ from reconverge.report import (
     LimitReport,
     Totals,
 )
-from reconverge_sync.codec import KINDS, decode_answer, encode_answer, encode_rows
+from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
 from reconverge_sync.election import TERM_MAX, Claim
 
 FORMAT: Final = 1
@@ -47,8 +48,6 @@ _BATCH: Final = Struct("<IHI")
 _REPLY: Final = Struct("<QH")
 """The sequence number that is answered, and the bytes of the node's name, which comes next."""
 _NUMBER: Final = Struct("<Q")
-_LIMIT_TYPES: Final = (str, str, *[int] * 6, str, *[int] * 5)
-_LIMIT_LEAST: Final = (None, None, 1, 1, 1, -1, 0, 0, None, 0, 0, -WHOLE_MAX, 0, 0)
 
 
 class Kind(IntEnum):
@@ -191,15 +190,11 @@ def _header(shared: Any) -> Batch:
 
 
 def _limit(fields: Any) -> LimitReport:
-    if type(fields) is not list or len(fields) != len(_LIMIT_TYPES):
-        raise Misfit("limit")
-    for value, wanted, least in zip(fields, _LIMIT_TYPES, _LIMIT_LEAST, strict=True):
-        if type(value) is not wanted:
-            raise Misfit("limit")
-        if not (is_text(value) if least is None else is_whole(value, least)):
-            raise Misfit("limit")
-    limit = LimitReport._make(fields)
-    if limit.algorithm not in KINDS:
+    try:
+        limit = read_limit(fields)
+    except Malformed:
+        raise Misfit("limit") from None
+    if not (is_text(limit.name) and is_text(limit.variant)):
         raise Misfit("limit")
     return limit
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.report import Answer, Batch, Totals
+from reconverge.report import Answer, Batch, Totals, add_totals
 from reconverge_sync.desk import Desk
 from reconverge_sync.election import Claim, Role
 from reconverge_sync.letters import MEMBER, Kind, Misfit, read_claim, write_claim
@@ -108,9 +108,7 @@ class Membership:
         sums: dict[str, Totals] = {}
         for desk in self.desks:
             left_s = await self._steward_known(desk)
-            for name, totals in (await desk.totals(left_s)).items():
-                known = sums.get(name, Totals(0, 0))
-                sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+            add_totals(sums, await desk.totals(left_s))
         return sums
 
     async def _steward_known(self, desk: Desk) -> float:

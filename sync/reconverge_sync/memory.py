@@ -6,7 +6,7 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
-from reconverge.report import Answer, Batch, Totals
+from reconverge.report import Answer, Batch, Totals, add_totals
 from reconverge_sync.merge import Shard
 
 
@@ -47,9 +47,7 @@ class MemoryHub:
         """`totals` without the waiting."""
         sums: dict[str, Totals] = {}
         for shard in self._shards:
-            for name, totals in shard.totals().items():
-                known = sums.get(name, Totals(0, 0))
-                sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+            add_totals(sums, shard.totals())
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
-from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals
+from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals, add_totals
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
 from reconverge_sync.place import place_epoch, same_window
 
@@ -66,9 +66,7 @@ class Account:
 
     def add(self, other: Account) -> None:
         """Take over the numbers of an account that is closed."""
-        for name, totals in other.limits.items():
-            known = self.limits.get(name, Totals(0, 0))
-            self.limits[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+        add_totals(self.limits, other.limits)
 
 
 @dataclass(slots=True)

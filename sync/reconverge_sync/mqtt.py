@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
@@ -14,6 +13,7 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings, redacted
 from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.here import Here
 from reconverge_sync.membership import Membership
 from reconverge_sync.mqtt_address import BrokerAddress
 
@@ -28,10 +28,6 @@ HARMLESS: Final = frozenset({"late", "unasked"})
 """Reasons for which letters are of no use in a healthy fleet, too, when the steward changes."""
 
 _T = TypeVar("_T")
-
-_inherited: list[Membership] = []
-"""Of the process that this one is a fork of. Taking them apart would make the epoll that both share forget its
-connections: it would hear nothing any more."""
 
 
 class MqttHub:
@@ -70,8 +66,7 @@ class MqttHub:
         self._clock = clock or SystemClock()
         self._hub_clock = hub_clock
         self._new_name = new_name
-        self._membership: Membership | None = None
-        self._member_of: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._here = Here(self._join, _let_go)
         self.rejects: Counter[str] = Counter()
         """How many letters were of no use, by reason. They have changed nothing."""
         self._mentioned = 0
@@ -93,39 +88,24 @@ class MqttHub:
 
     async def close(self) -> None:
         """See `Hub.close`. If this is the member that keeps the ledger, another one gets it."""
-        membership, self._membership = self._membership, None
-        if membership is None:
-            return
-        if self._member_of == _whereabouts():
+        membership = self._here.take()
+        if membership is not None:
             await membership.leave()
-        else:
-            self._let_go(membership)
 
     def membership(self) -> Membership:
         """That of this process and this loop, which begins now if there is none yet; another's is let go of."""
-        here = _whereabouts()
-        if self._membership is None or self._member_of != here:
-            if self._membership is not None:
-                self._let_go(self._membership)
-            self._membership = Membership(
-                self._address,
-                self._settings.namespace,
-                timeout_s=self._settings.timeout_s * TIMEOUT_SHARE,
-                clock=self._clock,
-                hub_clock=self._hub_clock,
-                new_name=self._new_name,
-                rejects=self.rejects,
-            )
-            self._member_of = here
-        return self._membership
+        return self._here.get()
 
-    def _let_go(self, membership: Membership) -> None:
-        """Forget the membership of another loop; but keep the parent's, if this process is a fork of its."""
-        if self._member_of is not None and self._member_of[0] != os.getpid():
-            membership.orphan()
-            _inherited.append(membership)
-        else:
-            membership.abandon()
+    def _join(self) -> Membership:
+        return Membership(
+            self._address,
+            self._settings.namespace,
+            timeout_s=self._settings.timeout_s * TIMEOUT_SHARE,
+            clock=self._clock,
+            hub_clock=self._hub_clock,
+            new_name=self._new_name,
+            rejects=self.rejects,
+        )
 
     def _mention_rejects(self) -> None:
         """Say now and then that there is somebody who sends what is of no use; not what that was."""
@@ -151,8 +131,11 @@ async def _only_unavailable(asked: Awaitable[_T]) -> _T:
     raise problem
 
 
-def _whereabouts() -> tuple[int, asyncio.AbstractEventLoop]:
-    return os.getpid(), asyncio.get_running_loop()
+def _let_go(membership: Membership, inherited: bool) -> None:  # noqa: FBT001  # as `Here` tells it
+    if inherited:
+        membership.orphan()
+    else:
+        membership.abandon()
 
 
 def open_mqtt(url: str, settings: HubSettings) -> MqttHub:

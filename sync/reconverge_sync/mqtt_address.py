@@ -5,24 +5,19 @@ from __future__ import annotations
 import re
 import ssl
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.hubs import redacted
 from reconverge_sync.election import TENURE_NS
+from reconverge_sync.urls import UNREADABLE, longest_first, tls_options
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 PROTOCOLS: Final = ("3.1.1", "5")
 SHARDS_MAX: Final = 64
 TENURE_S: Final = (0.3, 60)
-_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
-_TLS_REQUIREMENTS: Final = ("none", "optional", "required")
-_UNREADABLE: Final = (
-    "cannot be read: a port is a number from 1 to 65535, "
-    "and in a password / ? # [ ] @ are written %2F %3F %23 %5B %5D %40"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +29,8 @@ class Login:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, wherever it turns up; the longest first, as one may be part of another."""
-        return tuple(sorted(filter(None, (self.password, self.user)), key=len, reverse=True))
+        """What must not be shown, wherever it turns up."""
+        return longest_first(self.password, self.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class BrokerAddress:
     tenure_ns: int
     """See `reconverge_sync.election`."""
     encrypted: bool
-    tls: dict[str, str]
+    tls: dict[str, Any]
 
     @classmethod
     def of(cls, url: str) -> BrokerAddress:
@@ -62,7 +57,7 @@ class BrokerAddress:
                 raise ValueError("port 0")
         except ValueError:
             # No cause: its message may show a part of the password.
-            raise InvalidSetting("hub", redacted(url), _UNREADABLE) from None
+            raise InvalidSetting("hub", redacted(url), UNREADABLE) from None
 
         def wrong(problem: str) -> InvalidSetting:
             return InvalidSetting("hub", redacted(url), problem)
@@ -80,9 +75,7 @@ class BrokerAddress:
         if not (re.fullmatch(r"\d{1,3}(\.\d{1,3})?", tenure, re.ASCII) and TENURE_S[0] <= float(tenure) <= TENURE_S[1]):
             raise wrong(f"has a tenure that is no number of seconds from {TENURE_S[0]} to {TENURE_S[1]}")
         encrypted = parts.scheme == "mqtts"
-        tls = {name: query.pop(name) for name in list(query) if encrypted and name in _TLS_OPTIONS}
-        if tls.setdefault("ssl_cert_reqs", "required") not in _TLS_REQUIREMENTS:
-            raise wrong(f"has an ssl_cert_reqs that is none of {', '.join(_TLS_REQUIREMENTS)}")
+        tls = tls_options(query, wrong) if encrypted else {}
         if query:
             raise wrong(f"has options that are not known: {', '.join(sorted(query))}")
         if parts.password and not parts.username:
@@ -105,8 +98,7 @@ class BrokerAddress:
             return None
         required = self.tls["ssl_cert_reqs"] != "none"
         context = ssl.create_default_context(cafile=self.tls.get("ssl_ca_certs"))
-        checked = self.tls.get("ssl_check_hostname", str(required)).lower() in ("1", "true", "yes")
-        context.check_hostname = checked and required
+        context.check_hostname = self.tls["ssl_check_hostname"]
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
         if "ssl_certfile" in self.tls:
             context.load_cert_chain(self.tls["ssl_certfile"], self.tls.get("ssl_keyfile"))

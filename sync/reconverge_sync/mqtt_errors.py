@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import re
 import ssl
 from typing import Any, Final
 
@@ -12,6 +10,7 @@ from aiomqtt import MqttError
 from aiomqtt.exceptions import MqttConnectError
 
 from reconverge.errors import HubUnavailable
+from reconverge_sync.error_texts import UNREACHED_TEXT, shown
 
 _BY_CODE: Final = {
     # How a broker refuses a connection; what MQTT 3.1.1 says is told in MQTT 5's words.
@@ -27,18 +26,12 @@ _BY_CODE: Final = {
     151: "busy",
     159: "busy",
 }
-_UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
-_UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
-"""Negative numbers are those of names that have no address."""
 TEXT_MAX: Final = 200
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
     """What a client's exception says about the broker, in words that are safe to show: none of `secrets` is there."""
-    text = str(error)
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    text = "".join(letter if letter.isprintable() else " " for letter in text)[:TEXT_MAX]
+    text = shown(error, secrets)[:TEXT_MAX]
     if isinstance(error, MqttConnectError):
         code: Any = getattr(error.rc, "value", error.rc)
         return HubUnavailable(_BY_CODE.get(code, "denied"), f"the broker refuses the connection: {text}", applied=False)
@@ -46,7 +39,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
         return HubUnavailable("tls", text, applied=False)
     if isinstance(error, asyncio.TimeoutError | TimeoutError) or "timed out" in text:
         return HubUnavailable("timeout", "no answer in time", applied=None)
-    if isinstance(error, OSError | MqttError) and _UNREACHED_TEXT.search(text):
+    if isinstance(error, OSError | MqttError) and UNREACHED_TEXT.search(text):
         return HubUnavailable("refused", text, applied=False)
     if isinstance(error, UnicodeError):
         return HubUnavailable("refused", "the host's name cannot be one", applied=False)

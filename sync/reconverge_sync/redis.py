@@ -16,7 +16,7 @@ from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings, redacted
-from reconverge.report import SCHEMA_VERSION, Answer, Batch, LimitReport, Rows, Totals
+from reconverge.report import SCHEMA_VERSION, Answer, Batch, LimitReport, Rows, Totals, add_totals
 from reconverge.trial import TRIAL, scratch_namespace
 from reconverge_sync.bulletin import POST, READ, Posted, posted
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
@@ -139,9 +139,7 @@ class RedisHub:
         for shard in range(self._shards):
             key = f"{_prefix(self._settings.namespace, shard)}accounts"
             accounts: Any = await self._call("HGETALL", key, shard=shard)
-            for name, totals in decode_accounts(accounts).items():
-                known = sums.get(name, Totals(0, 0))
-                sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)
+            add_totals(sums, decode_accounts(accounts))
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from reconverge.errors import InvalidSetting
 from reconverge.hubs import redacted
 from reconverge_sync.redis_failure import Address
+from reconverge_sync.urls import UNREADABLE, longest_first, tls_options
 from reconverge_sync.wire import sends_packed
 
 DEFAULT_PORT: Final = 6379
@@ -67,7 +68,7 @@ class Connection:
             places = [_place(host, default_port) for host in (hosts.split(",") if several else [hosts])]
         except ValueError:
             # No cause: its message may show a part of the password.
-            raise refuse(_UNREADABLE) from None
+            raise refuse(UNREADABLE) from None
         if not several and "," in hosts:
             raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
         if len(places) > PLACES_MAX:
@@ -85,7 +86,8 @@ class Connection:
         else:
             self._read_path(parts, serves=serves)
             if parts.scheme.startswith("rediss"):
-                self._options |= _tls_options(query, refuse)
+                # Names are checked unless the URL says no: redis-py 5 accepts any by default.
+                self._options |= {"ssl": True, **tls_options(query, refuse)}
         if serves and not self.service:
             raise refuse("lacks the name of the service, as in redis+sentinel://host/mymaster")
         if not self._options["db"].isdecimal():
@@ -107,10 +109,10 @@ class Connection:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, wherever it turns up; the longest first, as one may be part of another."""
+        """What must not be shown, wherever it turns up."""
         options = self._options
         beside = (value for name, value in self.more.items() if name.endswith(("username", "password")))
-        return tuple(sorted(filter(None, (options["password"], options["username"], *beside)), key=len, reverse=True))
+        return longest_first(options["password"], options["username"], *beside)
 
     @property
     def address(self) -> Address:
@@ -154,14 +156,6 @@ class Connection:
         return "<connection>"
 
 
-_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
-_TLS_REQUIREMENTS: Final = ("none", "optional", "required")
-_UNREADABLE: Final = (
-    "cannot be read: a port is a number from 1 to 65535, "
-    "and in a password / ? # [ ] @ are written %2F %3F %23 %5B %5D %40"
-)
-
-
 def _place(host: str, default_port: int) -> Place:
     """Raises ValueError."""
     parts = urlsplit(f"//{host}")
@@ -169,19 +163,6 @@ def _place(host: str, default_port: int) -> Place:
     if port == 0 or parts.path or parts.query or parts.fragment:
         raise ValueError("no place")
     return Place(parts.hostname or "localhost", port)
-
-
-def _tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) -> dict[str, Any]:
-    """Taken out of the query."""
-    options: dict[str, Any] = {"ssl": True}
-    options |= {name: query.pop(name) for name in list(query) if name in _TLS_OPTIONS}
-    required = options.setdefault("ssl_cert_reqs", "required")
-    if required not in _TLS_REQUIREMENTS:
-        raise refuse(f"has an ssl_cert_reqs that is none of {', '.join(_TLS_REQUIREMENTS)}")
-    # Said in any case: redis-py 5 accepts any certificate for any name by default.
-    checked = options.get("ssl_check_hostname", str(required != "none")).lower()
-    options["ssl_check_hostname"] = checked in ("1", "true", "yes") and required != "none"
-    return options
 
 
 def _anonymous() -> dict[str, Any]:

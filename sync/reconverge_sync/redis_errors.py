@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import re
 import ssl
 from typing import Final
 
 from redis import exceptions
 
 from reconverge.errors import HubUnavailable
+from reconverge_sync.error_texts import UNREACHED_TEXT, shown
 
 _BY_CLASS: Final = (
     # The client takes the first word off these replies, and with it what they mean. None of them was applied.
@@ -49,9 +48,6 @@ _BY_TEXT: Final = (
     ("max number of clients", "too-many-clients", False),
     ("DENIED", "denied", False),
 )
-_UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
-_UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
-"""Negative numbers are those of names that have no address."""
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
@@ -59,10 +55,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
 
     None of `secrets` is among them: a server that does not know AUTH repeats what it was told.
     """
-    text = str(error)
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    text = shown(error, secrets)
     for kind_of_error, kind in _BY_CLASS:
         if isinstance(error, kind_of_error):
             return HubUnavailable(kind, text[:200], applied=False)
@@ -76,7 +69,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
         return HubUnavailable("tls", text[:200], applied=False)
     if isinstance(error, exceptions.ConnectionError | OSError):
-        refused = _UNREACHED_TEXT.search(text) is not None
+        refused = UNREACHED_TEXT.search(text) is not None
         return HubUnavailable("refused" if refused else "connection", text[:200], applied=False if refused else None)
     if isinstance(error, exceptions.ResponseError):
         return HubUnavailable("script", text[:200], applied=None)

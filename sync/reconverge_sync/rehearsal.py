@@ -77,8 +77,6 @@ class Rehearsal:
         self._order = 0
         self._retained: Claim | None = None
         self.now_ns = clock.monotonic_ns()
-        self.reigns: list[tuple[int, str]] = []
-        """Who has answered from when on, each time that it was somebody else."""
         self.seats = [Seat(self._sit()) for _ in range(members)]
         for seat in self.seats:
             self._connect(seat)
@@ -232,8 +230,6 @@ class Rehearsal:
         answer = seat.steward.merge(batch)
         if answer is not None and self.answering() > 1:
             raise RuntimeError("two members answer at once")
-        if answer is not None and (not self.reigns or self.reigns[-1][1] != seat.steward.election.member):
-            self.reigns.append((self.now_ns, seat.steward.election.member))
         return answer
 
     # ------------------------------------------------------------ faults

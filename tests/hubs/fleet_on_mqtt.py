@@ -59,7 +59,7 @@ class MqttFleet:
 
     def desks(self, shard: int = 0) -> list[Desk]:
         """Each connected member's part in that shard."""
-        memberships = [hub._membership for hub in self.hubs]
+        memberships = [hub._here.thing for hub in self.hubs]
         return [membership.desks[shard] for membership in memberships if membership is not None]
 
     def ledgers(self, shard: int = 0) -> list[Shard]:
@@ -68,7 +68,7 @@ class MqttFleet:
 
     def keepers(self, shard: int = 0) -> list[ImpatientHub]:
         """The member that keeps the ledger, if there is one."""
-        memberships = [(hub, hub._membership) for hub in self.hubs]
+        memberships = [(hub, hub._here.thing) for hub in self.hubs]
         return [hub for hub, one in memberships if one is not None and one.desks[shard].steward.ledger is not None]
 
     async def elect(self, desk: Desk) -> None:
@@ -87,8 +87,8 @@ class MqttFleet:
             if not answering:
                 self.clock.leap()
             for hub in self.hubs:
-                if hub._membership is not None:
-                    hub._membership.stir()
+                if hub._here.thing is not None:
+                    hub._here.thing.stir()
             return False
 
         def may_elect() -> bool:
@@ -124,7 +124,7 @@ class ImpatientHub(MqttHub):
 
     async def dies(self) -> None:
         """End this member as a crash does; if it is used again, it is another one."""
-        membership, self._membership = self._membership, None
+        membership = self._here.take()
         if membership is not None:
             membership.abandon()
             await asyncio.gather(*membership._tasks, return_exceptions=True)

@@ -1,0 +1,20 @@
+"""What the texts of all clients' exceptions have in common, whatever the server speaks."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
+UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
+"""Negative numbers are those of names that have no address."""
+
+
+def shown(error: BaseException, secrets: Iterable[str]) -> str:
+    """What it says, in one line, without any of `secrets`, which are looked for in their order."""
+    text = str(error)
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return "".join(letter if letter.isprintable() else " " for letter in text)
