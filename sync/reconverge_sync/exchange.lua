@@ -481,6 +481,12 @@ end
 local function welcome()
   entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
   if fixed and report_epoch == cell_epoch - 1 then entry_line = report_base end
+  entry_line = min(entry_line, max(0, cell_capacity - cell_lines))
+  entry_base = min(entry_base, max(0, cell_capacity - cell_bases))
+  if rule.overshoot_milli > 0 then
+    local overdrafts = floor(cell_capacity * rule.overshoot_milli / 1000)
+    entry_overdraft = min(entry_overdraft, max(0, overdrafts - cell_overdrafts))
+  end
   if bucket then entry_current = report_current - ceil(report_previous / 1000) end
   if report_line > 0 or report_base > 0 or report_overdraft > 0 then
     cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, true))

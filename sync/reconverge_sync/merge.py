@@ -200,6 +200,12 @@ class Shard:
         entry.line, entry.base, entry.overdraft = report.line, report.base, report.overdraft
         if rule.fixed and report.epoch == cell.epoch - 1:
             entry.line = report.base  # the node has yet to open this window, and will start from there
+        # Whoever comes from another hub may bring more than there is room for: this one never holds more than there is.
+        entry.line = min(entry.line, max(0, cell.capacity - cell.lines))
+        entry.base = min(entry.base, max(0, cell.capacity - cell.bases))
+        if rule.overshoot_milli > 0:
+            overdrafts = floor(float(cell.capacity) * rule.overshoot_milli / 1000)
+            entry.overdraft = min(entry.overdraft, max(0, overdrafts - cell.overdrafts))
         if rule.bucket:
             entry.current = report.current - ceil(report.previous / 1000)
         if report.line > 0 or report.base > 0 or report.overdraft > 0:
