@@ -37,6 +37,7 @@ from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 from reconverge.switches import ON, Switch, checked_switch
 from reconverge.syncer import Syncer
 from reconverge.thread_loop import ThreadLoop
+from reconverge.two_hubs import two_hubs
 from reconverge.watch import Watch
 
 AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
@@ -74,6 +75,8 @@ class Agent:
         switch: "on", "shadow" or "off", for all limits; see `switch`.
         settings_secret: obey what is published for the fleet and signed with this, at least 16 bytes; several,
             separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
+        fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer; up to twice the bound may
+            be admitted while some nodes are with one and some with the other.
         clock: where time comes from.
 
     Raises:
@@ -98,6 +101,7 @@ class Agent:
         sigterm: bool = True,
         switch: Switch = ON,
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
+        fallback: str | Hub | None = None,
         clock: Clock | None = None,
     ) -> None:
         if hub is None:
@@ -119,6 +123,8 @@ class Agent:
         self._sigterm = sigterm
         self._hub_name = redacted(hub) if isinstance(hub, str) else repr(hub)
         self._hub = self._open(hub)
+        if fallback is not None:
+            self._hub = self._with_fallback(self._hub, fallback)
         self._limiters: dict[str, Limiter] = {}
         self._runner: ThreadLoop | TaskLoop | None = None
         self._starting = threading.Lock()
@@ -467,6 +473,14 @@ class Agent:
 
     def _obey(self, orders: Orders | None) -> None:
         self._obedience.obey(orders, list(self._limiters.values()))
+
+    def _with_fallback(self, primary: Hub | None, fallback: str | Hub) -> Hub:
+        second = self._open(fallback)
+        name = redacted(fallback) if isinstance(fallback, str) else repr(fallback)
+        if primary is None or second is None:
+            raise InvalidSetting("fallback", name, f"needs two hubs; {MEMORY}:// has nobody to meet")
+        self._hub_name += f" (fallback {name})"
+        return two_hubs(primary, second, clock=self._clock, timeout_s=self._timeout_s, name=name)
 
     def _begin(self) -> None:
         """Become a node that the hub has never heard of."""

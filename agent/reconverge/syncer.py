@@ -50,7 +50,7 @@ class SyncerStats:
     """By class of failure."""
     failures_in_a_row: int
     rebirths: int
-    """How often the hub had lost its data."""
+    """How often the hub had lost its data, or was another one than before."""
     lapses: int
     """How often the lease was over before the hub answered again."""
     round_trip: float

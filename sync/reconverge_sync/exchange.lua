@@ -453,6 +453,11 @@ local function widen()
   wide, row_format = true, ANSWER_WIDE
 end
 
+-- How much of `amount`, which is part of a sum, may stay for the sum to fit.
+local function within(amount, sum, room)
+  return max(0, amount - max(0, sum - room))
+end
+
 local function cell_answer()
   local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity
   local free, reserved = capacity - cell_lines - cell_debts, cell_reserved
@@ -460,6 +465,11 @@ local function cell_answer()
   local needs_milli, demand_milli, last_demand = cell_needs_milli, cell_demand_milli, cell_last_demand
   local window_demand = cell_window_demand
   if free < 0 then free = 0 end
+  if cell_lines > capacity then line = within(line, cell_lines, capacity) end
+  if cell_bases > capacity then base = within(base, cell_bases, capacity) end
+  if rule.overshoot_milli >= 0 then
+    overdraft = within(overdraft, cell_overdrafts, floor(capacity * rule.overshoot_milli / 1000))
+  end
   if cell_first == node then reserved = 0 end
   if bucket then
     current = min(ceil(cell_fill_milli), MOST)

@@ -322,12 +322,19 @@ class Cell:
         self.active += sign if entry.need_milli > 0 else 0
 
     def answer(self, rule: Rule, node: str, entry: Entry) -> CellAnswer:
-        """What the node whose entry this is may know, and has been granted."""
+        """What the node whose entry this is may know, and has been granted.
+
+        What nodes have brought along may be more than there is. It stays in the book until they no longer have it, but
+        whoever asks is told of no more than there is room for.
+        """
+        overdraft = entry.overdraft
+        if rule.overshoot_milli >= 0:
+            overdraft = _within(overdraft, self.overdrafts, floor(float(self.capacity) * rule.overshoot_milli / 1000))
         return CellAnswer(
             epoch=self.epoch,
-            line=entry.line,
-            base=entry.base,
-            overdraft=entry.overdraft,
+            line=_within(entry.line, self.lines, self.capacity),
+            base=_within(entry.base, self.bases, self.capacity),
+            overdraft=overdraft,
             capacity=self.capacity,
             free=max(0, self.capacity - self.lines - self.debts),
             reserved=0 if self.first == node else self.reserved,
@@ -341,6 +348,11 @@ class Cell:
             window_demand=self.window_demand,
             reset_us=self.reset_us,
         )
+
+
+def _within(amount: int, total: int, room: int) -> int:
+    """How much of `amount`, which is part of `total`, may stay for that to fit."""
+    return max(0, amount - max(0, total - room))
 
 
 def _faded(amount: int, rule: Rule, cell: Cell, hub_us: int) -> float:

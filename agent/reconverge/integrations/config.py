@@ -41,6 +41,7 @@ VARIABLES: Final = {
     "sigterm": "RECONVERGE_SIGTERM",
     "switch": "RECONVERGE_SWITCH",
     "settings_secret": "RECONVERGE_SETTINGS_SECRET",
+    "fallback": "RECONVERGE_FALLBACK",
     "limits": "RECONVERGE_LIMITS",
 }
 """The variable of the environment for each setting; that of the limits holds JSON."""
@@ -91,12 +92,13 @@ class Settings(BaseSettings):
     sigterm: bool | None = None
     switch: str | None = None
     settings_secret: SecretStr | None = None
+    fallback: SecretStr | None = None
     limits: dict[str, LimitSettings] = {}
 
     def for_agent(self) -> dict[str, Any]:
         """What `Agent` is made with."""
         said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
-        for name in ("hub", "settings_secret"):
+        for name in ("hub", "settings_secret", "fallback"):
             if isinstance(said[name], SecretStr):
                 said[name] = said[name].get_secret_value()
         return {name: value for name, value in said.items() if value is not None}
@@ -132,7 +134,9 @@ class Configuration:
         """
         with self._lock:
             settings, finding = self._read()
-            _made(settings, finding, hub="memory://")  # an agent of no consequence finds whatever is wrong
+            _made(
+                settings, finding, hub="memory://", fallback=None
+            )  # an agent of no consequence finds whatever is wrong
             steps = self._steps(settings, finding)
             for step in steps:
                 step()

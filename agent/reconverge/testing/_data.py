@@ -67,6 +67,26 @@ class DataClaims(Trial):
         assert (await bob.reports(need=QUOTA)).line <= QUOTA - held
 
     @claim
+    async def test_lines_that_are_brought_along_never_exceed_the_capacity(self, scene: Scene) -> None:
+        """Nodes may bring lines that another hub has granted; they hold no more of them here than there are in all."""
+        ada, bob = scene.voice(), scene.voice()
+
+        assert 70 == (await ada.reports(line=70)).line
+        assert QUOTA - 70 == (await bob.reports(line=70)).line
+
+    @claim
+    async def test_what_a_node_may_still_hold_stays_in_the_book(self, scene: Scene) -> None:
+        """A node that was told to hold less may not have heard it."""
+        ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
+        await ada.reports(line=70)
+        lost = await bob.reports(line=70)
+        assert QUOTA - 70 == lost.line
+        await ada.reports(line=30)
+        scene.pass_time(LEARNING_S)
+
+        assert 0 == (await eve.reports(need=QUOTA)).line
+
+    @claim
     async def test_nothing_new_is_granted_until_all_can_have_spoken(self, scene: Scene) -> None:
         """There may be lines that the hub has yet to hear of."""
         ada, bob = scene.voice(), scene.voice()

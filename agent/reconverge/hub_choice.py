@@ -1,0 +1,73 @@
+"""Which of two hubs a node exchanges with now: the one that it prefers, while that answers. Does no I/O."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from reconverge.clock import SECOND_NS
+
+FAILURES_MAX: Final = 3
+"""So many failed exchanges in a row, and a node tries the other hub."""
+PROBE_NS: Final = 5 * SECOND_NS
+"""How long a node is with the fallback before it asks whether the primary answers again, and between two questions."""
+PROBE_MAX_NS: Final = 60 * SECOND_NS
+JITTER: Final = 0.25
+"""Questions are spread by so much to either side, so that a fleet neither asks nor returns in step."""
+ANSWERS_MIN: Final = 2
+"""So many answers in a row, and the node goes back."""
+STEADY_SHARE: Final = 10
+"""A primary that fails again within so many pauses after a node came back is asked half as often from then on."""
+
+
+class HubChoice:
+    """One node's choice for one shard. Begins with the primary."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.primary = True
+        """Whether the primary is the one to exchange with."""
+        self.moves = 0
+        """How often that has changed."""
+        self._failures = self._answers = 0
+        self._pause_ns = PROBE_NS
+        self._came_back_ns: int | None = None
+        self._probe_at_ns = 0
+
+    def exchanged(self, *, answered: bool, now_ns: int) -> bool:
+        """Take in how an exchange with the chosen hub went; returns whether the other one is chosen from here on."""
+        self._failures = 0 if answered else self._failures + 1
+        if not self.primary or self._failures < FAILURES_MAX:
+            return False
+        came_back_ns = self._came_back_ns
+        hasty = came_back_ns is not None and now_ns - came_back_ns < STEADY_SHARE * self._pause_ns
+        self._pause_ns = min(2 * self._pause_ns, PROBE_MAX_NS) if hasty else PROBE_NS
+        self._move(now_ns)
+        return True
+
+    def probe_due(self, now_ns: int) -> bool:
+        """Whether it is time to ask whether the primary answers again. Whoever is told so, asks."""
+        if self.primary or now_ns < self._probe_at_ns:
+            return False
+        self._plan_probe(now_ns)
+        return True
+
+    def probed(self, *, answered: bool, now_ns: int) -> bool:
+        """Take in what became of the question; returns whether the primary is chosen from here on."""
+        if self.primary:
+            return False
+        self._answers = self._answers + 1 if answered else 0
+        if self._answers < ANSWERS_MIN:
+            return False
+        self._came_back_ns = now_ns
+        self._move(now_ns)
+        return True
+
+    def _move(self, now_ns: int) -> None:
+        self.primary = not self.primary
+        self.moves += 1
+        self._failures = self._answers = 0
+        self._plan_probe(now_ns)
+
+    def _plan_probe(self, now_ns: int) -> None:
+        self._probe_at_ns = now_ns + int(self._pause_ns * (1 + JITTER * (2 * self._random.random() - 1)))
