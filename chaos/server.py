@@ -71,8 +71,10 @@ class Redis:
         self._child = Child(command, prefix=self._prefix, log=log, environment=environment)
 
     def await_answer(self) -> None:
-        """Wait until it answers."""
-        wait_until(self._answers, f"redis-server on port {self.port}")
+        """Wait until it answers. Raises RuntimeError with its last words if it ends instead."""
+        wait_until(lambda: self._answers() or not self.alive, f"redis-server on port {self.port}")
+        if not self.alive:
+            raise RuntimeError(f"redis-server ended at once: {(self.directory / 'redis.log').read_text()[-500:]}")
 
     def kill(self) -> None:
         """End it as a crash does; its data are gone."""

@@ -24,7 +24,7 @@ settings.register_profile("planting", settings.get_profile("default"), phases=[P
 settings.load_profile("planting" if os.environ.get("PLANT") else "default")
 
 
-LONGEST = ("protocol", "fuzz", "replay", "chaos", "many_threads", "servers", "outflow")
+LONGEST = ("protocol", "several", "fuzz", "mqtt", "sentinel", "cluster", "mqtt_processes", "replay", "chaos", "bench")
 """Files of tests that take most of a minute, on end."""
 
 

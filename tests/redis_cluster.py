@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from redis.crc import key_slot
 
-from tests.servers import RedisServer, Servers, wait_until
+from tests.servers import PORTS, RedisServer, Servers, wait_until
 
 SLOTS: Final = 16384
 BUS_OFFSET: Final = 10_000
@@ -159,7 +159,7 @@ def free_cluster_port() -> int:
     """A port that nobody listens on, and neither on the one of the bus that belongs to it."""
     random = Random()
     while True:
-        port = random.randrange(12_000, 32_000)
+        port = random.randrange(*PORTS)
         with socket.socket() as one, socket.socket() as other:
             try:
                 one.bind(("127.0.0.1", port))

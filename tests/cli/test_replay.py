@@ -224,10 +224,9 @@ def test_a_hub_that_is_not_there_is_told_before_anything_is_run(crowd: Path) -> 
 
 
 @pytest.fixture
-def running(crowd: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def running(crowd: Path, short_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run that takes a minute, under way; its temporary files are in a directory of their own."""
-    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "XDG_RUNTIME_DIR": ""}
-    (tmp_path / "tmp").mkdir()
+    environment = os.environ | {"TMPDIR": str(short_path), "XDG_RUNTIME_DIR": ""}
     with subprocess.Popen(
         command("replay", crowd, "--limit", "300/10s", "--key", "client", "--speed", 1, "--cut", "2@1s+50s"),
         stdout=subprocess.PIPE,
@@ -250,7 +249,7 @@ def nodes_of(process: subprocess.Popen[str]) -> list[int]:
 
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_an_interrupt_ends_it_at_once_and_leaves_nothing_behind(
-    running: subprocess.Popen[str], tmp_path: Path, whole_group: bool
+    running: subprocess.Popen[str], short_path: Path, whole_group: bool
 ) -> None:
     """Ctrl-C reaches all processes of a terminal, a signal from a script only one."""
     nodes = nodes_of(running)
@@ -264,7 +263,7 @@ def test_an_interrupt_ends_it_at_once_and_leaves_nothing_behind(
     assert "Traceback" not in err
     assert not out
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in nodes), "all nodes are gone")
-    eventually(lambda: not list((tmp_path / "tmp").glob("reconverge-links-*")), "the wires are gone")
+    eventually(lambda: not list(short_path.glob("reconverge-links-*")), "the wires are gone")
 
 
 def test_a_node_that_is_lost_is_told_and_ends_the_run(running: subprocess.Popen[str]) -> None:

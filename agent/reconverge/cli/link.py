@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,9 @@ LOOP_ROUNDS: Final = 10
 """A connection is made, and closed, by the loop in its next rounds; these are more than enough."""
 SCHEMES: Final = ("embedded", "redis", "redis+unix")
 
+TEMPORARY_PATH_MAX: Final = 60
+"""A unix socket's path ends at 107 bytes, and there is more to come."""
+
 _Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
@@ -37,7 +41,7 @@ class Links:
 
     def __init__(self, hub_url: str, nodes: int) -> None:
         self._open, self._url = _way_to(hub_url)
-        self._directory = tempfile.TemporaryDirectory(prefix="reconverge-links-")
+        self._directory = tempfile.TemporaryDirectory(prefix="reconverge-links-", dir=_place())
         self._paths = [Path(self._directory.name) / f"{node}.sock" for node in range(nodes)]
         self._loop = asyncio.new_event_loop()
         self._healed = [asyncio.Event() for _ in range(nodes)]
@@ -140,6 +144,12 @@ def check_cuttable(hub_url: str) -> None:
         raise InvalidSetting(
             "cut", f"{scheme}://", "nodes can only be cut off from embedded:// and redis:// hubs; use one of these"
         )
+
+
+def _place() -> str:
+    """Where temporary files go, unless paths of sockets would become too long there."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= TEMPORARY_PATH_MAX else "/tmp"  # noqa: S108  # as a new directory of ours
 
 
 def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
