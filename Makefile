@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 200
 # Most tests wait for something, so more of them run at once than there are cores. Those that were chosen run one by one.
-WORKERS ?= 0
+WORKERS ?= $(if $(ARGS),0,4)
 
 export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -35,7 +35,7 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 	@.ci/programs redis-server
 	.venv/bin/reconverge demo $(ARGS)
 
-test: test-all test-python ## run all tests, and the kernel's for its twin in Python, too; ARGS='...' for pytest, once; WORKERS=4 for four files at once
+test: test-all test-python ## run all tests, and the kernel's for its twin in Python, too; ARGS='...' for pytest, once, WORKERS=0 one by one
 
 test-all: $(with_test)
 	@.ci/programs redis-server openssl mosquitto
