@@ -348,8 +348,9 @@ local function depart(idle_us)
   local bounded = rule.overshoot_milli >= 0
   local unheard = bounded and max(0, entry_line + entry_overdraft - used) or 0
   if bucket then
+    local full = bounded and 1000 * (entry_line + entry_overdraft) or 0
     local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt)
-    entry_previous = max(0, entry_previous + 1000 * unheard - drained)
+    entry_previous = max(0, max(entry_previous, full) - drained)
     entry_line = ceil(entry_previous / 1000)
   else
     if dated and bounded and (entry_line > 0 or entry_overdraft > 0) then

@@ -170,9 +170,11 @@ class Entry:
         used = ceil(self.used(rule, cell, hub_us))
         unheard = max(0, self.line + self.overdraft - used) if rule.bounded else 0
         if rule.bucket:
+            # What it had told of may have drained by then, and been used anew, to the last thousandth.
             # Nobody else was granted what it held, so it has drained by that since.
+            full = 1000 * (self.line + self.overdraft) if rule.bounded else 0
             drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt)
-            self.previous = max(0, self.previous + 1000 * unheard - drained)
+            self.previous = max(0, max(self.previous, full) - drained)
             self.line = ceil(self.previous / 1000)
         else:
             if rule.dated and rule.bounded and (self.line > 0 or self.overdraft > 0):

@@ -180,6 +180,16 @@ class WindowClaims(Trial):
         assert QUOTA == (await bob.reports(of=DATED, need=QUOTA)).line
 
     @claim
+    async def test_a_vanished_nodes_bucket_is_full_when_its_lease_is_over(self, scene: Scene) -> None:
+        """What it had told of has drained by then, and may have been used anew."""
+        ada, bob = scene.voice(lease_us=BUCKET.window_us), scene.voice()
+        await ada.reports(of=BUCKET, need=QUOTA)
+        held = await ada.reports(of=BUCKET, line=2, current=2, previous=1500)
+        scene.pass_time(WINDOW_S + 0.001)
+
+        assert (await bob.reports(of=BUCKET)).previous > 1000 * (held.line + held.overdraft) - 100
+
+    @claim
     async def test_what_was_asked_in_the_last_window_is_told_in_the_next(self, scene: Scene) -> None:
         """So that nodes can tell whether a key is calm."""
         for demand in (10, 20):
