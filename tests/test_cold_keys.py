@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from bench.capacity_fleet import Fleet, Shape, Spent
-from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, Limit
+from reconverge.clock import ManualClock
+from reconverge.kernel._exchange import ALONE_INTERVALS_MAX, TIGHT_SHARE
+from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.policies import BALANCED
+from reconverge_sync.memory import MemoryHub
+from tests.node import INTERVAL_NS, START_S, Node
 from tests.servers import RedisServer
 
 KEYS = 200
@@ -24,9 +30,12 @@ SHARE_MAX = 0.1
 LIMITS = [
     Limit(1_000_000, 60),
     Limit(100, 60),
-    *(Limit(10, 60, algorithm=algorithm) for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, SLIDING_SLICES, SLIDING_LOG)),
+    *(
+        Limit(quota, 60, algorithm=algorithm)
+        for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, SLIDING_SLICES, SLIDING_LOG)
+        for quota in (2, 5)
+    ),
 ]
-"""Not the smallest: whoever is left with less than a quarter of the quota to give speaks up in each interval."""
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +69,30 @@ def test_keys_that_have_been_forgotten_cost_nothing(server: RedisServer) -> None
     longer = Shape(1, 0, cold=KEYS, intervals=INTERVALS, rounds=6 * INTERVALS, once=True)
 
     assert spent_by(server, shape).cells == spent_by(server, longer).cells
+
+
+def test_a_quiet_key_that_holds_nearly_all_is_spoken_of_again_and_again() -> None:
+    """However long the window is, whoever needs a part of it waits for a bounded number of intervals; but not each."""
+    clock = ManualClock(START_S)
+    hub = MemoryHub(clock=clock)
+    node = Node(clock)
+    table = node.limit(Limit(4, 86_400), BALANCED)
+    reported: list[int] = []
+    for number in range(INTERVALS + 20 * ALONE_INTERVALS_MAX):
+        if number in (10, 20):
+            table.allow("key")
+        while node.syncer.due_ns(clock.monotonic_ns()) <= clock.monotonic_ns():
+            batch = node.sends()
+            node.reaches(hub)
+            node.hears()
+            if batch is not None and batch.cells:
+                reported.append(number)
+        clock.advance_ns(INTERVAL_NS)
+    gaps = [after - before for before, after in pairwise(reported) if before > INTERVALS]
+    (cell,) = table.cells.values()
+
+    assert cell.free < TIGHT_SHARE * cell.capacity
+    assert 0 < cell.used < cell.line
+    assert len(gaps) >= 10
+    assert max(gaps) <= ALONE_INTERVALS_MAX + 1
+    assert min(gaps) >= ALONE_INTERVALS_MAX // 2

@@ -24,6 +24,9 @@ BASE_SLACK = 0.8
 """A base line is lowered when the node's share falls below this part of it."""
 BUCKET_MARGIN = 1.1
 """A bucket's share of the drain should exceed the demand by so much."""
+ALONE_INTERVALS_MAX = 32
+"""If no other node had a need at the last answer, what a quiet cell holds is looked at after so many intervals at most:
+the next node that needs any of it waits no longer."""
 SURPLUS_SHARE = 0.03
 """An unused line of this share of the capacity is worth an early exchange when others may lack it."""
 TIGHT_SHARE = 0.25
@@ -150,21 +153,25 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     """Say when to look at this cell again if nothing is asked of it until then.
 
     While others may lack what it holds that is soon; else a cell that has been quiet for a while is looked at after as
-    long again, until its meter must have run out and it can leave.
+    long again, until its meter must have run out and it can leave. If nobody else had a need when the hub was last
+    heard, nobody lacks anything yet.
     """
     table = cell.table
     interval_ns = table.interval_ns
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
-    tight = cell.free < TIGHT_SHARE * cell.capacity
-    if tight and headroom >= _surplus_min(cell):
+    tight = headroom > 0 and cell.free < TIGHT_SHARE * cell.capacity
+    alone = cell.fleet_needs <= float(cell.need_milli) / 1000
+    if tight and not alone and headroom >= _surplus_min(cell):
         cell.shard.agenda.promise(cell, max(now_ns, cell.reported_ns + interval_ns // SURPLUS_AFTER))
         return
     if not cell.held:
         due_ns = max(leaves_ns, now_ns)
-    elif tight and headroom > 0:
+    elif tight and not alone:
         due_ns = cell.reported_ns + interval_ns
     else:
         quiet_ns = now_ns - cell.touched_ns
+        if tight:
+            quiet_ns = min(quiet_ns, ALONE_INTERVALS_MAX * interval_ns)
         due_ns = now_ns + max(interval_ns, min(quiet_ns, leaves_ns - now_ns))
         if table.dated is not None and cell.used > 0:
             # What expires all at once should not lie idle for as long again.

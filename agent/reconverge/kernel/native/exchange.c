@@ -9,6 +9,7 @@
 #define BUCKET_MARGIN 1.1
 #define SURPLUS_SHARE 0.03
 #define TIGHT_SHARE 0.25
+#define ALONE_INTERVALS_MAX 32
 #define SURPLUS_CHECKS 8
 #define SURPLUS_AFTER 3
 
@@ -246,17 +247,22 @@ static int
 promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
 {
     i64 interval_ns = terms->interval_ns, leaves_ns = cell->touched_ns + 2 * terms->idle_ns, due_ns;
-    bool tight = (double)cell->free < TIGHT_SHARE * (double)cell->capacity;
+    bool tight = headroom > 0 && (double)cell->free < TIGHT_SHARE * (double)cell->capacity;
+    bool alone = cell->fleet_needs <= (double)cell->need_milli / 1000;
     Agenda *agenda = cell->shard->agenda;
-    if (tight && (double)headroom >= surplus_min(cell)) {
+    if (tight && !alone && (double)headroom >= surplus_min(cell)) {
         return agenda_promise(agenda, cell, at_least(cell->reported_ns + interval_ns / SURPLUS_AFTER, now_ns));
     }
     if (!cell->held) {
         due_ns = at_least(leaves_ns, now_ns);
-    } else if (tight && headroom > 0) {
+    } else if (tight && !alone) {
         due_ns = cell->reported_ns + interval_ns;
     } else {
-        due_ns = now_ns + at_least(at_most(now_ns - cell->touched_ns, leaves_ns - now_ns), interval_ns);
+        i64 quiet_ns = now_ns - cell->touched_ns;
+        if (tight) {
+            quiet_ns = at_most(quiet_ns, ALONE_INTERVALS_MAX * interval_ns);
+        }
+        due_ns = now_ns + at_least(at_most(quiet_ns, leaves_ns - now_ns), interval_ns);
     }
     /* On a grid, so that cells share their exchanges. */
     return agenda_promise(agenda, cell, (i64)ceil_div(due_ns, interval_ns) * interval_ns);
