@@ -72,6 +72,11 @@ class Election:
         """How often this member has become the steward: what it kept in an earlier reign is void in the next."""
         self.inherited = False
         """Whether the last of these reigns went on where the one before had stopped."""
+        self.succeeds = False
+        """Whether somebody is known to have answered before the last of these reigns began, be it this member."""
+        self._others_answered = False
+        self._answering: Claim | None = None
+        """The newest claim of somebody else who answers."""
         self._highest = 0
         self._term = 0
         self._beat = 0
@@ -141,6 +146,11 @@ class Election:
     def hear(self, claim: Claim, now_ns: int) -> None:
         """A claim has come, perhaps one's own."""
         self._highest = max(self._highest, claim.term)
+        if claim.member != self.member and claim.answers:
+            # The broker may have kept one from long ago, but not two.
+            earlier = self._answering
+            self._others_answered = self._others_answered or (earlier is not None and earlier != claim)
+            self._answering = claim
         if claim.member == self.member:
             self._hear_own(claim, now_ns)
         elif self.role is Role.FOLLOWER:
@@ -199,6 +209,7 @@ class Election:
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
             if self._predecessor or now_ns >= self._answers_from_ns(self._waits_from_ns):
                 self.role = Role.STEWARD
+                self.succeeds = self._others_answered or self.reigns > 0
                 self.reigns += 1
                 self.inherited = self._predecessor != ""
                 self._next_ns = now_ns  # whoever waits for somebody to answer is told

@@ -106,7 +106,8 @@ class Steward:
     def _begin(self) -> None:
         """This member's reign begins, by the clock that the one before went by, as far as this member heard of it."""
         self._reign = self.election.reigns
-        self._ledger = self._inherited if self.election.inherited else Shard()
+        # Where somebody has answered before, there are lines of which nobody may have spoken yet.
+        self._ledger = self._inherited if self.election.inherited else Shard(lost=self.election.succeeds)
         self._inherited = None
         if self._ledger is not None:
             # Whoever has just asked the one before waits for that answer first.

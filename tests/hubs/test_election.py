@@ -76,6 +76,23 @@ def test_whoever_hears_a_higher_claim_answers_no_more() -> None:
     assert "bob" == election.steward
 
 
+@pytest.mark.parametrize(("heard", "succeeds"), [(0, False), (1, False), (2, True)])
+def test_whoever_is_heard_to_answer_twice_was_there(heard: int, succeeds: bool) -> None:
+    """What is heard once may be what the broker has kept of another time."""
+    election = member("ada")
+    for beat in range(heard):
+        election.hear(Claim(7, "bob", beat, answers=True), 0)
+        election.hear(Claim(7, "bob", beat, answers=True), 0)
+    now_ns = election.due_ns()
+    while election.role is not Role.STEWARD:
+        now_ns = max(now_ns, election.due_ns())
+        claim = election.tick(now_ns)
+        if claim is not None:
+            election.hear(claim, now_ns)
+
+    assert succeeds == election.succeeds
+
+
 @pytest.mark.parametrize("first", ["ada", "bob"])
 def test_of_two_that_claim_at_once_one_gives_way(first: str) -> None:
     """In whatever order the broker takes the two claims, it is the same that does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
-from reconverge.report import Answer, Batch, LimitReport, Status
+from reconverge.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.testing import ManualClock
 from reconverge_sync.election import TENURE_NS, Claim, Role
 from reconverge_sync.steward import Steward
@@ -58,6 +58,18 @@ def batch(sequence: int = 1, incarnation: str = "") -> Batch:
     return Batch("node", "account", 0, sequence, incarnation, 100_000, 30 * 10**6, False, (LIMIT,), ())
 
 
+def asking(node: str, sequence: int = 1) -> Batch:
+    """What a node says that has never heard of anybody, and needs all of a limit that is not strict."""
+    limit = LIMIT._replace(name="browse", algorithm="token-bucket", overshoot_milli=100)
+    cell = CellReport(0, "key", 0, 0, 0, 0, 0, 0, 100_000, 0, 100, 100_000, 100, 0)
+    return batch(sequence)._replace(node=node, account=node, limits=(limit,), cells=(cell,))
+
+
+def line_of(answer: Answer) -> int:
+    """The line that it grants."""
+    return answer.cells[0].line
+
+
 def answered(steward: Steward, said: Batch) -> Answer:
     """Its answer, which there is."""
     answer = steward.merge(said)
@@ -88,6 +100,19 @@ def test_the_next_steward_begins_with_no_data() -> None:
 
     assert {} == table.steward().totals()
     assert first.incarnation != answered(table.steward(), batch(2, first.incarnation)).incarnation
+
+
+def test_the_next_steward_grants_a_newcomer_nothing_before_the_others_have_spoken() -> None:
+    """They may hold all there is, and a newcomer cannot tell."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    assert 100 == line_of(answered(table.steward(), asking("one")))
+    table.dismiss(table.steward())
+    table.talk(10)
+    assert 0 == line_of(answered(table.steward(), asking("newcomer")))
+    table.talk(3)
+
+    assert 100 == line_of(answered(table.steward(), asking("newcomer", sequence=2)))
 
 
 def test_a_steward_that_comes_back_does_not_go_on_with_what_it_knew() -> None:
