@@ -35,10 +35,11 @@ from reconverge.limit import (
 from reconverge.merge_rule import ELECTED as ELECTED_RULE
 from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
-from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX
+from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
 from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
+from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions
 
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
@@ -53,12 +54,16 @@ CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
 """Windows up to this long may become days: the rest of a case is measured in windows, and lasts as many steps."""
 DAY_S: Final = 86_400
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
-SAFETY, LIVENESS, ELECTED = "safety", "liveness", "elected"
+SAFETY, LIVENESS, ELECTED, REGIONS = "safety", "liveness", "elected", "regions"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
 """Whoever goes on by itself does harm when nobody waits for it any more, which takes more than two windows."""
 ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
+REGION_WINDOWS: Final = 10
+"""What a bridge has lent before it died is out of use for some windows, and may do harm only then."""
+SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
+"""By so much the clocks of two regions may differ, for windows that count by the clock."""
 SETTLED_TENURES: Final = 8
 """So many tenures after the last fault somebody answers again."""
 
@@ -98,6 +103,8 @@ def draw_case(mode: str, seed: int) -> Case:
     random = Random(f"{mode} {seed}")
     if mode == ELECTED:
         return _elected_case(random, seed)
+    if mode == REGIONS:
+        return _regions_case(random, seed)
     if mode == LIVENESS:
         case = _liveness_case(random, seed)
     else:
@@ -207,6 +214,39 @@ def _elected_case(random: Random, seed: int) -> Case:
     experiment = replace(experiment, fleet=fleet)
     settled_ns = until_ns + SETTLED_TENURES * tenure_ns
     return replace(case, mode=ELECTED, experiment=experiment, make_rule=make_rule, settled_ns=settled_ns)
+
+
+def _regions_case(random: Random, seed: int) -> Case:
+    """Several regions, with bridges to a hub of all; anything may happen to nodes, bridges and hubs."""
+    lapse = random.random() < LAPSE_SHARE
+    case = _lapse_case(random, seed) if lapse else _safety_case(random, seed)
+    while case.experiment.fleet.limit.align == FIRST_HIT or _arrivals_per_window(case) * REGION_WINDOWS > ARRIVALS_MAX:
+        case = _lapse_case(random, seed) if lapse else _safety_case(random, seed)
+    fleet, window_ns = case.experiment.fleet, case.experiment.fleet.limit.window_ns
+    regions = random.randint(2, 4)
+    share_ppm = int(MILLION * random.choice([0.0, 0.2, 0.5, random.random()]) / regions)
+    fleet = replace(fleet, nodes=max(fleet.nodes, regions), regions=regions, region_ppm=max(1, share_ppm))
+    # What nodes suffer was drawn for fewer of them, which is as good.
+    windows = max(case.experiment.windows, int(ARRIVALS_MAX / max(1.0, _arrivals_per_window(case))))
+    windows = min(windows, 3 * REGION_WINDOWS)
+    experiment = replace(case.experiment, fleet=fleet, windows=windows)
+    interval_ns = int(window_ns * 10 ** random.uniform(-1.5, -0.3))
+    skewed = fleet.limit.algorithm == FIXED_WINDOW and fleet.limit.align == CLOCK and not fleet.further
+    make_rule = partial(
+        Regions,
+        random=Random(f"regions {seed}"),
+        regions=regions,
+        movable_ppm=MILLION - regions * fleet.region_ppm,
+        interval_ns=interval_ns,
+        loan_ns=int(interval_ns * random.uniform(4, 12)),
+        latency_ns=max(1, int(interval_ns * 10 ** random.uniform(-2, -1))),
+        calm_ns=int(window_ns * random.uniform(0.3, 3.0)),
+        longest_ns=8 * window_ns,
+        until_ns=windows * window_ns,
+        faults=random.choice([FAULTS, FAULTS, (), (CUT, KILL)]),
+        ahead_ns=[random.randrange(SKEW_MAX_NS) if skewed else 0 for _ in range(regions)],
+    )
+    return replace(case, mode=REGIONS, experiment=experiment, make_rule=make_rule)
 
 
 def _arrivals_per_window(case: Case) -> float:
