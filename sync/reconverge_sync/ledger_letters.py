@@ -32,7 +32,9 @@ SUM_MAX: Final = 2**62
 """Sums and deadlines are larger than what may travel in a batch."""
 _PART: Final = Struct("<QIIH")
 """The term, the number of this part, how many there are, and the schema."""
-_META: Final = tuple(field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells", "lending"))
+_META: Final = tuple(
+    field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells", "lending")
+)
 _ENTRY: Final = tuple(field.name for field in fields(Entry))
 _CELL: Final = tuple(field.name for field in fields(Cell) if field.name != "entries")
 _SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})

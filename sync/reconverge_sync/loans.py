@@ -43,11 +43,13 @@ class Lending:
 
     def lent(self, identity: Identity, hub_us: int) -> int:
         """What is lent to a cell now."""
-        credits = self.credits.get(identity)
-        return sum(credit.amount for credit in credits.values() if credit.until_us > hub_us) if credits else 0
+        known = self.credits.get(identity)
+        return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
     def look(self, identity: Identity, cell: Cell, rule: Rule, pace_us: int, hub_us: int) -> None:
         """Put a cell on the list that needs more than its region has by itself, or was lent some; or take it off."""
+        if rule.apart == 0 or rule.first_hit:  # windows that begin with a hit are each region's own
+            return
         name = _name(identity)
         self.names[name] = identity
         used = ceil(cell.used(rule, hub_us))
@@ -78,7 +80,13 @@ class Lending:
             )
 
     def lend(
-        self, cells: Mapping[Identity, Cell], incarnation: str, lender: str, sequence: int, loans: Sequence[Loan], hub_us: int
+        self,
+        cells: Mapping[Identity, Cell],
+        incarnation: str,
+        lender: str,
+        sequence: int,
+        loans: Sequence[Loan],
+        hub_us: int,
     ) -> Lent:
         """Take loans in, all of them or, if they are old news, none."""
         stale = False
@@ -92,7 +100,9 @@ class Lending:
             if cell is None or hub_us > cell.expires_us:
                 held.append(-1)
                 continue
-            lasting = {name: credit for name, credit in self.credits.get(identity, {}).items() if credit.until_us > hub_us}
+            lasting = {
+                name: credit for name, credit in self.credits.get(identity, {}).items() if credit.until_us > hub_us
+            }
             room = lender in lasting or len(lasting) < LENDERS_MAX
             if not stale and room and loan.until_us > hub_us:
                 lasting[lender] = Credit(loan.amount, loan.until_us, sequence)

@@ -202,8 +202,7 @@ class Shard:
         if entry.empty(rule):
             cell.count(entry, -1)
             del cell.entries[batch.node]
-        if rule.apart > 0 and not rule.first_hit:
-            self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
+        self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         return answer
 
     def _welcome(self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int) -> None:

@@ -39,7 +39,7 @@ from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
 from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
-from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions
+from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
 
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
@@ -60,8 +60,11 @@ SPLIT_WINDOWS: Final = 8
 """Whoever goes on by itself does harm when nobody waits for it any more, which takes more than two windows."""
 ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
-REGION_WINDOWS: Final = 10
-"""What a bridge has lent before it died is out of use for some windows, and may do harm only then."""
+REGION_WINDOWS: Final = 24
+REGION_QUOTA_MAX: Final = 120
+"""What a bridge has lent before it died is out of use for some windows, and does harm only then; so there are many."""
+REGION_LAPSE_SHARE: Final = 0.6
+SKEWED_SHARE: Final = 0.3
 SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 """By so much the clocks of two regions may differ, for windows that count by the clock."""
 SETTLED_TENURES: Final = 8
@@ -218,20 +221,24 @@ def _elected_case(random: Random, seed: int) -> Case:
 
 def _regions_case(random: Random, seed: int) -> Case:
     """Several regions, with bridges to a hub of all; anything may happen to nodes, bridges and hubs."""
-    lapse = random.random() < LAPSE_SHARE
-    case = _lapse_case(random, seed) if lapse else _safety_case(random, seed)
-    while case.experiment.fleet.limit.align == FIRST_HIT or _arrivals_per_window(case) * REGION_WINDOWS > ARRIVALS_MAX:
-        case = _lapse_case(random, seed) if lapse else _safety_case(random, seed)
+    draw = _lapse_case if random.random() < REGION_LAPSE_SHARE else _safety_case
+    case = draw(random, seed)
+    while case.experiment.fleet.limit.align == FIRST_HIT or case.experiment.fleet.limit.quota > REGION_QUOTA_MAX:
+        case = draw(random, seed)
     fleet, window_ns = case.experiment.fleet, case.experiment.fleet.limit.window_ns
+    skewed = draw is _lapse_case and random.random() < SKEWED_SHARE
+    if skewed:
+        limit = Limit(fleet.limit.quota, window_ns / SECOND_NS, algorithm=FIXED_WINDOW)
+        fleet = replace(fleet, limit=limit, further=())
     regions = random.randint(2, 4)
     share_ppm = int(MILLION * random.choice([0.0, 0.2, 0.5, random.random()]) / regions)
     fleet = replace(fleet, nodes=max(fleet.nodes, regions), regions=regions, region_ppm=max(1, share_ppm))
+    demand = random.uniform(1.0, 2.5)
+    windows = max(3, min(REGION_WINDOWS, int(ARRIVALS_MAX / (demand * fleet.limit.quota * regions))))
+    traffic = wandering(fleet, windows, random=random, demand=demand)
     # What nodes suffer was drawn for fewer of them, which is as good.
-    windows = max(case.experiment.windows, int(ARRIVALS_MAX / max(1.0, _arrivals_per_window(case))))
-    windows = min(windows, 3 * REGION_WINDOWS)
-    experiment = replace(case.experiment, fleet=fleet, windows=windows)
-    interval_ns = int(window_ns * 10 ** random.uniform(-1.5, -0.3))
-    skewed = fleet.limit.algorithm == FIXED_WINDOW and fleet.limit.align == CLOCK and not fleet.further
+    experiment = replace(case.experiment, fleet=fleet, traffic=traffic, windows=windows)
+    interval_ns = int(window_ns * 10 ** random.uniform(-2.3, -1.5 if skewed else -0.5))
     make_rule = partial(
         Regions,
         random=Random(f"regions {seed}"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -15,9 +16,11 @@ from reconverge.bridge import Bridge
 from reconverge.clock import Clock
 from reconverge.merge_rule import RegionRule, open_merge_rule
 from reconverge.report import Answer, Batch, Totals, add_totals
+from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.pattern import Arrival
 
 CUT, DEAF, KILL, END, LOSE = "cut", "deaf", "kill", "end", "lose"
-"""A bridge hears nothing from the wide hub, or nothing from its own; is killed; is asked to end; the wide hub is empty."""
+"""A bridge hears nothing of the wide hub, or of its own; is killed; is asked to end; the wide hub is empty again."""
 FAULTS: Final = (CUT, DEAF, KILL, END, LOSE)
 LATE_SHARE: Final = 0.03
 PATIENCE: Final = 3
@@ -26,6 +29,26 @@ LAST_ROUNDS: Final = 4
 
 Call = tuple[str, Callable[[], Any]]
 Rounds = Generator[Call, Any, None]
+
+
+def wandering(
+    fleet: Fleet, windows: int, *, random: Random, demand: float, hottest: int | None = None
+) -> tuple[Arrival, ...]:
+    """Requests for one key in one region, or several at once, and after a while in others.
+
+    In each, `demand` times the quota is asked for in a window; in at most `hottest` of them at a time.
+    """
+    window_ns, moment_ns, arrivals = fleet.limit.window_ns, 0, list[Arrival]()
+    per_region = demand * fleet.limit.quota
+    while moment_ns < windows * window_ns:
+        length_ns = int(window_ns * random.uniform(0.5, 3.0))
+        hot = random.sample(range(fleet.regions), random.randint(1, hottest or fleet.regions))
+        count = round(per_region * len(hot) * length_ns / window_ns)
+        for _ in range(count):
+            node = random.choice(range(random.choice(hot), fleet.nodes, fleet.regions))
+            arrivals.append(Arrival(moment_ns + random.randrange(length_ns), node, "key-0", 1))
+        moment_ns += length_ns
+    return tuple(sorted(each for each in arrivals if each.moment_ns < windows * window_ns))
 
 
 class AheadClock(Clock):
@@ -152,7 +175,9 @@ class Regions:
             hold_min_s=self._hold_min_s,
         )
         span = self.spans[region] = Span(bridge, region)
-        self._at(self.now_ns + int(self._interval_ns * self._random.random()), lambda: self._go_on(span, self._rounds(span)))
+        self._at(
+            self.now_ns + int(self._interval_ns * self._random.random()), lambda: self._go_on(span, self._rounds(span))
+        )
 
     def _rounds(self, span: Span) -> Rounds:
         """One round of a bridge; after the last one its last words."""
@@ -166,18 +191,18 @@ class Regions:
             if span.bridge.free:
                 break
         for batch in span.bridge.last_words(self.now_ns):
-            yield "wide", lambda batch=batch: self.wide.merge(batch)
+            yield "wide", partial(self.wide.merge, batch)
         span.alive = False
 
     def _round(self, span: Span) -> Rounds:
         bridge, home = span.bridge, self.homes[span.region]
         sent_ns = self.now_ns
-        wishes = yield "home", lambda: home.tell_wishes(0)
+        wishes = yield "home", partial(home.tell_wishes, 0)
         if wishes is not None:
             bridge.hear_wishes(0, wishes, sent_ns=sent_ns, now_ns=self.now_ns)
         for batch in bridge.batches(self.now_ns):
             sent_ns = self.now_ns
-            answer = yield "wide", lambda batch=batch: self.wide.merge(batch)
+            answer = yield "wide", partial(self.wide.merge, batch)
             if answer is None:
                 bridge.failed(batch)
             else:
@@ -185,7 +210,7 @@ class Regions:
         for lending in bridge.lendings(0, self.now_ns):
             sent_ns = self.now_ns
             what = lending.lender.name, lending.sequence, lending.loans
-            lent = yield "home", lambda what=what: home.take_loans(0, *what)
+            lent = yield "home", partial(home.take_loans, 0, *what)
             if lent is not None:
                 bridge.hear_lent(0, lending, lent, sent_ns=sent_ns, now_ns=self.now_ns)
 
