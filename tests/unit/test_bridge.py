@@ -33,7 +33,7 @@ class Region:
         self.clock = clock
         self.wide = wide
         self.bridge = Bridge(
-            name, name, movable_ppm=MOVABLE * 10_000, interval_ns=SECOND_NS, loan_ns=LOAN_S * SECOND_NS
+            name, f"b{next(_numbers)}", movable_ppm=MOVABLE * 10_000, interval_ns=SECOND_NS, loan_ns=LOAN_S * SECOND_NS
         )
         self.wishes: tuple[Wish, ...] = (WISH,)
         self.incarnation = "i1"
