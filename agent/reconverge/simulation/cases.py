@@ -65,6 +65,8 @@ REGION_QUOTA_MAX: Final = 120
 """What a bridge has lent before it died is out of use for some windows, and does harm only then; so there are many."""
 REGION_LAPSE_SHARE: Final = 0.6
 SKEWED_SHARE: Final = 0.3
+STEADY_SHARE: Final = 0.4
+SUFFERING_SHARE: Final = 0.5
 SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 """By so much the clocks of two regions may differ, for windows that count by the clock."""
 SETTLED_TENURES: Final = 8
@@ -235,9 +237,10 @@ def _regions_case(random: Random, seed: int) -> Case:
     fleet = replace(fleet, nodes=max(fleet.nodes, regions), regions=regions, region_ppm=max(1, share_ppm))
     demand = random.uniform(1.0, 2.5)
     windows = max(3, min(REGION_WINDOWS, int(ARRIVALS_MAX / (demand * fleet.limit.quota * regions))))
-    traffic = wandering(fleet, windows, random=random, demand=demand)
-    # What nodes suffer was drawn for fewer of them, which is as good.
-    experiment = replace(case.experiment, fleet=fleet, traffic=traffic, windows=windows)
+    traffic = wandering(fleet, windows, random=random, demand=demand, steady=random.random() < STEADY_SHARE)
+    # What nodes suffer was drawn for fewer of them, which is as good. If none does, all hold on to what they have.
+    suffered = case.experiment.faults if random.random() < SUFFERING_SHARE else ()
+    experiment = replace(case.experiment, fleet=fleet, traffic=traffic, windows=windows, faults=suffered)
     interval_ns = int(window_ns * 10 ** random.uniform(-2.3, -1.5 if skewed else -0.5))
     make_rule = partial(
         Regions,

@@ -32,9 +32,9 @@ Rounds = Generator[Call, Any, None]
 
 
 def wandering(
-    fleet: Fleet, windows: int, *, random: Random, demand: float, hottest: int | None = None
+    fleet: Fleet, windows: int, *, random: Random, demand: float, hottest: int | None = None, steady: bool = False
 ) -> tuple[Arrival, ...]:
-    """Requests for one key in one region, or several at once, and after a while in others.
+    """Requests for one key in one region, or several at once, and after a while in others; if `steady`, in all.
 
     In each, `demand` times the quota is asked for in a window; in at most `hottest` of them at a time.
     """
@@ -42,7 +42,9 @@ def wandering(
     per_region = demand * fleet.limit.quota
     while moment_ns < windows * window_ns:
         length_ns = int(window_ns * random.uniform(0.5, 3.0))
-        hot = random.sample(range(fleet.regions), random.randint(1, hottest or fleet.regions))
+        hot = random.sample(
+            range(fleet.regions), fleet.regions if steady else random.randint(1, hottest or fleet.regions)
+        )
         count = round(per_region * len(hot) * length_ns / window_ns)
         for _ in range(count):
             node = random.choice(range(random.choice(hot), fleet.nodes, fleet.regions))
