@@ -42,7 +42,7 @@ local ACCOUNT_KEPT_US = 24 * 3600000000
 local SWEEP_US = 60000000
 local FADE_MILLI_MIN = 100
 local PACES = 4
-local WISHES_MAX, FIELDS = 1000, 7 -- of the shard's hash that are no wishes
+local WISHES_MAX = 1000
 local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
@@ -768,6 +768,17 @@ local function lent_by(packed)
   return amount, lasting
 end
 
+-- How many cells are on the list; `lending.py` counts them anew.
+local function count_listed(more)
+  local listed = tonumber(call('HGET', KEYS[1], 'listed') or 0) + more
+  if more ~= 0 then call('HSET', KEYS[1], 'listed', max(0, listed)) end
+  return listed
+end
+
+local function strike_off(name)
+  if call('HDEL', KEYS[1], name) > 0 then count_listed(-1) end
+end
+
 -- The cell is put on the list of those that could do with a loan, or taken off it. See loans.py.
 local function look(key, listed, lasting)
   local name = string.sub(key, #KEYS[1] - 3)
@@ -778,12 +789,13 @@ local function look(key, listed, lasting)
   if not (wanting or lasting) then
     if listed then
       call('HDEL', key, LOANS)
-      call('HDEL', KEYS[1], name)
+      strike_off(name)
     end
-  elseif listed or call('HLEN', KEYS[1]) < WISHES_MAX + FIELDS then
+  elseif listed or count_listed(0) < WISHES_MAX then
     if not listed then call('HSET', key, LOANS, pack(0)) end
-    call('HSET', KEYS[1], name, pack(rule.name, rule.capacity, rule.quota, window_us, cell_capacity, used,
+    local added = call('HSET', KEYS[1], name, pack(rule.name, rule.capacity, rule.quota, window_us, cell_capacity, used,
       cell_needs_milli, cell_demand_milli, cell_reserved, 2 * rule.counts_for_us + PACES * rule.interval_us, hub_us))
+    if added > 0 then count_listed(1) end
   end
 end
 
@@ -795,7 +807,7 @@ local function merge_cell(key)
     read_cell(known)
     if hub_us > cell_expires_us then
       call('DEL', key)
-      if loans then call('HDEL', KEYS[1], string.sub(key, #KEYS[1] - 3)) end
+      if loans then strike_off(string.sub(key, #KEYS[1] - 3)) end
       known, loans = false, false
     end
   end

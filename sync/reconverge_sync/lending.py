@@ -34,9 +34,10 @@ local call, unpack_, hub_us, lease_us = redis.call, cmsgpack.unpack, now_us(ARGV
 local records = call('HGETALL', KEYS[2])
 for position = 2, #records, 2 do lease_us = math.max(lease_us, unpack_(records[position])[4]) end
 local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'incarnation') or '', lease_us }
-local fields = call('HGETALL', KEYS[1])
+local fields, listed = call('HGETALL', KEYS[1]), 0
 for position = 1, #fields, 2 do
   local name, packed = fields[position], fields[position + 1]
+  if name == 'listed' then listed = tonumber(packed) end
   if string.find(name, ':', 1, true) then
     local wish = { unpack_(packed) }
     if hub_us - wish[11] > wish[10] + 2 * lease_us then
@@ -47,6 +48,8 @@ for position = 1, #fields, 2 do
     end
   end
 end
+local found = (#told - 3) / 2
+if found ~= listed then call('HSET', KEYS[1], 'listed', found) end
 return told
 """
 )

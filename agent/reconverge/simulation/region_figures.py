@@ -1,4 +1,4 @@
-"""What regions with bridges admit, beside fixed parts of a limit and all of it in each. Run as a module, prints a table."""
+"""What regions with bridges admit, beside fixed parts of a limit and all of it in each; as a module prints a table."""
 
 from __future__ import annotations
 
