@@ -13,7 +13,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT
 from reconverge.settings import MILLION
-from reconverge.simulation.figures import Figures, judge_run, summed_up
+from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import Arrival
@@ -51,24 +51,25 @@ class _Run(NamedTuple):
     seed: int
 
 
-def _figures_of(run: _Run) -> object:
-    share_ppm, bridged = WAYS[run.way]
-    hottest, demand, among = LOADS[run.load]
+def figures_of(algorithm: str, load: str, way: str, *, seed: int) -> RunFigures:
+    """One run: an algorithm under one of the `LOADS` in one of the `WAYS`."""
+    share_ppm, bridged = WAYS[way]
+    hottest, demand, among = LOADS[load]
     fleet = Fleet(
         NODES,
-        Limit(QUOTA, WINDOW_S, algorithm=run.algorithm),
+        Limit(QUOTA, WINDOW_S, algorithm=algorithm),
         SECOND_NS // 2,
         10 * MILLISECOND_NS,
         regions=REGIONS,
         region_ppm=share_ppm,
     )
-    random = Random(f"{run.load} {run.seed}")
+    random = Random(f"{load} {seed}")
     arrivals: Sequence[Arrival] = wandering(fleet, WINDOWS, random=random, demand=demand, hottest=hottest)
     if not among:
         arrivals = [one._replace(node=one.node // REGIONS * REGIONS) for one in arrivals]
     make_rule = partial(
         Regions,
-        random=Random(f"bridges {run.seed}"),
+        random=Random(f"bridges {seed}"),
         regions=REGIONS,
         movable_ppm=max(0, MILLION - REGIONS * share_ppm),
         interval_ns=SECOND_NS,
@@ -77,7 +78,7 @@ def _figures_of(run: _Run) -> object:
         hold_min_s=64,
         bridged=bridged,
     )
-    world = World(fleet, STRICT, [], seed=run.seed, make_rule=make_rule)
+    world = World(fleet, STRICT, [], seed=seed, make_rule=make_rule)
     history = world.run(arrivals, until_ns=WINDOWS * fleet.limit.window_ns)
     return judge_run(
         fleet.limit,
@@ -91,6 +92,10 @@ def _figures_of(run: _Run) -> object:
     )
 
 
+def _figures_of(run: _Run) -> RunFigures:
+    return figures_of(run.algorithm, run.load, run.way, seed=run.seed)
+
+
 def table(seeds: int, processes: int) -> str:
     """All figures in Markdown."""
     runs = [
@@ -100,13 +105,13 @@ def table(seeds: int, processes: int) -> str:
         for way in WAYS
         for seed in range(seeds)
     ]
-    found: dict[tuple[str, str, str], list[object]] = {}
+    found: dict[tuple[str, str, str], list[RunFigures]] = {}
     for run, figures in zip(runs, mapped(_figures_of, runs, processes=processes), strict=True):
         found.setdefault((run.algorithm, run.load, run.way), []).append(figures)
     lines = [f"| | {' | '.join(WAYS)} |", "|---" * (len(WAYS) + 1) + "|"]
     for algorithm in ALGORITHMS:
         for load in LOADS:
-            cells = [_shown(summed_up(found[algorithm, load, way])) for way in WAYS]  # type: ignore[arg-type]
+            cells = [_shown(summed_up(found[algorithm, load, way])) for way in WAYS]
             lines.append(f"| {algorithm}: {load} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
