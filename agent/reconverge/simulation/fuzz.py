@@ -99,10 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
-    parser.add_argument("--mode", choices=MODES, help="by default all")
+    parser.add_argument("--mode", choices=MODES, action="append", help="by default all")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
-    modes = [options.mode] if options.mode else MODES
+    modes = options.mode or MODES
     tasks = [(mode, seed) for seed in range(options.start, options.start + options.seeds) for mode in modes]
     failed = 0
     clock = SystemClock()
