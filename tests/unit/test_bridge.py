@@ -150,6 +150,18 @@ def test_a_lower_line_is_told_when_the_region_has_let_go(region: Region) -> None
     assert 0 == region.told
 
 
+def test_what_may_have_been_given_back_is_not_lent_again(region: Region) -> None:
+    """A lower line was told, and no answer came; the wide hub may have granted the rest to others."""
+    region.goes_round(3)
+    before, region.wishes = region.lent, (WISH._replace(needs_milli=10_000),)
+    region.goes_round(5, heard=False)
+    told, region.wishes = region.told, (WISH,)
+    region.goes_round(2, heard=False)
+
+    assert told < before
+    assert region.lent <= told
+
+
 def test_what_was_given_back_is_kept_for_as_long_as_clocks_may_differ(region: Region) -> None:
     """In another region it may still be the window in which it was used."""
     region.goes_round(2)
