@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
 from reconverge.hubs import HubSettings
-from reconverge.report import SCHEMA_VERSION, UNBOUNDED, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
+from reconverge.report import (
+    SCHEMA_VERSION,
+    UNBOUNDED,
+    Answer,
+    Batch,
+    CellAnswer,
+    CellReport,
+    LimitReport,
+    Loan,
+    Status,
+    Wishes,
+)
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis import RedisHub
 from tests.aligned import ToyCalendar
@@ -38,6 +49,10 @@ LIMITS = (
     LimitReport("slow", "sliding-window", WINDOW_US, 60, 60, 100, 0, 0, interval_us=700_000),
     LimitReport("fast", "fixed-window", WINDOW_US, 60, 60, 0, 0, 0, interval_us=20_000),
     LimitReport("soft#2", "fixed-window", 2 * WINDOW_US, 60, 90, 0, 0, 0),
+    LimitReport("apart fixed", "fixed-window", WINDOW_US, 90, 90, 100, 0, 0, apart=60),
+    LimitReport("apart sliding", "sliding-window", WINDOW_US, 90, 90, 0, 0, 0, apart=70),
+    LimitReport("apart bucket", "token-bucket", WINDOW_US, 90, 60, 100, 0, 0, interval_us=50_000, apart=40),
+    LimitReport("apart log", "sliding-log", WINDOW_US, 90, 90, 0, 0, 0, apart=90),
     LimitReport("large", "sliding-window", WINDOW_US, 10**11, 10**11, 100, 0, 0),
     LimitReport("large", "token-bucket", WINDOW_US, 10**11, 10**11, 100, 0, 0),
 )
@@ -84,6 +99,26 @@ WISHES = st.builds(
 )
 
 
+class Lending(NamedTuple):
+    """What a lender does with the cells that are on the list: lends to some, and for how long."""
+
+    lender: str
+    late: int
+    """By how much its sequence lags behind."""
+    amounts: list[int]
+    """To each cell in turn, the first of them again when there are more cells; -1 to leave one out."""
+    for_us: int
+
+
+LENDINGS = st.builds(
+    Lending,
+    lender=st.sampled_from(["one", "one", "other"]),
+    late=st.sampled_from([0] * 8 + [1, 2, 3]),
+    amounts=st.lists(st.sampled_from([-1, 0, 0, 1, 7, 30, 60]), min_size=1, max_size=3),
+    for_us=st.sampled_from([3_000_000] * 6 + [400_000, 0, -1, 10**9]),
+)
+
+
 class Step(NamedTuple):
     """One exchange: how much time passes before it, who makes it, and what it says."""
 
@@ -97,6 +132,7 @@ class Step(NamedTuple):
     wishes: list[Wish]
     off_us: int
     """How far the node's clock is off, by which it tells of a window of the calendar."""
+    lending: Lending | None
 
 
 STEPS = st.builds(
@@ -111,6 +147,7 @@ STEPS = st.builds(
     repeats=st.sampled_from([0] * 15 + [1, 2, 9]),
     wishes=st.lists(WISHES, min_size=1, max_size=4),
     off_us=st.sampled_from([0] * 20 + [-1, 1, -400_000, 400_000, -2_000_000, 2_000_000, -(10**9), 10**9]),
+    lending=st.none() | LENDINGS,
 )
 
 
@@ -121,6 +158,7 @@ class Nodes:
         self.generations = [0] * 4
         self.granted: dict[tuple[int, int, str], CellAnswer] = {}
         self.merged = 0
+        self.lent = 0
 
     def batch_of(self, step: Step, sequence: int, hub_us: int) -> Batch:
         """What the step's node sends at that moment."""
@@ -220,8 +258,43 @@ def test_lua_and_python_answer_alike(shared_redis: RedisServer, steps: list[Step
             assert answer == await in_lua.exchange(batch)
 
             nodes.hear(step, batch, answer)
+            known = in_python.tell_wishes(0)
+            told = await in_lua.wishes(0)
+
+            assert told._replace(wishes=()) == known._replace(wishes=())
+            assert sorted(_fields(known)) == sorted(_fields(told, prefix="c3:"))
+
+            if step.lending is not None:
+                here = _loans(step.lending, sorted(wish.cell for wish in known.wishes), clock.wall_ns() // 1000)
+                there = [loan._replace(cell=_in_lua(loan.cell)) for loan in here]
+                rank = sequence - min(step.lending.late, sequence - 1)
+                lent = in_python.take_loans(0, step.lending.lender, rank, here)
+
+                assert lent == await in_lua.lend(0, step.lending.lender, rank, there)
+
+                nodes.lent += len(here)
         assert await in_python.totals() == await in_lua.totals()
         await in_lua.close()
 
     asyncio.run(compare())
     event(f"cells merged: {nodes.merged // 25 * 25}+")
+    event(f"loans: {nodes.lent // 10 * 10}+")
+
+
+def _loans(lending: Lending, cells: list[str], hub_us: int) -> list[Loan]:
+    """To the cells that are on the list."""
+    amounts = [lending.amounts[number % len(lending.amounts)] for number in range(len(cells))]
+    until_us = hub_us + lending.for_us
+    return [Loan(cell, amount, until_us) for cell, amount in zip(cells, amounts, strict=True) if amount >= 0]
+
+
+def _in_lua(cell: str) -> str:
+    """What a Redis calls the cell: kinds have numbers there, and variants come last."""
+    name, counted, window_us, key = cell.rsplit(":", 3)
+    kind = {"fixed-window": 0, "sliding-window": 1, "token-bucket": 2, "sliding-log": 3}[counted]
+    return f"c{SCHEMA_VERSION}:{name}:{kind}:{window_us}:{key}"
+
+
+def _fields(told: Wishes, prefix: str = "") -> list[tuple[object, ...]]:
+    """All wishes as plain data, by the names that a Redis has for them."""
+    return [(wish.cell if prefix else _in_lua(wish.cell), *wish[1:]) for wish in told.wishes]

@@ -32,7 +32,16 @@ from reconverge.obedience import Obedience
 from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
 from reconverge.policies import choose
 from reconverge.process import register
-from reconverge.settings import check_count, check_lease, check_seconds, checked_namespace, checked_pace, lease_min_s
+from reconverge.settings import (
+    MILLION,
+    check_count,
+    check_lease,
+    check_seconds,
+    checked_namespace,
+    checked_pace,
+    checked_share,
+    lease_min_s,
+)
 from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 from reconverge.switches import ON, Switch, checked_switch
 from reconverge.syncer import Syncer
@@ -77,6 +86,9 @@ class Agent:
             separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
         fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer; up to twice the bound may
             be admitted while some nodes are with one and some with the other.
+        region_share: the part of every limit that all agents at this hub have by themselves; the shares of all regions
+            sum to at most 1, and what is left over a bridge lends to whichever region needs it. By default 1.0: there
+            are no other regions.
         clock: where time comes from.
 
     Raises:
@@ -102,6 +114,7 @@ class Agent:
         switch: Switch = ON,
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
         fallback: str | Hub | None = None,
+        region_share: float = 1.0,
         clock: Clock | None = None,
     ) -> None:
         if hub is None:
@@ -115,6 +128,7 @@ class Agent:
         check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
         check_count("max_keys", max_keys)
         check_count("key_bytes_max", key_bytes_max)
+        region_ppm = checked_share(region_share)
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         self._switched: Switch = checked_switch(switch)
         self._clock = clock or SystemClock()
@@ -141,6 +155,9 @@ class Agent:
             lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
             lease_min_ns=round(lease_min * SECOND_NS),
         )
+        if self._hub is None and region_ppm != MILLION:
+            raise InvalidSetting("region_share", region_share, f"needs a hub, and {MEMORY}:// has none; name one")
+        kernel.region_ppm = region_ppm
         shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
         if shared_name:
             kernel = _shared_kernels.setdefault((shared_name, self._namespace), kernel)

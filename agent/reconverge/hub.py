@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from reconverge.report import Answer, Batch, Totals
+from reconverge.report import Answer, Batch, Lent, Loan, Totals, Wishes
 
 
 @runtime_checkable
@@ -58,4 +59,40 @@ class Bulletin(Protocol):
 
         Of something longer than `bytes_max` its first `bytes_max + 1` bytes are enough.
         """
+        ...
+
+
+@runtime_checkable
+class Region(Protocol):
+    """A hub that can be the hub of a region: its nodes have a part of each limit, and more of it can be lent to them.
+
+    Promises: the lines it grants for a key sum to at most the region's own part and what is lent at that moment; what
+    is said to be held is no less than what nodes hold beyond their own part; of one lender's loans the newest count,
+    so that lending twice, late or out of order is harmless; whatever goes wrong is raised as `HubUnavailable` and
+    nothing else.
+    Does not promise: to remember loans for longer than they last, or when it loses its data.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the keys are divided."""
+        ...
+
+    async def wishes(self, shard: int) -> Wishes:
+        """The cells that need more than their region has, or were lent something; a bounded number of them.
+
+        Raises HubUnavailable.
+        """
+        ...
+
+    async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
+        """Replace what the lender has lent for these cells; a `sequence` that has not risen since changes nothing.
+
+        More is there at once. Of less, nodes hear as they report, and until they have let go it counts as held.
+        Raises HubUnavailable.
+        """
+        ...
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
         ...

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from reconverge.clock import Clock
-from reconverge.report import Answer, Batch, Totals
+from reconverge.report import Answer, Batch, Lent, Loan, Totals, Wishes
 
 GROUP = "reconverge.merge_rule"
 """The entry-point group whose entries make a `MergeRule` each."""
@@ -30,6 +30,19 @@ class MergeRule(Protocol):
 
     def lose_data(self) -> None:
         """Forget everything, as a server does that comes back empty."""
+        ...
+
+
+@runtime_checkable
+class RegionRule(MergeRule, Protocol):
+    """A rule that also knows of loans, as a region's hub does."""
+
+    def tell_wishes(self, shard: int) -> Wishes:
+        """See `reconverge.hub.Region.wishes`."""
+        ...
+
+    def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
+        """See `reconverge.hub.Region.lend`."""
         ...
 
 

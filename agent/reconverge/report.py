@@ -54,6 +54,8 @@ class LimitReport(NamedTuple):
     """When that window ends; 0 if the limit follows no calendar."""
     interval_us: int = 0
     """The pace at which its cells are exchanged; 0 if that is the batch's."""
+    apart: int = 0
+    """How much of the capacity is not this region's by itself, but other regions' or lent to it; 0 without regions."""
 
 
 class CellReport(NamedTuple):
@@ -202,6 +204,60 @@ REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(CellReport._fields) - 1}
 their order, without the key. All numbers are little-endian."""
 ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
 """How a cell answer travels, narrow and wide: its fields in their order."""
+
+
+class Wish(NamedTuple):
+    """What a region's hub tells of a cell that needs more than its region's own part, or for which it was lent some."""
+
+    cell: str
+    """What the hub calls it; the same in all regions whose hubs are of one kind."""
+    limit: str
+    capacity: int
+    """Of the whole limit."""
+    quota: int
+    window_us: int
+    own: int
+    """The region's own part of the capacity, as far as its live nodes agree."""
+    used: int
+    """What all nodes of the region have used, as far as it counts, rounded up."""
+    needs_milli: int
+    demand_milli: int
+    reserved: int
+    """What the node lacks whose ask was refused first."""
+    fades_us: int
+    """For how long what a node may hold or use now can count, beside its lease."""
+    heard_us: int
+    """When a node told of the cell last."""
+
+
+class Wishes(NamedTuple):
+    """What a region's hub tells of one shard."""
+
+    hub_us: int
+    incarnation: str
+    """Empty as long as no node has told anything."""
+    lease_us: int
+    """The longest of the region's nodes."""
+    wishes: tuple[Wish, ...]
+
+
+class Loan(NamedTuple):
+    """How much more of a cell's capacity a region may use, and until when by its hub's clock."""
+
+    cell: str
+    amount: int
+    until_us: int
+
+
+class Lent(NamedTuple):
+    """What became of loans, one for each in their order."""
+
+    hub_us: int
+    incarnation: str
+    status: Status
+    """STALE if the lender has said something newer, and nothing was changed."""
+    held: tuple[int, ...]
+    """How much of each is, or may be, in use: no less than was lent now; -1 if there is no such cell."""
 
 
 class Totals(NamedTuple):

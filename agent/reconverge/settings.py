@@ -10,6 +10,7 @@ SYNC_INTERVAL_MIN: Final = 0.001
 SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
 LEASE_INTERVALS_MIN: Final = 6
+MILLION: Final = 1_000_000
 LEASE_TIMEOUTS_MIN: Final = 3
 NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
 
@@ -49,6 +50,16 @@ def check_seconds(name: str, value: object, least: float, most: float) -> None:
     """Raise InvalidSetting unless `value` is a number of seconds in those bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise InvalidSetting(name, value, f"must be a number of seconds from {least:g} to {most:g}")
+
+
+def checked_share(region_share: object) -> int:
+    """The part of every limit that a region has by itself, in millionths. Raises InvalidSetting."""
+    if isinstance(region_share, bool) or not isinstance(region_share, int | float):
+        raise InvalidSetting("region_share", region_share, "must be a number above 0 and up to 1")
+    ppm = round(region_share * MILLION) if 0 <= region_share <= 1 else 0
+    if ppm < 1:
+        raise InvalidSetting("region_share", region_share, "must be a number above 0 and up to 1, of six digits")
+    return ppm
 
 
 def check_count(name: str, value: object) -> None:

@@ -13,6 +13,7 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
 from reconverge.report import Answer, Batch, CellAnswer, Status
+from reconverge.settings import MILLION
 
 if TYPE_CHECKING:
     from reconverge.kernel import Cell
@@ -91,9 +92,11 @@ class Watch:
                     self._seen.pop((cell.table.name, cell.key), None)
                 continue
             seen = self._see(cell)
-            if used > cell.capacity:
+            # What a region was lent before counts, too, and nobody here knows how much that was.
+            capacity = cell.capacity if cell.table.kernel.region_ppm == MILLION else cell.table.capacity
+            if used > capacity:
                 answers = answers or tuple(answer.cells)
-                self._see_excess(cell, seen, ceil(used - answers[number].silent - cell.capacity))
+                self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
 
     def _see(self, cell: Cell) -> _Seen:
         """Count a key that is near, once for each time that it comes near, and for each fixed window."""

@@ -159,8 +159,8 @@ def _rows(row: Struct, batch: Batch) -> bytes:
 
 
 def _limit(limit: LimitReport) -> tuple[str | int, ...]:
-    # A hub of an older version knows nothing of intervals, and is told of those alone that there are.
-    told = limit[2:] if limit.interval_us else limit[2:-1]
+    # A hub of an older version knows nothing of intervals, and is told of those alone that there are; nor of regions.
+    told = limit[2:] if limit.apart else limit[2:-1] if limit.interval_us else limit[2:-2]
     return (limit.name, KINDS[limit.algorithm], *told)
 
 

@@ -24,6 +24,7 @@ local entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_u
 local report_epoch, report_current, report_previous, report_line, report_base, report_overdraft
 local report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand, report_reset_us
 local rule, fixed, sliding, bucket, dated, window_us
+local lent = 0
 
 -- All else is in a function of its own: what is local outside of it, the functions inside find at once, and with every
 -- exchange they are made anew.
@@ -40,9 +41,12 @@ local TOMBSTONE_US = 3600000000
 local ACCOUNT_KEPT_US = 24 * 3600000000
 local SWEEP_US = 60000000
 local FADE_MILLI_MIN = 100
+local PACES = 4
+local WISHES_MAX = 1000
 local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
+local LOANS = 'l'
 local MOST = 9007199254740992
 local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
 
@@ -83,13 +87,14 @@ local function check_batch(raw, rows)
   local limits = raw[11]
   check(type(limits) == 'table', 'limits')
   for _, limit in ipairs(limits) do
-    check(type(limit) == 'table' and (#limit == 13 or #limit == 14) and text(limit[1]), 'limit')
+    check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
     check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
     check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
     check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
     check(text(limit[9]) and whole(limit[10], 0), 'variant')
     check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
-    check(limit[14] == nil or whole(limit[14], 1), 'interval')
+    check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1), 'interval')
+    check(limit[15] == nil or whole(limit[15], 1), 'part')
   end
   local cells, known = #KEYS - 3, #limits
   check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
@@ -116,7 +121,8 @@ end
 -- What one exchange is about: set once.
 local hub_us, meta, batch, node, stirred_us, calm_us
 -- What is looked up for each cell of what its limit says.
-local rule_capacity, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
+-- The capacity is what can be granted without a loan.
+local rule_capacity, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
 
@@ -141,10 +147,12 @@ local function rule_of(limit)
     name = limit[1], kind = limit[2], window_us = limit[3], quota = limit[4], capacity = limit[5],
     overshoot_milli = limit[6], charged = limit[7], refunded = limit[8], withheld = limit[10],
     window = limit[11], opens_us = limit[12], closes_us = limit[13],
-    own_interval_us = limit[14] or 0, interval_us = limit[14] or batch.interval_us,
+    own_interval_us = limit[14] or 0, interval_us = batch.interval_us, apart = min(limit[15] or 0, limit[5]),
     first_hit = limit[2] == FIXED and limit[9] == 'first-hit',
     stepwise = limit[2] == BUCKET and limit[9] == 'interval',
   }
+  if made.own_interval_us > 0 then made.interval_us = made.own_interval_us end
+  made.own = made.capacity - made.apart
   local runs_out_us = made.window_us
   if made.kind == BUCKET then runs_out_us = max(runs_out_us, ceil(made.window_us * made.capacity / made.quota)) end
   made.counts_for_us = 2 * runs_out_us
@@ -153,7 +161,7 @@ local function rule_of(limit)
   made.learns_until_us = learns_until(made)
   made.epoch = floor(hub_us / made.window_us)
   made.elsewhere = made.first_hit or made.closes_us > 0
-  made.overdrafts = floor(made.capacity * made.overshoot_milli / 1000)
+  made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
   return made
 end
 
@@ -161,7 +169,8 @@ local function use_rule(of)
   local kind = of.kind
   rule, window_us = of, of.window_us
   fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
-  rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.capacity, of.epoch, of.lives_us, of.elsewhere
+  rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
+  rule_apart = of.apart > 0
   -- Who leaves is granted nothing.
   rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
 end
@@ -460,16 +469,16 @@ local function within(amount, sum, room)
 end
 
 local function cell_answer()
-  local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity
+  local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity + lent
   local free, reserved = capacity - cell_lines - cell_debts, cell_reserved
   local current, previous, silent = cell_current, cell_previous, cell_silent
   local needs_milli, demand_milli, last_demand = cell_needs_milli, cell_demand_milli, cell_last_demand
   local window_demand = cell_window_demand
   if free < 0 then free = 0 end
   if cell_lines > capacity then line = within(line, cell_lines, capacity) end
-  if cell_bases > capacity then base = within(base, cell_bases, capacity) end
+  if cell_bases > cell_capacity then base = within(base, cell_bases, cell_capacity) end
   if rule.overshoot_milli >= 0 then
-    overdraft = within(overdraft, cell_overdrafts, floor(capacity * rule.overshoot_milli / 1000))
+    overdraft = within(overdraft, cell_overdrafts, floor(cell_capacity * rule.overshoot_milli / 1000))
   end
   if cell_first == node then reserved = 0 end
   if bucket then
@@ -556,7 +565,7 @@ local function raise(target, pool, used, free)
 end
 
 local function grant(used)
-  local capacity = cell_capacity
+  local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
     entry_line = entry_line + max(0, min(entry_debt, capacity - cell_lines - entry_line))
     entry_debt = max(0, ceil(used) - entry_line)
@@ -577,13 +586,13 @@ local function grant(used)
       entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
   end
-  if fixed and report_epoch == cell_epoch and (report_asked > 0 or capacity * share >= 1) then
-    local wanted = ceil(capacity * share) - entry_base
-    entry_base = entry_base + max(0, min(wanted, capacity - cell_bases - entry_base))
+  if fixed and report_epoch == cell_epoch and (report_asked > 0 or own * share >= 1) then
+    local wanted = ceil(own * share) - entry_base
+    entry_base = entry_base + max(0, min(wanted, own - cell_bases - entry_base))
   end
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
-    if capacity < rule_capacity then overdrafts = floor(capacity * rule.overshoot_milli / 1000) end
+    if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
     if (entry_overdraft + 1) * nodes <= overdrafts then
       local wanted = floor(overdrafts / nodes) - entry_overdraft
       local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
@@ -643,14 +652,14 @@ end
 -- Counts everything anew but the entry of the node itself, which has yet to be granted its lines. Others are at hand
 -- meanwhile, one after the other.
 local function scan_others(key, fields)
-  local capacity, first, first_since_us, shortfall = rule.capacity, '', 0, 0
+  local capacity, first, first_since_us, shortfall = rule_capacity, '', 0, 0
   if entry_ask > 0 then first, first_since_us = node, entry_ask_since_us end
   local lives_us, records, kept, gone = rule.lives_us, all_records(), nil, {}
   for position = 1, #fields, 2 do
     local name = fields[position]
     if name == DEPARTED then
       kept = fields[position + 1]
-    elseif name ~= 'g' and name ~= node then
+    elseif name ~= 'g' and name ~= node and name ~= LOANS then
       read_entry(fields[position + 1])
       local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
       if changed then catch_up() end
@@ -740,7 +749,7 @@ local function withhold(key)
 end
 
 local function new_cell(key, epoch)
-  cell_epoch, cell_capacity, cell_filled_us = epoch, rule.capacity, hub_us
+  cell_epoch, cell_capacity, cell_filled_us = epoch, rule_capacity, hub_us
   cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
   cell_last_demand = 0
   cell_first, cell_reserved, cell_restless = '', 0, 0
@@ -748,14 +757,58 @@ local function new_cell(key, epoch)
   if rule.withheld > 0 then withhold(key) end
 end
 
+-- What is lent now, and whether any loan lasts.
+local function lent_by(packed)
+  local amount, lasting, loans = 0, false, { unpack_(packed) }
+  for position = 2, #loans, 4 do
+    if loans[position + 2] > hub_us then
+      amount, lasting = amount + loans[position + 1], true
+    end
+  end
+  return amount, lasting
+end
+
+-- How many cells are on the list; `lending.py` counts them anew.
+local function count_listed(more)
+  local listed = tonumber(call('HGET', KEYS[1], 'listed') or 0) + more
+  if more ~= 0 then call('HSET', KEYS[1], 'listed', max(0, listed)) end
+  return listed
+end
+
+local function strike_off(name)
+  if call('HDEL', KEYS[1], name) > 0 then count_listed(-1) end
+end
+
+-- The cell is put on the list of those that could do with a loan, or taken off it. See loans.py.
+local function look(key, listed, lasting)
+  local name = string.sub(key, #KEYS[1] - 3)
+  local used = ceil(used_of(cell_current, cell_previous))
+  local carrying_milli = cell_demand_milli * window_us / 1000000 * rule.capacity / rule.quota
+  local wanting = cell_reserved > 0 or used * 1000 + cell_needs_milli > cell_capacity * 1000
+    or carrying_milli > cell_capacity * 1000
+  if not (wanting or lasting) then
+    if listed then
+      call('HDEL', key, LOANS)
+      strike_off(name)
+    end
+  elseif listed or count_listed(0) < WISHES_MAX then
+    if not listed then call('HSET', key, LOANS, pack(0)) end
+    local added = call('HSET', KEYS[1], name, pack(rule.name, rule.capacity, rule.quota, window_us, cell_capacity, used,
+      cell_needs_milli, cell_demand_milli, cell_reserved, 2 * rule.counts_for_us + PACES * rule.interval_us, hub_us))
+    if added > 0 then count_listed(1) end
+  end
+end
+
 local function merge_cell(key)
-  local found = call('HMGET', key, 'g', node)
-  local known, heard = found[1], found[2]
+  local found
+  if rule_apart then found = call('HMGET', key, 'g', node, LOANS) else found = call('HMGET', key, 'g', node) end
+  local known, heard, loans, lasting = found[1], found[2], found[3], false
   if known then
     read_cell(known)
     if hub_us > cell_expires_us then
       call('DEL', key)
-      known = false
+      if loans then strike_off(string.sub(key, #KEYS[1] - 3)) end
+      known, loans = false, false
     end
   end
   local epoch = rule_epoch
@@ -783,10 +836,12 @@ local function merge_cell(key)
   local used = take_counts()
   local scanned_ago_us = hub_us - cell_scanned_us
   if (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
-    scan(key, heard and 4 or known and 2 or 0)
+    scan(key, (heard and 4 or known and 2 or 0) + (loans and 2 or 0))
     if dated then used = used_of(entry_current, entry_previous) end
   end
   if cell_first == node then cell_first, cell_reserved = '', 0 end
+  lent = 0
+  if loans then lent, lasting = lent_by(loans) end
   if hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
   count()
   cell_answer()
@@ -797,6 +852,7 @@ local function merge_cell(key)
   else
     call('HSET', key, 'g', written_cell(), node, written_entry())
   end
+  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
   if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
 end
 

@@ -37,6 +37,7 @@ class Rule:
     withheld: int = 0
     interval_us: int = 0
     """The pace at which its cells are exchanged; 0 if that is the batch's."""
+    apart: int = 0
 
     @classmethod
     def of(cls, limit: LimitReport) -> Rule:
@@ -53,7 +54,13 @@ class Rule:
             stepwise=limit.variant == INTERVAL,
             withheld=limit.withheld,
             interval_us=limit.interval_us,
+            apart=min(limit.apart, limit.capacity),
         )
+
+    @property
+    def own(self) -> int:
+        """What can be granted without a loan."""
+        return self.capacity - self.apart
 
     @property
     def sliding(self) -> bool:
@@ -323,22 +330,22 @@ class Cell:
         self.window_demand += sign * entry.window_demand
         self.active += sign if entry.need_milli > 0 else 0
 
-    def answer(self, rule: Rule, node: str, entry: Entry) -> CellAnswer:
+    def answer(self, rule: Rule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
         """What the node whose entry this is may know, and has been granted.
 
-        What nodes have brought along may be more than there is. It stays in the book until they no longer have it, but
-        whoever asks is told of no more than there is room for.
+        What nodes have brought along may be more than there is, and so may what they hold of a loan that is over. It
+        stays in the book until they no longer have it, but whoever asks is told of no more than there is room for.
         """
-        overdraft = entry.overdraft
+        capacity, overdraft = self.capacity + lent, entry.overdraft
         if rule.overshoot_milli >= 0:
             overdraft = _within(overdraft, self.overdrafts, floor(float(self.capacity) * rule.overshoot_milli / 1000))
         return CellAnswer(
             epoch=self.epoch,
-            line=_within(entry.line, self.lines, self.capacity),
+            line=_within(entry.line, self.lines, capacity),
             base=_within(entry.base, self.bases, self.capacity),
             overdraft=overdraft,
-            capacity=self.capacity,
-            free=max(0, self.capacity - self.lines - self.debts),
+            capacity=capacity,
+            free=max(0, capacity - self.lines - self.debts),
             reserved=0 if self.first == node else self.reserved,
             current=min(ceil(self.fill_milli), WHOLE_MAX) if rule.bucket else self.current + self.previous * rule.dated,
             previous=self.previous,

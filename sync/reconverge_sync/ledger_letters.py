@@ -18,10 +18,11 @@ import msgpack
 
 from reconverge.errors import HubUnavailable
 from reconverge.report import SCHEMA_VERSION, Totals
+from reconverge_sync.accounts import Account, NodeRecord
 from reconverge_sync.election import TERM_MAX, Claim
 from reconverge_sync.ledger import DEPARTED, Cell, Entry
 from reconverge_sync.letters import KEY_BYTES_MAX, Kind, Misfit, body, is_text, is_whole, sealed
-from reconverge_sync.merge import Account, NodeRecord, Shard
+from reconverge_sync.merge import Shard
 
 ROWS_AT_ONCE: Final = 100
 """So many nodes, accounts or entries are in a part, so that neither side is busy for long with one."""
@@ -31,7 +32,9 @@ SUM_MAX: Final = 2**62
 """Sums and deadlines are larger than what may travel in a batch."""
 _PART: Final = Struct("<QIIH")
 """The term, the number of this part, how many there are, and the schema."""
-_META: Final = tuple(field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells"))
+_META: Final = tuple(
+    field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells", "lending")
+)
 _ENTRY: Final = tuple(field.name for field in fields(Entry))
 _CELL: Final = tuple(field.name for field in fields(Cell) if field.name != "entries")
 _SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})

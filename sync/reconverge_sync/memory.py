@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
-from reconverge.report import Answer, Batch, Totals, add_totals
+from reconverge.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
 from reconverge_sync.merge import Shard
 
 
@@ -59,6 +59,22 @@ class MemoryHub:
         if self._posted is None or self._posted[1] <= self._clock.wall_ns():
             return None
         return self._posted[0][: bytes_max + 1]
+
+    async def wishes(self, shard: int) -> Wishes:
+        """See `Region.wishes`; never fails."""
+        return self.tell_wishes(shard)
+
+    def tell_wishes(self, shard: int) -> Wishes:
+        """`wishes` without the waiting."""
+        return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
+        """See `Region.lend`; never fails."""
+        return self.take_loans(shard, lender, sequence, loans)
+
+    def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
+        """`lend` without the waiting."""
+        return self._shards[shard].lend(lender, sequence, loans, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""

@@ -16,13 +16,15 @@ nothing but doubles and both must agree to the last unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
-from reconverge.report import Answer, Batch, CellAnswer, CellReport, Status, Totals, add_totals
+from reconverge.report import Answer, Batch, CellAnswer, CellReport, Lent, Loan, Status, Totals, Wishes
+from reconverge_sync.accounts import Account, NodeRecord
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
+from reconverge_sync.loans import Lending
 from reconverge_sync.place import place_epoch, same_window
 
 SLACK_SHARED = 0.5
@@ -47,29 +49,6 @@ SWEPT_AT_ONCE = 1000
 
 
 @dataclass(slots=True)
-class NodeRecord:
-    """When a node was last heard of, and what it promised then."""
-
-    seen_us: int
-    sequence: int
-    interval_us: int
-    lease_us: int
-    gone: bool
-
-
-@dataclass(slots=True)
-class Account:
-    """What one process has charged to each limit, and when it last said so."""
-
-    seen_us: int
-    limits: dict[str, Totals] = field(default_factory=dict)
-
-    def add(self, other: Account) -> None:
-        """Take over the numbers of an account that is closed."""
-        add_totals(self.limits, other.limits)
-
-
-@dataclass(slots=True)
 class Shard:
     """All that a hub remembers of one shard: who the nodes are, what they charged, and the cells."""
 
@@ -88,6 +67,7 @@ class Shard:
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], Cell] = field(default_factory=dict)
+    lending: Lending = field(default_factory=Lending)
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
         """Take in one batch and answer it. `candidate` names the incarnation if the data begin with this batch."""
@@ -147,6 +127,15 @@ class Shard:
             everyone.add(account)
         return everyone.limits
 
+    def wishes(self, hub_us: int) -> Wishes:
+        """See `reconverge.hub.Region`."""
+        lease_us = max((record.lease_us for record in self.nodes.values()), default=0)
+        return Wishes(hub_us, self.incarnation, lease_us, self.lending.current(lease_us, hub_us))
+
+    def lend(self, lender: str, sequence: int, loans: Sequence[Loan], hub_us: int) -> Lent:
+        """See `reconverge.hub.Region`."""
+        return self.lending.lend(self.cells, self.incarnation, lender, sequence, loans, hub_us)
+
     def _sweep(self, hub_us: int) -> Iterator[None]:
         """Forget names and accounts that have been silent for long, and cells past their time to live."""
         self.swept_us = hub_us
@@ -165,6 +154,7 @@ class Shard:
                 yield
         for identity in expired:
             del self.cells[identity]
+            self.lending.forget(identity)
 
     def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int) -> CellAnswer:
         limit = batch.limits[report.limit]
@@ -177,7 +167,8 @@ class Shard:
             cell = None
         epoch = place_epoch(limit, rule, report, None if cell is None else cell.epoch, hub_us)
         if cell is None:
-            cell = self.cells[identity] = Cell(epoch=epoch, capacity=limit.capacity, filled_us=hub_us)
+            self.lending.forget(identity)
+            cell = self.cells[identity] = Cell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
             if rule.withheld > 0:
                 cell.withhold(rule.withheld, hub_us)
         cell.keep(rule.time_to_live_us(batch), hub_us)
@@ -203,13 +194,15 @@ class Shard:
             self._scan(cell, batch, rule, hub_us)
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
+        lent = self.lending.lent(identity, hub_us)
         if not batch.leaving and not self._learning(cell, batch, rule, hub_us):
-            _grant(cell, batch.node, entry, report, rule, hub_us)
+            _grant(cell, batch.node, entry, report, rule, hub_us, lent)
         cell.count(entry)
-        answer = cell.answer(rule, batch.node, entry)
+        answer = cell.answer(rule, batch.node, entry, lent)
         if entry.empty(rule):
             cell.count(entry, -1)
             del cell.entries[batch.node]
+        self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         return answer
 
     def _welcome(self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int) -> None:
@@ -239,7 +232,7 @@ class Shard:
         if passed_us < rule.pace_us(batch):
             return False
         asked = cell.first != "" or entry.ask > 0
-        if cell.restless or rule.dated or asked or cell.capacity < rule.capacity:
+        if cell.restless or rule.dated or asked or cell.capacity < rule.own:
             return True
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
@@ -251,7 +244,7 @@ class Shard:
         cell.scanned_us = hub_us
         cell.clear()
         first: tuple[int, str] | None = None
-        capacity = rule.capacity
+        capacity = rule.own
         departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
         for name, entry in list(cell.entries.items()):
             entry.catch_up(rule, cell)
@@ -340,13 +333,16 @@ def _take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_u
     else:
         entry.ask = 0
     entry.seen_us = hub_us
-    entry.capacity = rule.capacity
-    cell.capacity = min(cell.capacity, rule.capacity)
+    entry.capacity = rule.own
+    cell.capacity = min(cell.capacity, rule.own)
 
 
-def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int) -> None:
-    """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile."""
-    capacity = cell.capacity
+def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int) -> None:
+    """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile.
+
+    What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that.
+    """
+    capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
         # A bucket drains by its lines, so one in debt may hold what is free up to its debt: nobody else loses.
@@ -367,12 +363,12 @@ def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, 
         if report.asked > 0 or target >= 1:
             entry.line += _raise(cell, node, entry, target, pool, used, free)
             entry.debt = max(0, ceil(used) - entry.line)
-    if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or capacity * share >= 1):
+    if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or own * share >= 1):
         # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
-        wanted = ceil(capacity * share) - entry.base
-        entry.base += max(0, min(wanted, capacity - cell.bases - entry.base))
+        wanted = ceil(own * share) - entry.base
+        entry.base += max(0, min(wanted, own - cell.bases - entry.base))
     if rule.overshoot_milli > 0:
-        overdrafts = floor(float(capacity) * rule.overshoot_milli / 1000)
+        overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
         wanted = floor(overdrafts / (cell.active + 1)) - entry.overdraft
         entry.overdraft += max(0, min(wanted, ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha1
 from importlib.resources import files
 from secrets import token_hex
@@ -16,11 +16,12 @@ from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings, redacted
-from reconverge.report import SCHEMA_VERSION, Answer, Batch, LimitReport, Rows, Totals, add_totals
+from reconverge.report import SCHEMA_VERSION, Answer, Batch, Lent, LimitReport, Loan, Rows, Totals, Wishes, add_totals
 from reconverge.trial import TRIAL, scratch_namespace
 from reconverge_sync.bulletin import POST, READ, Posted, posted
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.here import Here
+from reconverge_sync.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
 from reconverge_sync.redis_connection import Connection, Place
 from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
 from reconverge_sync.redis_errors import as_unavailable
@@ -152,6 +153,24 @@ class RedisHub:
         reply = await self._call("EVAL", READ, 1, self._bulletin, self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
+
+    async def wishes(self, shard: int) -> Wishes:
+        """See `Region.wishes`."""
+        prefix = _prefix(self._settings.namespace, shard)
+        reply = await self._call("EVAL", WISHES, 2, f"{prefix}meta", f"{prefix}nodes", self._told_time(), shard=shard)
+        return read_wishes(reply)
+
+    async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
+        """See `Region.lend`; at most 256 loans at a time."""
+        prefix = _prefix(self._settings.namespace, shard)
+        cells, arguments = lend_arguments(lender, sequence, loans)
+        arguments[2] = self._told_time()
+        keys = [f"{prefix}meta", *(prefix + cell for cell in cells)]
+        return read_lent(await self._call("EVAL", LEND, len(keys), *keys, *arguments, shard=shard), loans=len(loans))
+
+    def _told_time(self) -> str:
+        """For a script: in tests the time, else nothing, so that it takes the server's own."""
+        return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
 
     @property
     def _bulletin(self) -> str:

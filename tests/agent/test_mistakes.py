@@ -183,6 +183,11 @@ SETTINGS: dict[str, Mistake] = {
         InvalidSetting,
         ("namespace='{shop}'", "letters, digits and _-.:"),
     ),
+    "a region without a hub": (
+        lambda: Agent("memory://", region_share=0.5),
+        InvalidSetting,
+        ("region_share=0.5", "needs a hub", "name one"),
+    ),
     "too long a namespace": (lambda: Agent("memory://", namespace="x" * 65), InvalidSetting, ("1 to 64 characters",)),
 }
 
@@ -192,6 +197,7 @@ OUT_OF_RANGE: dict[str, tuple[object, ...]] = {
     "lease_ttl": (0, 0.5, 86_400.1, "30", True),
     "exchange_timeout": (0, -1, 60.1, float("nan"), "1", True, None),
     "stop_timeout": (-0.1, 600.1, float("nan"), "1", True, None),
+    "region_share": (0, -0.1, 1.1, 1e-9, float("nan"), "1", True, None),
     "max_keys": (0, -1, 1.5, "10", True, None),
     "key_bytes_max": (0, -1, 1.5, "10", True, None),
     "namespace": ("", "a b", "a/b", "ä", 42, None),

@@ -13,31 +13,35 @@ from reconverge.limit import ALGORITHMS
 from reconverge.policies import STRICT
 from reconverge.report import Answer, Batch
 from reconverge.simulation import PATTERNS, Traffic, fuzz, world
-from reconverge.simulation.cases import ELECTED, LIVENESS, SAFETY, draw_case
+from reconverge.simulation.cases import ELECTED, LIVENESS, REGIONS, SAFETY, draw_case
 from reconverge.simulation.fault import Kind
 from reconverge.simulation.fuzz import try_case
 from reconverge_sync import ledger, merge
 from reconverge_sync.memory import MemoryHub
 
 SEEDS = 200
+SEEDS_OF_REGIONS = 40
+"""Each takes as long as three others."""
 
 
-def test_no_bound_is_broken_and_nothing_lost_in_two_hundred_fleets() -> None:
-    """All three modes, whatever the draw brings; a failing seed is printed as a command."""
+@pytest.mark.parametrize(("modes", "seeds"), [((SAFETY, LIVENESS, ELECTED), SEEDS), ((REGIONS,), SEEDS_OF_REGIONS)])
+def test_no_bound_is_broken_and_nothing_lost_in_two_hundred_fleets(modes: tuple[str, ...], seeds: int) -> None:
+    """All modes, whatever the draw brings; a failing seed is printed as a command."""
+    chosen = [word for mode in modes for word in ("--mode", mode)]
     done = subprocess.run(
-        [sys.executable, "-m", "reconverge.simulation.fuzz", "--seeds", str(SEEDS)],
+        [sys.executable, "-m", "reconverge.simulation.fuzz", "--seeds", str(seeds), *chosen],
         capture_output=True,
         text=True,
         check=False,
     )
 
     assert 0 == done.returncode, done.stdout + done.stderr
-    assert f"fuzz: {3 * SEEDS} passed, 0 failed" in done.stdout
+    assert f"fuzz: {len(modes) * seeds} passed, 0 failed" in done.stdout
 
 
 def test_a_seed_always_draws_the_same_case() -> None:
     """A failing seed fails again."""
-    for mode in (SAFETY, LIVENESS, ELECTED):
+    for mode in fuzz.MODES:
         assert str(draw_case(mode, 11)) == str(draw_case(mode, 11))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from reconverge.cli.bridge import bridge
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor import doctor
 from reconverge.cli.publishing import settings
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command()(bridge)
 app.command()(demo)
 app.command()(doctor)
 app.command()(replay)

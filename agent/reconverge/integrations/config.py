@@ -42,6 +42,7 @@ VARIABLES: Final = {
     "switch": "RECONVERGE_SWITCH",
     "settings_secret": "RECONVERGE_SETTINGS_SECRET",
     "fallback": "RECONVERGE_FALLBACK",
+    "region_share": "RECONVERGE_REGION_SHARE",
     "limits": "RECONVERGE_LIMITS",
 }
 """The variable of the environment for each setting; that of the limits holds JSON."""
@@ -93,6 +94,7 @@ class Settings(BaseSettings):
     switch: str | None = None
     settings_secret: SecretStr | None = None
     fallback: SecretStr | None = None
+    region_share: float | None = None
     limits: dict[str, LimitSettings] = {}
 
     def for_agent(self) -> dict[str, Any]:

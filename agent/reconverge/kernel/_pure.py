@@ -24,6 +24,7 @@ from reconverge.kernel._wait import WaitTable
 from reconverge.limit import FIRST_HIT, PACED, Limit
 from reconverge.policies import Policy
 from reconverge.report import Answer, LimitReport
+from reconverge.settings import MILLION
 
 COMPANIONS_MAX = 8
 """An early exchange takes all cells along when there are so few; it is then as good as the regular one."""
@@ -71,6 +72,8 @@ class Kernel(KernelFields):
         self.keys = 0
         self._evictions = 0
         """How often room was looked for in another limit than the one that needed it."""
+        self.region_ppm = MILLION
+        """The part of every capacity that this node's region has by itself, in millionths."""
         self.wake: Callable[[], None] = _nobody
         """Called when an exchange is wanted sooner than expected; it must not wait."""
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
@@ -323,8 +326,7 @@ class Kernel(KernelFields):
                 indexes.setdefault(table.name, len(indexes))
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
-    @staticmethod
-    def _limit_report(table: WaitTable, shard: ShardState, now_ns: int) -> LimitReport:
+    def _limit_report(self, table: WaitTable, shard: ShardState, now_ns: int) -> LimitReport:
         tally = table.tallies[shard.index]
         with table.lock:
             tally.report()
@@ -346,6 +348,7 @@ class Kernel(KernelFields):
             opens_us=0 if calendar is None else calendar.opens_ns(window) // 1000,
             closes_us=0 if calendar is None else calendar.opens_ns(window + 1) // 1000,
             interval_us=0 if table.own_pace is None else table.interval_ns // 1000,
+            apart=table.capacity - table.capacity * self.region_ppm // MILLION,
         )
 
 

@@ -35,10 +35,11 @@ from reconverge.limit import (
 from reconverge.merge_rule import ELECTED as ELECTED_RULE
 from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
-from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX
+from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
 from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
+from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
 
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
@@ -53,12 +54,21 @@ CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
 """Windows up to this long may become days: the rest of a case is measured in windows, and lasts as many steps."""
 DAY_S: Final = 86_400
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
-SAFETY, LIVENESS, ELECTED = "safety", "liveness", "elected"
+SAFETY, LIVENESS, ELECTED, REGIONS = "safety", "liveness", "elected", "regions"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
 """Whoever goes on by itself does harm when nobody waits for it any more, which takes more than two windows."""
 ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
+REGION_WINDOWS: Final = 24
+REGION_QUOTA_MAX: Final = 120
+"""What a bridge has lent before it died is out of use for some windows, and does harm only then; so there are many."""
+REGION_LAPSE_SHARE: Final = 0.6
+SKEWED_SHARE: Final = 0.3
+STEADY_SHARE: Final = 0.4
+SUFFERING_SHARE: Final = 0.5
+SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
+"""By so much the clocks of two regions may differ, for windows that count by the clock."""
 SETTLED_TENURES: Final = 8
 """So many tenures after the last fault somebody answers again."""
 
@@ -98,6 +108,8 @@ def draw_case(mode: str, seed: int) -> Case:
     random = Random(f"{mode} {seed}")
     if mode == ELECTED:
         return _elected_case(random, seed)
+    if mode == REGIONS:
+        return _regions_case(random, seed)
     if mode == LIVENESS:
         case = _liveness_case(random, seed)
     else:
@@ -207,6 +219,44 @@ def _elected_case(random: Random, seed: int) -> Case:
     experiment = replace(experiment, fleet=fleet)
     settled_ns = until_ns + SETTLED_TENURES * tenure_ns
     return replace(case, mode=ELECTED, experiment=experiment, make_rule=make_rule, settled_ns=settled_ns)
+
+
+def _regions_case(random: Random, seed: int) -> Case:
+    """Several regions, with bridges to a hub of all; anything may happen to nodes, bridges and hubs."""
+    draw = _lapse_case if random.random() < REGION_LAPSE_SHARE else _safety_case
+    case = draw(random, seed)
+    while case.experiment.fleet.limit.align == FIRST_HIT or case.experiment.fleet.limit.quota > REGION_QUOTA_MAX:
+        case = draw(random, seed)
+    fleet, window_ns = case.experiment.fleet, case.experiment.fleet.limit.window_ns
+    skewed = draw is _lapse_case and random.random() < SKEWED_SHARE
+    if skewed:
+        limit = Limit(fleet.limit.quota, window_ns / SECOND_NS, algorithm=FIXED_WINDOW)
+        fleet = replace(fleet, limit=limit, further=())
+    regions = random.randint(2, 4)
+    share_ppm = int(MILLION * random.choice([0.0, 0.2, 0.5, random.random()]) / regions)
+    fleet = replace(fleet, nodes=max(fleet.nodes, regions), regions=regions, region_ppm=max(1, share_ppm))
+    demand = random.uniform(1.0, 2.5)
+    windows = max(3, min(REGION_WINDOWS, int(ARRIVALS_MAX / (demand * fleet.limit.quota * regions))))
+    traffic = wandering(fleet, windows, random=random, demand=demand, steady=random.random() < STEADY_SHARE)
+    # What nodes suffer was drawn for fewer of them, which is as good. If none does, all hold on to what they have.
+    suffered = case.experiment.faults if random.random() < SUFFERING_SHARE else ()
+    experiment = replace(case.experiment, fleet=fleet, traffic=traffic, windows=windows, faults=suffered)
+    interval_ns = int(window_ns * 10 ** random.uniform(-2.3, -1.5 if skewed else -0.5))
+    make_rule = partial(
+        Regions,
+        random=Random(f"regions {seed}"),
+        regions=regions,
+        movable_ppm=MILLION - regions * fleet.region_ppm,
+        interval_ns=interval_ns,
+        loan_ns=int(interval_ns * random.uniform(4, 12)),
+        latency_ns=max(1, int(interval_ns * 10 ** random.uniform(-2, -1))),
+        calm_ns=int(window_ns * random.uniform(0.3, 3.0)),
+        longest_ns=8 * window_ns,
+        until_ns=windows * window_ns,
+        faults=random.choice([FAULTS, FAULTS, (), (CUT, KILL)]),
+        ahead_ns=[random.randrange(SKEW_MAX_NS) if skewed else 0 for _ in range(regions)],
+    )
+    return replace(case, mode=REGIONS, experiment=experiment, make_rule=make_rule)
 
 
 def _arrivals_per_window(case: Case) -> float:

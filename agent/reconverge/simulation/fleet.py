@@ -11,6 +11,7 @@ from reconverge.declaration import quotas_of
 from reconverge.kernel import Elastic, Joint, Kernel, Pace, Verdict, WaitTable, change_own_pace
 from reconverge.limit import Limit
 from reconverge.policies import Policy
+from reconverge.settings import MILLION
 
 LIMIT_NAME: Final = "simulated"
 SHARED_KEY: Final = "shared"
@@ -34,6 +35,10 @@ class Fleet:
     """Guaranteed shares of the limit; it has one or the other."""
     own_interval_ns: int | None = None
     """At which the limit's first quota is exchanged, if not as all else."""
+    regions: int = 1
+    """Each with a hub of its own; the nodes belong to one after the other in turn."""
+    region_ppm: int = MILLION
+    """The part of every capacity that each region has by itself, in millionths."""
 
     @property
     def shortest_interval_ns(self) -> int:

@@ -1,8 +1,8 @@
 """Random fleets, traffic and faults, judged by what must never happen. Run as `python -m reconverge.simulation.fuzz`.
 
-Three modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
+Four modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
 *Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used. *Elected*:
-safety, when the nodes keep the ledger among themselves.
+safety, when the nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, SAFETY, Case, draw_case
+from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run
 from reconverge.simulation.fleet import Fleet
@@ -22,6 +22,7 @@ from reconverge.simulation.truth import number_of
 from reconverge.simulation.world import World
 from reconverge.syncer import ACCOUNT_KEPT_NS, BACKOFF_CAP_NS
 
+MODES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
 LEASES_END_SHARE_MAX: Final = 0.7
 """Of the window. All is said and done by then if no lease has to be waited for."""
 
@@ -98,10 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
-    parser.add_argument("--mode", choices=[SAFETY, LIVENESS, ELECTED], help="by default all")
+    parser.add_argument("--mode", choices=MODES, action="append", help="by default all")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
-    modes = [options.mode] if options.mode else [SAFETY, LIVENESS, ELECTED]
+    modes = options.mode or MODES
     tasks = [(mode, seed) for seed in range(options.start, options.start + options.seeds) for mode in modes]
     failed = 0
     clock = SystemClock()

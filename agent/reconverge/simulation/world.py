@@ -212,6 +212,7 @@ class World:
             lease_ns=fleet.lease_ns,
             lease_min_ns=LEASE_INTERVALS_MIN * fleet.sync_interval_ns,
         )
+        node.kernel.region_ppm = fleet.region_ppm
         node.asked = fleet.declare(node.kernel, self.policy)
         random = Random(self._random.random())
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
@@ -248,7 +249,7 @@ class World:
     def _arrive(self, node: Member, batch: Batch) -> None:
         """The hub hears a batch, and answers if it can."""
         try:
-            answer = self.hub.merge(batch)
+            answer = self.hub.merge(batch._replace(shard=node.index % self.fleet.regions))
         except HubUnavailable:
             return
         for report, cell in zip(batch.cells, answer.cells, strict=False):

@@ -1,0 +1,101 @@
+"""`reconverge bridge`: lends a region what belongs to no region, as the wide hub grants it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from secrets import token_hex
+from typing import Annotated, Final
+
+import typer
+
+from reconverge.bridge import Bridge
+from reconverge.bridging import Bridging, close_quietly
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import InvalidSetting
+from reconverge.hub import Hub, Region
+from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.names import check_name
+from reconverge.settings import MILLION, check_seconds, checked_namespace
+
+PATIENCE_S: Final = 3.0
+LOAN_INTERVALS_MIN: Final = 3
+WIDE: Final = ":wide"
+"""What comes after the agents' namespace at the wide hub, so that one server can be both, and rights cover both."""
+
+
+def bridge(
+    region: Annotated[str, typer.Option(help="The region's name; each has another.")],
+    local: Annotated[
+        str, typer.Option(help="The region's hub, as its agents name it.", metavar="URL", envvar="RECONVERGE_HUB")
+    ],
+    wide: Annotated[str, typer.Option(help="The hub of all bridges.", metavar="URL", envvar="RECONVERGE_WIDE_HUB")],
+    movable: Annotated[
+        float, typer.Option(help="The part of every limit that is no region's: 1 less all shares. The same everywhere.")
+    ],
+    namespace: Annotated[str, typer.Option(help="The agents' namespace.")] = "default",
+    interval: Annotated[float, typer.Option(help="Seconds between two rounds.")] = 1.0,
+    loan: Annotated[float, typer.Option(help="Seconds for which a loan outlasts the wide hub's last answer.")] = 30.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one answer may take.")] = 2.0,
+) -> None:
+    """Lend a region's agents, whose region_share is below 1, more of their limits while other regions need it less.
+
+    Runs until SIGTERM or SIGINT, and gives back then what is free. A second one in the same region stands in for the
+    first, and shares the work meanwhile.
+    """
+    check_name(region)
+    checked_namespace(namespace + WIDE)
+    check_seconds("interval", interval, 0.01, 60.0)
+    check_seconds("timeout", timeout, 0.01, 60.0)
+    check_seconds("loan", loan, LOAN_INTERVALS_MIN * interval + 2 * timeout, 3600.0)
+    if not 0 < round(movable * MILLION) < MILLION:
+        raise InvalidSetting("movable", movable, "must be above 0 and below 1: what is left of 1 beside all shares")
+    if local == wide:
+        raise InvalidSetting("wide", redacted(wide), "is the region's own hub; name the one that all regions share")
+    home = _open("local", local, namespace, timeout)
+    if not isinstance(home, Region):
+        raise InvalidSetting("local", redacted(local), "is a hub at which nothing can be lent; take a Redis")
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
+    everywhere = _open("wide", wide, namespace + WIDE, timeout)
+    made = Bridge(
+        region,
+        token_hex(8),
+        movable_ppm=round(movable * MILLION),
+        interval_ns=round(interval * SECOND_NS),
+        loan_ns=round(loan * SECOND_NS),
+        home_shards=home.shards,
+        wide_shards=everywhere.shards,
+    )
+    driven = Bridging(
+        made,
+        home,
+        everywhere,
+        home_name=redacted(local),
+        wide_name=redacted(wide),
+        clock=SystemClock(),
+        interval_s=interval,
+        timeout_s=timeout,
+    )
+    typer.echo(f"bridge of region {region}: {redacted(local)} borrows at {redacted(wide)}, every {interval:g} s")
+    asyncio.run(_run(driven, home, everywhere))
+    rest = "everything was given back" if made.free else f"{made.lent} keys may go on with what was lent, until it ends"
+    typer.echo(f"bridge of region {region} has ended: {rest}")
+
+
+async def _run(driven: Bridging, home: Region, wide: Hub) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    try:
+        await driven.run(stopping, patience_s=PATIENCE_S)
+    finally:
+        await close_quietly(home.close, PATIENCE_S)
+        await close_quietly(wide.close, PATIENCE_S)
+
+
+def _open(option: str, url: str, namespace: str, timeout: float) -> Hub:
+    if scheme_of(url) == MEMORY:
+        raise InvalidSetting(option, redacted(url), "is nowhere that processes meet")
+    return open_hub(url, HubSettings(namespace, timeout))
