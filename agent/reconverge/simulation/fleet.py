@@ -18,6 +18,16 @@ SHARED_KEY: Final = "shared"
 
 
 @dataclass(frozen=True, slots=True)
+class Hinted:
+    """How hints travel; what becomes of one is drawn anew for every node that hears it."""
+
+    latency_ns: int = 3 * MILLISECOND_NS
+    """How long one takes, give or take half as much."""
+    lost: float = 0.0
+    """Which share of them never arrives."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """The settings of a simulated fleet. The same as an agent's, and the network's round trip."""
 
@@ -34,6 +44,8 @@ class Fleet:
     """Guaranteed shares of the limit; it has one or the other."""
     own_interval_ns: int | None = None
     """At which the limit's first quota is exchanged, if not as all else."""
+    hinted: Hinted | None = None
+    """How hints travel from node to node, if they do."""
 
     @property
     def shortest_interval_ns(self) -> int:
