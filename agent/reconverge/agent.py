@@ -19,6 +19,8 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
 from reconverge.errors import InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
+from reconverge.hint_channel import HintChannel
+from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
 from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
@@ -89,6 +91,8 @@ class Agent:
         region_share: the part of every limit that all agents at this hub have by themselves; the shares of all regions
             sum to at most 1, and what is left over a bridge lends to whichever region needs it. By default 1.0: there
             are no other regions.
+        hints: a URL (`mqtt://`, `mqtts://`) by way of which nodes tell each other at once that a key is used up; see
+            `reconverge.hints`. By default `RECONVERGE_HINTS`, if set; of no consequence without a hub.
         clock: where time comes from.
 
     Raises:
@@ -115,6 +119,7 @@ class Agent:
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
         fallback: str | Hub | None = None,
         region_share: float = 1.0,
+        hints: str | HintChannel | None = None,
         clock: Clock | None = None,
     ) -> None:
         if hub is None:
@@ -167,6 +172,7 @@ class Agent:
         self._published_paces: dict[str | None, float] = {}
         self._obedience = Obedience(self._take_published_pace)
         self._reader = self._make_reader(settings_secret)
+        self._make_hinting = hinting_for(hints, HubSettings(self._namespace, exchange_timeout), kernel, self._clock)
         tell_of_installation()
         self._begin()
         self._lookout = Lookout(self)
@@ -408,6 +414,7 @@ class Agent:
             bugs=self._exchanges.bugs,
             durations=self.watch.durations.copy(),
             orders=None if self._reader is None else self._obedience.told(self._reader.stats()),
+            hints=None if self._exchanges.hinting is None else self._exchanges.hinting.stats(),
         )
 
     def health(self) -> Health:
@@ -514,6 +521,7 @@ class Agent:
             timeout_s=self._timeout_s,
             hub_name=self._hub_name,
             reader=self._reader,
+            hinting=self._make_hinting(),
         )
         if not self._kernel.alone:
             self._kernel.wake = self._wake

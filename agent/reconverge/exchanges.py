@@ -13,9 +13,10 @@ from typing import Final, Protocol
 from reconverge.bulletin import Reader
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.hub import Bulletin, Hub
+from reconverge.hinting import Hinting
+from reconverge.hub import Bulletin, Hub, Working
 from reconverge.orders import PAYLOAD_BYTES_MAX
-from reconverge.report import Answer, Batch
+from reconverge.report import Answer, Batch, Status
 from reconverge.syncer import Syncer
 from reconverge.watch import Watch
 
@@ -74,8 +75,11 @@ class Exchanges:
         timeout_s: float,
         hub_name: str,
         reader: Reader | None = None,
+        hinting: Hinting | None = None,
     ) -> None:
         self._syncers = syncers
+        self.hinting = hinting
+        """Who tells and hears hints, if anybody does."""
         self._reader = reader
         self._open_hub = open_hub
         self._clock = clock
@@ -99,6 +103,32 @@ class Exchanges:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
         return self._due_in_s(self._syncers, self._reader)
 
+    @property
+    def at_work(self) -> bool:
+        """Whether something goes on in the loop between exchanges; then `rest` is what to wait with."""
+        if self.hinting is not None:
+            return True
+        hub = self._hub
+        return hub is not None and isinstance(hub, Working) and hub.at_work
+
+    async def rest(self, woken: Callable[[], bool]) -> None:
+        """Have the loop go on until the next exchange should begin, or `wake` is called.
+
+        `woken` says whether it has been already.
+        """
+        loop = asyncio.get_running_loop()
+        roused = asyncio.Event()
+        self._nudge = partial(loop.call_soon_threadsafe, roused.set)
+        try:
+            if not woken():
+                alarm = loop.call_later(self.due_in_s(), roused.set)
+                try:
+                    await roused.wait()
+                finally:
+                    alarm.cancel()
+        finally:
+            self._nudge = None
+
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
 
@@ -106,6 +136,8 @@ class Exchanges:
         until `going_on` says no.
         """
         try:
+            if self.hinting is not None:
+                self.hinting.begin()
             if len(self._syncers) > 1:
                 await self._carry_out_side_by_side(going_on)
             else:
@@ -140,11 +172,12 @@ class Exchanges:
         for syncer in self._syncers:
             syncer.part()
         hub, self._hub = self._hub, None
-        if hub is not None:
+        for closes in (hub, self.hinting):
             try:
-                await asyncio.wait_for(hub.close(), self._timeout_s)
+                if closes is not None:
+                    await asyncio.wait_for(closes.close(), self._timeout_s)
             except Exception:
-                logger.debug("reconverge: closing the hub failed", exc_info=True)
+                logger.debug("reconverge: closing a connection failed", exc_info=True)
 
     async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
@@ -277,10 +310,27 @@ class Exchanges:
             reader.failed(f"bug:{type(error).__name__}")
         else:
             reader.heard(payload)
+            await self._restore(reader, self._hub)
+
+    async def _restore(self, reader: Reader, hub: Bulletin) -> None:
+        """Post again what is in force, if nobody else has: whoever starts now would not know of it."""
+        lost = reader.restoration()
+        if lost is None:
+            return
+        try:
+            await asyncio.wait_for(hub.post(lost.payload, keep_s=lost.keep_s), self._timeout_s)
+        except HubUnavailable as error:
+            reader.not_restored(error.kind)
+        except TimeoutError:
+            reader.not_restored("timeout")
+        else:
+            reader.restored_again()
 
     def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         try:
             self.watch.answered(batch, answer, seconds=seconds)
+            if self.hinting is not None and answer.status is Status.MERGED:
+                self.hinting.answered(batch)
         except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange
             self._note_bug(error)
 

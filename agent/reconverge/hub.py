@@ -96,3 +96,16 @@ class Region(Protocol):
     async def close(self) -> None:
         """See `Hub.close`."""
         ...
+
+
+@runtime_checkable
+class Working(Protocol):
+    """A hub that has something to do between exchanges, too: answering others, say. Not every hub need be one.
+
+    It does so in tasks of its own, in the loop in which the exchanges are made. While it is at work, that loop goes on.
+    """
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has such tasks."""
+        ...

@@ -13,7 +13,7 @@ from typing import Final
 from reconverge.acquaintance import Acquaintance
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hub import Bulletin, Hub
+from reconverge.hub import Bulletin, Hub, Working
 from reconverge.hub_choice import HubChoice
 from reconverge.report import Answer, Batch, Status, Totals
 from reconverge.trial import trial_batch
@@ -53,6 +53,11 @@ class TwoHubs:
     def shards(self) -> int:
         """See `Hub.shards`."""
         return self._primary.shards
+
+    @property
+    def at_work(self) -> bool:
+        """See `Working`: whether either of them is."""
+        return any(isinstance(hub, Working) and hub.at_work for hub in (self._primary, self._fallback))
 
     @property
     def with_primary(self) -> bool:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from reconverge.errors import HubUnavailable
@@ -31,6 +33,8 @@ MESSAGE_BYTES: Final = 200
 REFUSED_FROM: Final = 128
 """Codes with which a broker refuses a subscription."""
 CONNECT_S_MAX: Final = 5.0
+EXPIRY_S_MAX: Final = (1 << 32) - 1
+"""The longest that MQTT 5 can say, but for ever."""
 
 Hear = Callable[[str, bytes, bool], None]
 """Is told the topic, the payload, and whether the broker had kept it for newcomers."""
@@ -41,9 +45,14 @@ _silent.setLevel(logging.CRITICAL + 1)
 
 
 class MqttLink:
-    """Connects once. `hear` is told what comes, in the loop, and must neither wait nor raise."""
+    """Connects once. `hear` is told what comes, in the loop, and must neither wait nor raise.
 
-    def __init__(self, address: BrokerAddress, *, name: str, gone_topic: str, timeout_s: float, hear: Hear) -> None:
+    When the connection is lost, the broker says so on `gone_topic`, if there is one.
+    """
+
+    def __init__(
+        self, address: BrokerAddress, *, name: str, gone_topic: str | None, timeout_s: float, hear: Hear
+    ) -> None:
         self._address = address
         self._name = name
         self._gone_topic = gone_topic
@@ -109,7 +118,7 @@ class MqttLink:
             identifier=self._name,
             protocol=aiomqtt.ProtocolVersion.V5 if newer else aiomqtt.ProtocolVersion.V311,
             clean_session=None if newer else True,
-            will=aiomqtt.Will(self._gone_topic, b"", qos=1),
+            will=None if self._gone_topic is None else aiomqtt.Will(self._gone_topic, b"", qos=1),
             keepalive=KEEPALIVE_S,
             timeout=self._timeout_s,
             queue_type=Ear,
@@ -129,13 +138,19 @@ class MqttLink:
             return as_unavailable(error.__cause__ or error, secrets=self._address.login.secrets)
         return HubUnavailable("connection", "the connection has ended")
 
-    def post(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> bool:
-        """Have a message sent some time; returns whether there was room for it."""
+    def post(
+        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
+    ) -> bool:
+        """Have a message sent some time; returns whether there was room for it.
+
+        After `keep_s` seconds the broker forgets it, if it speaks MQTT 5.
+        """
         size = len(payload) + MESSAGE_BYTES
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             return False
         self._waiting_bytes += size
-        task = asyncio.get_running_loop().create_task(self._publish(topic, payload, qos=qos, retain=retain))
+        sending = self._publish(topic, payload, qos=qos, retain=retain, keep_s=keep_s)
+        task = asyncio.get_running_loop().create_task(sending)
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
         return True
@@ -145,11 +160,17 @@ class MqttLink:
         self._waiting_bytes += len(payload) + MESSAGE_BYTES
         await self._publish(topic, payload, qos=1, retain=False)
 
-    async def _publish(self, topic: str, payload: bytes, *, qos: int, retain: bool) -> None:
+    async def _publish(
+        self, topic: str, payload: bytes, *, qos: int, retain: bool, keep_s: float | None = None
+    ) -> None:
         assert self._client is not None
+        properties = None
+        if keep_s is not None and self._address.protocol == "5":
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # it has no types
+            properties.MessageExpiryInterval = min(max(1, math.ceil(keep_s)), EXPIRY_S_MAX)
         with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
             # Not given up before the client has got rid of it: until then it takes up room.
-            await self._client.publish(topic, payload, qos=qos, retain=retain, timeout=math.inf)
+            await self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties, timeout=math.inf)
         self._waiting_bytes -= len(payload) + MESSAGE_BYTES
 
     async def close(self) -> None:

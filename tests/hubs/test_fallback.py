@@ -16,7 +16,7 @@ import pytest
 
 from reconverge import Agent, Hub, HubUnavailable, InvalidSetting
 from reconverge import hub_choice as choice_module
-from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.hub import Bulletin
 from reconverge.integrations.config import load
 from reconverge.two_hubs import two_hubs
@@ -158,3 +158,22 @@ def test_a_file_of_settings_names_it_as_well(tmp_path: Path, two_redises: tuple[
     configuration.reload()
 
     assert f"{primary.url} (fallback {fallback.url})" == configuration.agent.stats().hub
+
+
+class Busy(MemoryHub):
+    """A hub with work of its own."""
+
+    at_work = True
+
+
+def test_the_loop_goes_on_while_either_hub_is_at_work() -> None:
+    """A member of a broker has to answer others, though it is only the fallback."""
+
+    def at_work(primary: MemoryHub, fallback: MemoryHub) -> bool:
+        return two_hubs(primary, fallback, clock=ManualClock(0.0), timeout_s=1.0, name="fallback").at_work
+
+    assert [True, True, False] == [
+        at_work(Busy(), MemoryHub()),
+        at_work(MemoryHub(), Busy()),
+        at_work(MemoryHub(), MemoryHub()),
+    ]

@@ -43,6 +43,7 @@ VARIABLES: Final = {
     "settings_secret": "RECONVERGE_SETTINGS_SECRET",
     "fallback": "RECONVERGE_FALLBACK",
     "region_share": "RECONVERGE_REGION_SHARE",
+    "hints": "RECONVERGE_HINTS",
     "limits": "RECONVERGE_LIMITS",
 }
 """The variable of the environment for each setting; that of the limits holds JSON."""
@@ -95,12 +96,13 @@ class Settings(BaseSettings):
     settings_secret: SecretStr | None = None
     fallback: SecretStr | None = None
     region_share: float | None = None
+    hints: SecretStr | None = None
     limits: dict[str, LimitSettings] = {}
 
     def for_agent(self) -> dict[str, Any]:
         """What `Agent` is made with."""
         said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
-        for name in ("hub", "settings_secret", "fallback"):
+        for name in ("hub", "settings_secret", "fallback", "hints"):
             if isinstance(said[name], SecretStr):
                 said[name] = said[name].get_secret_value()
         return {name: value for name, value in said.items() if value is not None}

@@ -7,6 +7,7 @@ from reconverge.kernel._changes import change_own_pace, change_pace
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
 from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision
+from reconverge.kernel._exchange import hasten
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._many import Many, many_of
@@ -43,6 +44,7 @@ __all__ = [
     "change_own_pace",
     "change_pace",
     "gate_of",
+    "hasten",
     "many_of",
     "settle",
 ]

@@ -369,9 +369,9 @@ class Cells:
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
         """Ask for an exchange ahead of time if there is something to be had."""
         if cell.free >= 1:
-            self._want(cell, cell.reported_ns + self.interval_min_ns)
+            self.want(cell, cell.reported_ns + self.interval_min_ns)
         elif spare < 1 and not (self.meter.aligned and self.fleet_used(cell, now_ns) >= cell.capacity):
-            self._want(cell, cell.reported_ns + max(self.interval_min_ns, cell.back_off_ns))
+            self.want(cell, cell.reported_ns + max(self.interval_min_ns, cell.back_off_ns))
 
     def take_interest(self, cell: Cell, now_ns: int) -> None:
         """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
@@ -379,9 +379,9 @@ class Cells:
             return
         self._call(cell, now_ns)
         if not cell.heard:
-            self._want(cell, now_ns)
+            self.want(cell, now_ns)
 
-    def _want(self, cell: Cell, when_ns: int) -> None:
+    def want(self, cell: Cell, when_ns: int) -> None:
         """Have the cell reported at `when_ns`, ahead of the next regular exchange."""
         if cell.wanted or cell.shard.alone or self.policy.merged_only:
             return

@@ -266,7 +266,7 @@ class Table(Corrections):
         if spare < cell.water:
             self._ask_early(cell, spare, now_ns)
         if not cell.heard:
-            self._want(cell, now_ns)
+            self.want(cell, now_ns)
             self._set_room(cell, meter.spare(cell, self._cold_reach(cell), now_ns))
         elif cell.wanted or spare < cell.water:
             self._set_room(cell, spare)

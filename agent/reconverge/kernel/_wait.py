@@ -79,7 +79,7 @@ class WaitTable(Changes):
             cell.touched_ns = now_ns
             self._call(cell, now_ns)
             if not cell.heard:
-                self._want(cell, now_ns)
+                self.want(cell, now_ns)
 
     def step_out(self, cell: Cell, cost: int) -> None:
         """A request does not wait any more."""
@@ -101,6 +101,6 @@ class WaitTable(Changes):
         cell.touched_ns = now_ns
         self._call(cell, now_ns)
         if not cell.heard:
-            self._want(cell, now_ns)
+            self.want(cell, now_ns)
         elif spare < cell.water:
             self._ask_early(cell, spare, now_ns)
