@@ -12,6 +12,7 @@ from reconverge.clock import SystemClock
 from reconverge.hub import Bulletin
 from reconverge.hubs import HubSettings
 from reconverge.orders import LimitOrder, Orders, Secrets, Word, seal
+from reconverge.testing.bulletin_contract import BulletinHub
 from reconverge_sync.redis import RedisHub
 
 SECRET: Final = "margaret-is-a-secret-of-the-fleet"  # noqa: S105  # a test's own
@@ -56,9 +57,13 @@ def post(hub: Bulletin, payload: bytes, *, keep_s: float = HOUR_S) -> None:
 
 def post_at(url: str, payload: bytes, *, namespace: str = "shop", keep_s: float = HOUR_S) -> None:
     """Likewise, at the Redis there."""
+    post_to(RedisHub(url, HubSettings(namespace, 5.0)), payload, keep_s=keep_s)
+
+
+def post_to(hub: BulletinHub, payload: bytes, *, keep_s: float = HOUR_S) -> None:
+    """Likewise, at that hub, which is closed then."""
 
     async def send() -> None:
-        hub = RedisHub(url, HubSettings(namespace, 5.0))
         try:
             await hub.post(payload, keep_s=keep_s)
         finally:

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from random import Random
+from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.orders import EXPIRED, PREMATURE, Orders, Rejection, Verifier
+from reconverge.orders import EXPIRED, OLD, PREMATURE, Orders, Rejection, Verifier
 
 logger = logging.getLogger("reconverge")
 
@@ -21,6 +22,15 @@ BACKOFF_CAP_NS: Final = SECOND_NS
 """After failures a node tries at least every interval, or every second if that is longer."""
 DOUBLINGS_MAX: Final = 30
 PROBLEM_LENGTH_MAX: Final = 400
+RESTORED_AFTER_S: Final = (1.0, 10.0)
+"""So long, at random, what is in force has to be gone before a node posts it again, so that not all of them do."""
+
+
+class Lost(NamedTuple):
+    """Settings that are in force, and not posted any more."""
+
+    payload: bytes
+    keep_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,9 @@ class OrdersStats:
     unfit: dict[str, str] = field(default_factory=dict[str, str])
     """What this node cannot obey, and why: by the name of a limit, or "sync_interval"."""
     failures: dict[str, int] = field(default_factory=dict[str, int])
-    """How often nothing could be read, by class of failure."""
+    """How often nothing could be read, or not be posted again, by class of failure."""
+    restored: int = 0
+    """How often this node has posted again what the hub had lost."""
 
 
 class Reader:
@@ -56,7 +68,9 @@ class Reader:
         *,
         interval_ns: Callable[[], int],
         obey: Callable[[Orders | None], None],
+        random: Random | None = None,
     ) -> None:
+        self._random = random or Random()
         self._verifier = verifier
         self._clock = clock
         self._interval_ns = interval_ns
@@ -71,6 +85,11 @@ class Reader:
         """As it was read."""
         self._seen: bytes | None = None
         """What was read last, whatever it was."""
+        self._reason = ""
+        """Why that was rejected; empty if it was not."""
+        self._restore_ns: int | None = None
+        """When to post again what is in force and lost, if that still is so."""
+        self.restored = 0
         self._judged_by_clock = False
         """Whether that was rejected for what the clock said, which may be mended."""
         self._complained: set[str] = set()
@@ -98,11 +117,19 @@ class Reader:
         if self._failures_in_a_row:
             self._failures_in_a_row = 0
             self._complained -= set(self.failures)
+        self._judge(payload)
+        self._note_loss(payload)
+
+    def _judge(self, payload: bytes | None) -> None:
         again, self._seen = payload == self._seen, payload
-        if payload is None or payload == self._known or (again and not self._judged_by_clock):
+        if payload is None or payload == self._known:
+            self._reason, self._judged_by_clock = "", False
+            return
+        if again and not self._judged_by_clock:
             return
         verdict = self._verifier.verify(payload, now_s=self._clock.wall_ns() / SECOND_NS)
-        self._judged_by_clock = isinstance(verdict, Rejection) and verdict.reason in (PREMATURE, EXPIRED)
+        self._reason = verdict.reason if isinstance(verdict, Rejection) else ""
+        self._judged_by_clock = self._reason in (PREMATURE, EXPIRED)
         if not isinstance(verdict, Rejection):
             self._known, self._newest = payload, verdict
             self._complained.clear()
@@ -112,6 +139,34 @@ class Reader:
             self.rejected[verdict.reason] += 1
             sentence = f"settings were published that are not obeyed: they are {verdict.reason}: what was read"
             self._complain(verdict.reason, f"{sentence} {verdict.problem}")
+
+    def _note_loss(self, payload: bytes | None) -> None:
+        """What the hub has lost is posted again, and so is what an older version has replaced, which nobody obeys.
+
+        Anything else may come of a publisher that this node does not understand yet: with another secret, say.
+        """
+        if self.in_force is None or not (payload is None or self._reason == OLD):
+            self._restore_ns = None
+        elif self._restore_ns is None:
+            self._restore_ns = self._clock.monotonic_ns() + round(self._random.uniform(*RESTORED_AFTER_S) * SECOND_NS)
+
+    def restoration(self) -> Lost | None:
+        """What to post again now, if anything; right after what is posted was heard."""
+        if self._restore_ns is None or self.in_force is None or self._known is None:
+            return None
+        if self._clock.monotonic_ns() < self._restore_ns:
+            return None
+        self._restore_ns = None  # if it is still lost when it is read next, try again some time
+        return Lost(self._known, self.in_force.expires - self._clock.wall_ns() / SECOND_NS)
+
+    def restored_again(self) -> None:
+        """That was posted."""
+        self.restored += 1
+        logger.warning("reconverge: published settings were not at the hub any more; they were posted again")
+
+    def not_restored(self, kind: str) -> None:
+        """That could not be posted."""
+        self.failures[kind] += 1
 
     def _follow_the_clock(self) -> None:
         """Have the newest settings be obeyed exactly as long as they are valid, also by a clock that jumps."""
@@ -147,6 +202,7 @@ class Reader:
             accepted=self.accepted,
             rejected=dict(self.rejected),
             failures=dict(self.failures),
+            restored=self.restored,
         )
 
     def _complain(self, kind: str, problem: str) -> None:

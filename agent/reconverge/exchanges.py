@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from reconverge.bulletin import Reader
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.hub import Bulletin, Hub
+from reconverge.hub import Bulletin, Hub, Working
 from reconverge.orders import PAYLOAD_BYTES_MAX
 from reconverge.report import Answer, Batch
 from reconverge.syncer import Syncer
@@ -98,6 +98,30 @@ class Exchanges:
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
         return self._due_in_s(self._syncers, self._reader)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the hub has something to do between exchanges; then `rest` is what to wait with."""
+        hub = self._hub
+        return hub is not None and isinstance(hub, Working) and hub.at_work
+
+    async def rest(self, woken: Callable[[], bool]) -> None:
+        """Have the loop go on until the next exchange should begin, or `wake` is called.
+
+        `woken` says whether it has been already.
+        """
+        loop = asyncio.get_running_loop()
+        roused = asyncio.Event()
+        self._nudge = partial(loop.call_soon_threadsafe, roused.set)
+        try:
+            if not woken():
+                alarm = loop.call_later(self.due_in_s(), roused.set)
+                try:
+                    await roused.wait()
+                finally:
+                    alarm.cancel()
+        finally:
+            self._nudge = None
 
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
@@ -277,6 +301,21 @@ class Exchanges:
             reader.failed(f"bug:{type(error).__name__}")
         else:
             reader.heard(payload)
+            await self._restore(reader, self._hub)
+
+    async def _restore(self, reader: Reader, hub: Bulletin) -> None:
+        """Post again what is in force, if nobody else has: whoever starts now would not know of it."""
+        lost = reader.restoration()
+        if lost is None:
+            return
+        try:
+            await asyncio.wait_for(hub.post(lost.payload, keep_s=lost.keep_s), self._timeout_s)
+        except HubUnavailable as error:
+            reader.not_restored(error.kind)
+        except TimeoutError:
+            reader.not_restored("timeout")
+        else:
+            reader.restored_again()
 
     def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         try:

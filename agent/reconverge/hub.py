@@ -59,3 +59,16 @@ class Bulletin(Protocol):
         Of something longer than `bytes_max` its first `bytes_max + 1` bytes are enough.
         """
         ...
+
+
+@runtime_checkable
+class Working(Protocol):
+    """A hub that has something to do between exchanges, too: answering others, say. Not every hub need be one.
+
+    It does so in tasks of its own, in the loop in which the exchanges are made. While it is at work, that loop goes on.
+    """
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has such tasks."""
+        ...

@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class ThreadLoop:
-    """Runs the exchanges on a daemon thread, with an event loop that runs only while one is under way.
+    """Runs the exchanges on a daemon thread, with an event loop that runs only while it is needed.
 
     Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; only while
-    one of several shards has yet to answer, it is woken by the loop's own means.
+    one of several shards has yet to answer, or the hub has work of its own, it is woken by the loop's own means.
     It begins when `after`, the runner before it, is gone.
     """
 
@@ -81,7 +81,10 @@ class ThreadLoop:
         try:
             self._exchanges.take_over()
             while not self._stopping:
-                self._wake.wait(self._exchanges.due_in_s())
+                if self._exchanges.at_work:
+                    loop.run_until_complete(self._exchanges.rest(self._wake.is_set))
+                else:
+                    self._wake.wait(self._exchanges.due_in_s())
                 self._wake.clear()
                 if not self._stopping:
                     loop.run_until_complete(self._exchanges.carry_out(lambda: not self._stopping))

@@ -21,6 +21,7 @@ from reconverge_sync.desk import Desk
 from reconverge_sync.election import Claim, Role
 from reconverge_sync.letters import MEMBER, Kind, Misfit, read_claim, write_claim
 from reconverge_sync.mqtt_address import BrokerAddress
+from reconverge_sync.mqtt_board import Board
 from reconverge_sync.mqtt_link import MqttLink
 from reconverge_sync.steward import Steward
 
@@ -44,6 +45,8 @@ KINDS: Final = {
     "ledger": Kind.LEDGER,
 }
 """What letters to one member are called in their topic."""
+ECHO: Final = "echo"
+"""A letter to oneself: when it comes, what the broker had kept for newcomers has come, too."""
 
 
 class Membership:
@@ -67,6 +70,8 @@ class Membership:
         self._wait_ns = address.tenure_ns // WAIT_SHARE
         self._rejects = rejects
         self._random = Random()
+        self._takes_part = False
+        self._board = Board()
         self._link: MqttLink | None = None
         self._member = ""
         self._problem: HubUnavailable | None = None
@@ -97,6 +102,34 @@ class Membership:
 
     # ------------------------------------------------------------ what the hub asks for
 
+    def take_part(self) -> None:
+        """Be one that may be elected, from now on; who only reads what is posted, or posts, need not be."""
+        if not self._takes_part:
+            self._takes_part = True
+            if self._link is not None:
+                self._join_elections()
+                self.stir()
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`. Returns when it has come back: brokers confirm also what nobody may post."""
+        left_s = await self._until(lambda: self._link is not None, self._unconnected)
+        assert self._link is not None
+        topic = self._settings_topic
+        with self._board.awaited(payload) as back:
+            if not self._link.post(topic, payload, qos=1, retain=True, keep_s=keep_s):
+                raise HubUnavailable("busy", "the broker does not take what there is to post", applied=False)
+            try:
+                async with asyncio.timeout(left_s):
+                    await back
+            except TimeoutError:
+                advice = f"what was posted does not come back; may its user read and write {topic}?"
+                raise HubUnavailable("permission", advice) from None
+
+    async def read(self) -> bytes | None:
+        """What was posted last, as far as it is kept. Raises HubUnavailable."""
+        await self._until(lambda: self._link is not None and self._board.complete, self._unread)
+        return self._board.payload
+
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         desk = self.desks[batch.shard]
@@ -113,16 +146,20 @@ class Membership:
 
     async def _steward_known(self, desk: Desk) -> float:
         """Wait until there is somebody to ask; returns how much time is left for that. Raises HubUnavailable."""
+        return await self._until(lambda: self._can_ask(desk), lambda: self._nobody(desk))
+
+    async def _until(self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable]) -> float:
+        """Wait for that; returns how much time is left. Raises HubUnavailable: `problem` if there is none."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s
-        while not self._can_ask(desk):
+        while not condition():
             if self._link is None and self._problem is not None:
                 raise HubUnavailable(self._problem.kind, str(self._problem).partition(": ")[2], applied=False)
             try:
                 async with asyncio.timeout_at(until_s):
                     await self._news.wait()
             except TimeoutError:
-                raise self._nobody(desk) from None
+                raise problem() from None
         return max(0.0, until_s - loop.time())
 
     def _can_ask(self, desk: Desk) -> bool:
@@ -130,12 +167,20 @@ class Membership:
             return desk.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
         return self._link is not None and desk.election.answering
 
+    def _unconnected(self) -> HubUnavailable:
+        return HubUnavailable("timeout", "no connection in time", applied=False)
+
+    def _unread(self) -> HubUnavailable:
+        if self._link is None:
+            return self._unconnected()
+        advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
+        return HubUnavailable("permission", advice, applied=False)
+
     def _nobody(self, desk: Desk) -> HubUnavailable:
         if self._link is None:
-            return HubUnavailable("timeout", "no connection in time", applied=False)
+            return self._unconnected()
         if desk.election.unheard:
-            advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
-            return HubUnavailable("permission", advice, applied=False)
+            return self._unread()
         return HubUnavailable("no-steward", "no member has been elected to answer yet", applied=False)
 
     # ------------------------------------------------------------ what runs all the time
@@ -162,18 +207,24 @@ class Membership:
         )
         own = [self._topic_to(member, "+", "+", shard) for shard in range(len(self.desks))]
         claims = [self._claims_topic(shard) for shard in range(len(self.desks))]
-        await link.open([*claims, *own, f"{gone}+"])
+        await link.open([*claims, *own, f"{gone}+", self._settings_topic])
         early, self._early = self._early, None
         self._link, self._member, self._problem = link, member, None
-        for desk in self.desks:
-            desk.election.join(member, self._clock.monotonic_ns())
+        if self._takes_part:
+            self._join_elections()
         for letter in early:
             self._hear(*letter)
+        link.post(self._topic_to(member, ECHO, member, 0), b"", qos=1)
         self.stir()
         return link
 
+    def _join_elections(self) -> None:
+        for desk in self.desks:
+            desk.election.join(self._member, self._clock.monotonic_ns())
+
     def _disconnected(self, problem: HubUnavailable) -> None:
         self._link, self._member, self._problem = None, "", problem
+        self._board.clear(problem)
         for desk in self.desks:
             desk.election.leave()
             desk.fail(problem)
@@ -217,6 +268,10 @@ class Membership:
 
     # ------------------------------------------------------------ topics
 
+    @property
+    def _settings_topic(self) -> str:
+        return f"{self._root}/settings"
+
     def _claims_topic(self, shard: int) -> str:
         return f"{self._root}/{shard}/claims"
 
@@ -244,6 +299,9 @@ class Membership:
 
     def _sort(self, words: list[str], payload: bytes, *, kept: bool) -> None:
         now_ns = self._clock.monotonic_ns()
+        if words == ["settings"]:
+            self._board.hear(payload)
+            return
         if kept and words[1:] != ["claims"]:
             raise Misfit("retained")
         match words:
@@ -256,6 +314,9 @@ class Membership:
                 # Whoever has sent what the broker has kept may be gone; if not, it is heard within a beat.
                 self._desk(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
                 self.stir()
+            case ["0", "to", member, "echo", sender] if member == sender == self._member:
+                self._board.complete = True
+                self._tell()
             case [shard, "to", member, kind, sender] if member == self._member and MEMBER.fullmatch(sender):
                 if kind not in KINDS:
                     raise Misfit("topic")

@@ -16,6 +16,7 @@ from reconverge.report import Answer, Batch, Totals
 from reconverge_sync.here import Here
 from reconverge_sync.membership import Membership
 from reconverge_sync.mqtt_address import BrokerAddress
+from reconverge_sync.mqtt_board import PAYLOAD_BYTES_MAX
 
 logger = logging.getLogger("reconverge")
 
@@ -33,9 +34,9 @@ _T = TypeVar("_T")
 class MqttHub:
     """Nodes meet at a broker of MQTT 3.1.1 or 5. See `reconverge.Hub` for what it promises.
 
-    The broker stores nothing but the newest claim. One of the members keeps the ledger in its memory, merges for all,
-    and answers; if it goes without a word, its ledger is lost data: another one begins with an empty one, and the nodes
-    tell it what they hold. Each object is a member of its own.
+    The broker stores nothing but the newest claim, and what was posted last. One of the members keeps the ledger in its
+    memory, merges for all, and answers; if it goes without a word, its ledger is lost data: another one begins with an
+    empty one, and the nodes tell it what they hold. Each object is a member of its own.
 
     Args:
         url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
@@ -77,6 +78,11 @@ class MqttHub:
         """See `Hub.shards`."""
         return self._address.shards
 
+    @property
+    def at_work(self) -> bool:
+        """See `Working`: a member sends claims, and may have to answer the others."""
+        return self._here.thing is not None
+
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         self._mention_rejects()
@@ -86,6 +92,18 @@ class MqttHub:
         """See `Hub.totals`."""
         return await _only_unavailable(self.membership().totals())
 
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`. A broker of MQTT 3.1.1 keeps it for ever; whoever reads it knows when it expires."""
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            problem = f"{len(payload)} bytes are posted, and at most {PAYLOAD_BYTES_MAX} are kept"
+            raise HubUnavailable("protocol", problem, applied=False)
+        await _only_unavailable(self._here.get().post(payload, keep_s=keep_s))
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`. What is posted comes by itself, so nothing is asked for."""
+        payload = await _only_unavailable(self._here.get().read())
+        return None if payload is None else payload[: bytes_max + 1]
+
     async def close(self) -> None:
         """See `Hub.close`. If this is the member that keeps the ledger, another one gets it."""
         membership = self._here.take()
@@ -94,7 +112,9 @@ class MqttHub:
 
     def membership(self) -> Membership:
         """That of this process and this loop, which begins now if there is none yet; another's is let go of."""
-        return self._here.get()
+        membership = self._here.get()
+        membership.take_part()
+        return membership
 
     def _join(self) -> Membership:
         return Membership(

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from reconverge.errors import HubUnavailable
@@ -31,6 +33,8 @@ MESSAGE_BYTES: Final = 200
 REFUSED_FROM: Final = 128
 """Codes with which a broker refuses a subscription."""
 CONNECT_S_MAX: Final = 5.0
+EXPIRY_S_MAX: Final = (1 << 32) - 1
+"""The longest that MQTT 5 can say, but for ever."""
 
 Hear = Callable[[str, bytes, bool], None]
 """Is told the topic, the payload, and whether the broker had kept it for newcomers."""
@@ -129,13 +133,19 @@ class MqttLink:
             return as_unavailable(error.__cause__ or error, secrets=self._address.login.secrets)
         return HubUnavailable("connection", "the connection has ended")
 
-    def post(self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False) -> bool:
-        """Have a message sent some time; returns whether there was room for it."""
+    def post(
+        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
+    ) -> bool:
+        """Have a message sent some time; returns whether there was room for it.
+
+        After `keep_s` seconds the broker forgets it, if it speaks MQTT 5.
+        """
         size = len(payload) + MESSAGE_BYTES
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             return False
         self._waiting_bytes += size
-        task = asyncio.get_running_loop().create_task(self._publish(topic, payload, qos=qos, retain=retain))
+        sending = self._publish(topic, payload, qos=qos, retain=retain, keep_s=keep_s)
+        task = asyncio.get_running_loop().create_task(sending)
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
         return True
@@ -145,11 +155,17 @@ class MqttLink:
         self._waiting_bytes += len(payload) + MESSAGE_BYTES
         await self._publish(topic, payload, qos=1, retain=False)
 
-    async def _publish(self, topic: str, payload: bytes, *, qos: int, retain: bool) -> None:
+    async def _publish(
+        self, topic: str, payload: bytes, *, qos: int, retain: bool, keep_s: float | None = None
+    ) -> None:
         assert self._client is not None
+        properties = None
+        if keep_s is not None and self._address.protocol == "5":
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # it has no types
+            properties.MessageExpiryInterval = min(max(1, math.ceil(keep_s)), EXPIRY_S_MAX)
         with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
             # Not given up before the client has got rid of it: until then it takes up room.
-            await self._client.publish(topic, payload, qos=qos, retain=retain, timeout=math.inf)
+            await self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties, timeout=math.inf)
         self._waiting_bytes -= len(payload) + MESSAGE_BYTES
 
     async def close(self) -> None:

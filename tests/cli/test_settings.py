@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 from typer.testing import CliRunner
 
 from reconverge import Agent, ReconvergeError
 from reconverge.cli.app import app
+from tests.brokers import Mosquitto
 from tests.cli.checked import Said
+from tests.hubs.conftest import GuardedMosquitto, certificates, guarded_mosquitto, mosquitto
 from tests.published import OTHER, SECRET, known_by, login, post_at, sealed_now
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 
+__all__ = ["certificates", "guarded_mosquitto", "mosquitto"]  # fixtures of the hubs' tests, used here too
 FILE = """
 lifetime = 3600
 
@@ -68,6 +72,22 @@ def test_a_file_is_obeyed_by_a_running_agent(file: Path, redis_server: RedisServ
     assert (0, "on") == (second.status, limiter.switched)
     assert before < known_by(agent).version
     assert SECRET not in first.all + second.all
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["mqtt", "mqtts"])
+def test_a_broker_is_as_good_as_a_server(
+    file: Path, encrypted: bool, mosquitto: Mosquitto, guarded_mosquitto: GuardedMosquitto
+) -> None:
+    """Each command waits until the broker has said all that it has kept."""
+    where = ("--hub", guarded_mosquitto.url() if encrypted else mosquitto.url, "--namespace", token_hex(4))
+    before = run("show", *where)
+    first, second = (run("publish", file, *where) for _ in range(2))
+    shown = run("show", *where)
+
+    assert "nothing is published" in before.stdout
+    assert (0, 0, 0) == (first.status, second.status, shown.status)
+    assert {"login": {"limit": "50/day", "switch": "shadow"}} == json.loads(shown.stdout)["limits"]
+    assert str(json.loads(shown.stdout)["version"]) in second.stdout
 
 
 def test_what_is_published_is_shown(file: Path, redis_server: RedisServer) -> None:

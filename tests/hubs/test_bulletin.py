@@ -6,7 +6,8 @@ Method: each hub that is a bulletin, then what is particular to Redis.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from secrets import token_hex
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -20,12 +21,15 @@ from reconverge.testing.bulletin_contract import BulletinHub
 from reconverge_sync.bulletin import Posted, posted
 from reconverge_sync.embedded import EmbeddedHub
 from reconverge_sync.memory import MemoryHub
+from reconverge_sync.mqtt import MqttHub
 from reconverge_sync.redis import RedisHub
-from tests.hubs.conftest import shop_url
+from tests.brokers import Mosquitto
+from tests.hubs.conftest import GuardedMosquitto, shop_url
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 
 SETTINGS = HubSettings("shop", 5.0)
+PATIENCE_S = 20.0
 PAYLOAD = b"anything"
 MAX = 1000
 KEY = "shop:{0}:settings"
@@ -82,6 +86,58 @@ class TestEmbedded(BulletinContract):
     def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
         """One of another namespace."""
         return EmbeddedHub(self.url, HubSettings("other", 5.0))
+
+
+class _OnMqtt(BulletinContract):
+    """At a broker that keeps what is posted, by the protocol that `query` names."""
+
+    query: ClassVar[str]
+    url: str
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, mosquitto: Mosquitto) -> None:
+        self.url = mosquitto.url
+
+    def make_bulletin(self) -> BulletinHub:
+        """The first member of a namespace of its own."""
+        self.namespace = f"shop-{token_hex(4)}"
+        hub = self._member(self.namespace)
+        assert isinstance(hub, Bulletin)
+        assert isinstance(hub, Hub)
+        return hub
+
+    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+        """One more."""
+        return self._member(self.namespace)
+
+    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+        """A member of another one."""
+        return self._member(f"other-{token_hex(4)}")
+
+    def _member(self, namespace: str) -> MqttHub:
+        return MqttHub(f"{self.url}{self.query}", HubSettings(namespace, PATIENCE_S))
+
+
+class TestMqttOld(_OnMqtt):
+    """By MQTT 3.1.1."""
+
+    query = "?protocol=3.1.1&shards=2"
+
+
+class TestMqttNew(_OnMqtt):
+    """By MQTT 5."""
+
+    query = "?protocol=5"
+
+
+class TestMqttEncrypted(_OnMqtt):
+    """Over TLS, as a user who may do what the documents say and no more."""
+
+    query = ""
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, guarded_mosquitto: GuardedMosquitto) -> None:
+        self.url = guarded_mosquitto.url()
 
 
 class Cached(MemoryHub):

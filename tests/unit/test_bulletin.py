@@ -11,7 +11,7 @@ from math import inf
 
 import pytest
 
-from reconverge.bulletin import Reader
+from reconverge.bulletin import RESTORED_AFTER_S, Reader
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.orders import MAGIC, Orders, Secrets, Verifier
 from tests.published import HOUR_S, NOON, OTHER, SECRET, orders, sealed
@@ -87,6 +87,68 @@ def test_what_is_gone_is_still_in_force(listener: Listener) -> None:
     assert [1] == listener.obeyed
     assert {"forged": 1} == listener.reader.stats().rejected
     assert 1 == listener.reader.stats().version
+
+
+def test_what_is_lost_is_posted_again(listener: Listener) -> None:
+    """Not at once, as others may; and for as long as it is valid."""
+    payload = sealed(orders(1))
+    listener.hears(payload)
+    listener.hears(None)
+    assert None is listener.reader.restoration()
+    listener.hears(None, after_s=RESTORED_AFTER_S[0] - 0.001)
+    assert None is listener.reader.restoration()
+    listener.hears(None, after_s=RESTORED_AFTER_S[1])
+    lost = listener.reader.restoration()
+
+    assert lost is not None
+    assert payload == lost.payload
+    assert HOUR_S - lost.keep_s == pytest.approx(2 * INTERVAL_S + sum(RESTORED_AFTER_S), abs=0.01)
+    assert None is listener.reader.restoration()
+    for _ in range(2):  # it was lost again, or could not be posted
+        listener.hears(None, after_s=RESTORED_AFTER_S[1])
+    assert None is not listener.reader.restoration()
+
+
+def test_what_somebody_else_has_posted_again_is_not(listener: Listener) -> None:
+    """One is enough."""
+    listener.hears(sealed(orders(1)))
+    listener.hears(None)
+    listener.hears(sealed(orders(1)), after_s=RESTORED_AFTER_S[1])
+    listener.hears(None)
+
+    assert None is listener.reader.restoration()
+
+
+@pytest.mark.parametrize(
+    ("instead", "restored"),
+    [
+        (sealed(orders(1)), True),  # old: who was late in posting it again
+        (sealed(orders(3), OTHER), False),  # signed by whom other nodes may know
+        (b"reconverge-settings-2 of another age", False),
+        (sealed(orders(3, issued=NOON + 1000)), False),  # this node's clock may be behind
+        (b"x" * 100_000, False),
+    ],
+    ids=["old", "forged", "malformed", "premature", "too-large"],
+)
+def test_only_what_is_nothing_or_old_is_replaced(listener: Listener, instead: bytes, restored: bool) -> None:
+    """Whatever else is there may come of a publisher that this node does not understand yet."""
+    listener.hears(sealed(orders(2)))
+    listener.hears(instead)
+    listener.hears(instead, after_s=RESTORED_AFTER_S[1])
+
+    assert restored is (listener.reader.restoration() is not None)
+
+
+def test_what_has_expired_is_not_posted_again(listener: Listener) -> None:
+    """Nor is anything by who has never obeyed."""
+    listener.hears(None)
+    listener.hears(None, after_s=RESTORED_AFTER_S[1])
+    assert None is listener.reader.restoration()
+    listener.hears(sealed(orders(1)))
+    listener.hears(None, after_s=HOUR_S - 1.0)
+    listener.hears(None, after_s=RESTORED_AFTER_S[1])
+
+    assert None is listener.reader.restoration()
 
 
 def test_what_expires_is_taken_back_though_nothing_is_heard(
