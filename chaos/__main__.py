@@ -10,12 +10,14 @@ from pathlib import Path
 
 from chaos import report
 from chaos.catalogue import DEFAULT_SEED, NAMES, scenario_of
+from chaos.catalogue.elsewhere import AGAIN, named_on
 from chaos.catalogue.mixed import MIX_S
-from chaos.contestant import OURS
+from chaos.names import OURS
 from chaos.requirements import missing
 from chaos.scenario import Scenario
 from chaos.stage import ChaosFailed
 from chaos.supervisor import run
+from chaos.venue import VENUES
 from chaos.verdict import Verdict
 
 
@@ -26,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("list", help="say which scenarios there are")
     one = commands.add_parser("run", help="live through one of them")
     one.add_argument("name", choices=NAMES, metavar="NAME")
+    one.add_argument("--on", choices=VENUES, help="where else to live through it, with TLS and users of few rights")
     everything = commands.add_parser("all", help="live through all of them")
     for command in (one, everything):
         command.add_argument("--seed", type=int, default=DEFAULT_SEED, help="what to draw from (default: %(default)s)")
@@ -35,6 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "list":
         return _list()
     names = [options.name] if options.command == "run" else NAMES
+    if options.command == "run" and options.on is not None:
+        names = [named_on(options.name, options.on)]
+        if names[0] not in NAMES:
+            others = ", ".join(f"{name} --on {venue}" for name, venue in AGAIN)
+            parser.error(f"{options.name} is not lived through on {options.on}; others are: {others}")
     return _run([scenario_of(name, options.seed, mix_s=options.seconds) for name in names], options.seed, options.json)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from chaos.history import Decide, Exchange, Life, Sight
+from chaos.history import Decide, Exchange, Life, Part, Sight
 from chaos.scenario import BY_MACHINE
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
@@ -37,6 +37,8 @@ class Case:
     interval_min_ns: int = SECOND_NS // 100
     """Between an exchange and one ahead of time."""
     reconverges_in_ns: int = 2 * SECOND_NS
+    timeout_ns: int = SECOND_NS
+    """Of an exchange."""
     reckoning: str = "hub"
     outage: bool = True
     loses_data: bool = False
@@ -45,6 +47,11 @@ class Case:
     end_ns: int = 0
     spells: tuple[tuple[int, int], ...] = ()
     """When something went wrong, and was over."""
+    parts: tuple[Part, ...] = ()
+    """When something went wrong with a part of the hub."""
+    shards: int = 1
+    noted: Mapping[str, int] = field(default_factory=dict)
+    """What faults have noted."""
     leaks: tuple[str, ...] = ()
 
     @property

@@ -115,7 +115,7 @@ def miscounting(case: Case) -> Iterator[Violation]:
         yield Violation(LOST, f"of a second limit, which counts the same, the hub knew {case.final.census}")
 
 
-def forgetting(case: Case) -> Iterator[Violation]:
+def forgetting(case: Case, *, since_ns: int = 0) -> Iterator[Violation]:
     """The hub always knows of what it has confirmed, unless its data are lost on purpose."""
     if case.loses_data:
         return
@@ -125,7 +125,7 @@ def forgetting(case: Case) -> Iterator[Violation]:
         while answered and answered[0][0] <= sight.before_ns:
             one = answered.pop(0)[1]
             confirmed[one.account] = max(confirmed.get(one.account, 0), one.charged or 0)
-        if sight.total < sum(confirmed.values()):
+        if sight.before_ns >= since_ns and sight.total < sum(confirmed.values()):
             words = f"knew of {sight.total}, and had confirmed {sum(confirmed.values())}"
             yield Violation(LOST, f"at {(sight.before_ns - case.start_ns) / SECOND_NS:.2f} s the hub {words}")
             return
@@ -217,17 +217,31 @@ def _last_views(case: Case) -> str:
 def all_heard(case: Case, moment_ns: int) -> int | None:
     """When every survivor had heard of what all others knew at that moment; None if never.
 
-    That is: all had an exchange that began since then, and after that each another one.
+    That is: all had an exchange that began since then, about each shard that they speak of, and after that each another
+    one: about one shard, as those that nobody needs any more are spoken of seldom.
     """
-    for _ in range(2):
-        heard = [_heard_since(life, moment_ns) for life in case.survivors]
+    for heard_ns in (heard_from_all_ns if case.shards > 1 else first_answer_ns, first_answer_ns):
+        heard = [heard_ns(life, moment_ns) for life in case.survivors]
         if not heard or None in heard:
             return None
         moment_ns = max(moment for moment in heard if moment is not None)
     return moment_ns
 
 
-def _heard_since(life: Life, moment_ns: int) -> int | None:
+def heard_from_all_ns(life: Life, moment_ns: int) -> int | None:
+    """When it had an answer about each of its accounts, of which it has one for each shard; None if never.
+
+    A shard that nobody has asked it about, it has no reason to speak of.
+    """
+    spoken_of = {one.account for one in life.exchanges if one.charged is not None}
+    first: dict[str, int] = {}
+    for one in life.exchanges:
+        if one.outcome == OK and one.sent_ns >= moment_ns and one.heard_ns:
+            first.setdefault(one.account, one.heard_ns)
+    return max(first[account] for account in spoken_of) if spoken_of and spoken_of <= first.keys() else None
+
+
+def first_answer_ns(life: Life, moment_ns: int) -> int | None:
     """When it first got an answer to something that it said since then."""
     return min(
         (one.heard_ns for one in life.exchanges if one.outcome == OK and one.sent_ns >= moment_ns and one.heard_ns),
@@ -243,7 +257,7 @@ def deadness(case: Case) -> Iterator[Violation]:
     if not case.survivors:
         yield Violation(DEAD, "nobody was left in the end")
     for life in case.survivors:
-        if _heard_since(life, case.healed_ns) is None:
+        if first_answer_ns(life, case.healed_ns) is None:
             yield Violation(DEAD, f"node {life.node} has not exchanged any more after all was well")
         facts = life.facts or {}
         bugs = [kind for kind in facts.get("failures", ()) if kind.startswith("bug:")]

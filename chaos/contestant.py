@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from chaos.history import FAIL, OK, UNKNOWN, Recorder
+from chaos.names import CENSUS_NAME, LIMIT_NAME, MERGED
 from chaos.plan import Plan
 from reconverge import Agent, Limiter
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hubs import HubSettings, open_hub
 from reconverge.kernel import Verdict
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.report import Answer, Batch, Totals
-from reconverge_sync.redis import RedisHub
 
-OURS: Final = "ours"
-MERGED: Final = "merged"
-"""Our own agent with a policy that believes merged totals and nothing else."""
-LIMIT_NAME: Final = "login"
-CENSUS_NAME: Final = "census"
-"""A limit that refuses nobody, to which every admitted cost is charged as well: its total is what all have admitted."""
 CENSUS_KEY: Final = "all"
 CENSUS: Final = Limit(10**12, 30 * 86_400.0, algorithm=FIXED_WINDOW)
 """So large that it is calm whatever is asked, and so long that no run falls on the edge of a window."""
@@ -64,6 +59,10 @@ class Contestant(Protocol):
         """The age of what it knows."""
         ...
 
+    def ages_s(self) -> list[float]:
+        """The same for each shard."""
+        ...
+
     def facts(self) -> dict[str, Any]:
         """What there is to say in the end."""
         ...
@@ -94,6 +93,11 @@ class Recorded:
     def shards(self) -> int:
         """See `Hub.shards`."""
         return self._hub.shards
+
+    @property
+    def at_work(self) -> bool:
+        """See `reconverge.hub.Working`."""
+        return bool(getattr(self._hub, "at_work", False))
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
@@ -130,7 +134,9 @@ class Ours:
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         self.name = name
-        hub = RedisHub(plan.url, HubSettings(name, plan.timeout_s))
+        hub = open_hub(plan.url, HubSettings(name, plan.timeout_s))
+        rejects: Counter[str] | None = getattr(hub, "rejects", None)
+        self._rejects = Counter[str]() if rejects is None else rejects
         self.agent = Agent(
             Recorded(hub, recorder, name),
             namespace=name,
@@ -185,31 +191,29 @@ class Ours:
 
     def staleness_s(self) -> float:
         """See `Contestant.staleness_s`."""
-        return self.agent.stats().exchanges[0].staleness
+        return max(self.ages_s())
+
+    def ages_s(self) -> list[float]:
+        """See `Contestant.ages_s`."""
+        return [exchanges.staleness for exchanges in self.agent.stats().exchanges]
 
     def facts(self) -> dict[str, Any]:
         """See `Contestant.facts`."""
         stats = self.agent.stats()
-        exchanges = stats.exchanges[0]
+        failures: Counter[str] = Counter()
+        for exchanges in stats.exchanges:
+            failures.update(exchanges.failures)
         return {
             "keys": stats.keys,
             "keys_max": self._keys_max,
             "admitted": stats.limits[LIMIT_NAME].admitted,
             "overflowed": stats.limits[LIMIT_NAME].overflowed,
             "bugs": stats.bugs,
-            "failures": exchanges.failures,
-            "rebirths": exchanges.rebirths,
-            "lapses": exchanges.lapses,
+            "failures": dict(failures),
+            "rebirths": sum(exchanges.rebirths for exchanges in stats.exchanges),
+            "lapses": sum(exchanges.lapses for exchanges in stats.exchanges),
+            "rejects": dict(self._rejects),
         }
-
-
-async def total_of_ours(name: str, url: str, timeout_s: float) -> dict[str, Totals]:
-    """What the hub knows of an agent's fleet. Raises HubUnavailable."""
-    hub = RedisHub(url, HubSettings(name, timeout_s))
-    try:
-        return await hub.totals()
-    finally:
-        await hub.close()
 
 
 def history_files(directory: Path) -> list[Path]:

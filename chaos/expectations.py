@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from math import ceil
+from dataclasses import replace
+from math import ceil, inf
 from typing import Final
 
 from chaos.case import Case, Expectation, Violation
-from chaos.history import OK
+from chaos.checker import LOST, first_answer_ns, forgetting
+from chaos.history import OK, Part
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.syncer import BACKOFF_CAP_NS
 
@@ -19,6 +21,9 @@ BURST: Final = "burst"
 BLOCKED: Final = "blocked"
 UNTOLD: Final = "untold"
 CROWDING: Final = "crowding"
+HELD_UP: Final = "held up"
+MOVED: Final = "moved"
+OUTDATED: Final = "outdated"
 LEAKED: Final = "leaked"
 NAMELESS: Final = "nameless"
 
@@ -29,6 +34,7 @@ RAMP_ATTEMPTS: Final = 6
 CROWD_NS: Final = 100 * MILLISECOND_NS
 CROWD_SHARE: Final = 0.5
 STALE_SHARE: Final = 0.5
+FAILED_SHARE: Final = 0.05
 
 
 def notices(case: Case) -> Iterator[Violation]:
@@ -114,6 +120,75 @@ def leaks_nothing(case: Case) -> Iterator[Violation]:
         facts = life.facts or {}
         if any(facts["after"][name] > count for name, count in facts["before"].items()):
             yield Violation(LEAKED, f"{facts['before']} have become {facts['after']}")
+
+
+def holds_up_no_other(case: Case) -> Iterator[Violation]:
+    """While something is wrong with a part of the hub, no node's knowledge of another part is older than two intervals.
+
+    What the machine made processes wait is added.
+    """
+    most_s = (2 * case.interval_ns + case.late_ns(after_ns=case.start_ns)) / SECOND_NS
+    if not case.parts:
+        yield Violation(HELD_UP, "nothing was wrong with a part of the hub")
+    for part in case.parts:
+        oldest_s = max(ages_of_others_s(case, part), default=inf)
+        if oldest_s > most_s:
+            words = f"{part.name}, and of another shard nothing newer was known than {oldest_s:.2f} s ago"
+            yield Violation(HELD_UP, f"{words}, where {most_s:.2f} s are allowed")
+
+
+def ages_of_others_s(case: Case, part: Part) -> Iterator[float]:
+    """How old was what nodes knew of the shards with which nothing was wrong, each time that they looked."""
+    for life in case.lives:
+        for look in life.ages:
+            if part.begin_ns <= look.t_ns < part.end_ns:
+                yield from (age_s for shard, age_s in enumerate(look.by_shard) if shard not in part.shards)
+
+
+def is_up_to_date(case: Case) -> Iterator[Violation]:
+    """While all is well, and there is load, nobody's knowledge is older than two intervals and a failed exchange."""
+    most_s = (2 * case.interval_ns + case.timeout_ns + case.late_ns(after_ns=case.start_ns)) / SECOND_NS
+    bad = [(begin_ns, end_ns + case.reconverges_in_ns) for begin_ns, end_ns in case.spells]
+    for life in case.lives:
+        for view in life.views:
+            good = case.start_ns <= view.t_ns < case.load_end_ns and not any(a <= view.t_ns < b for a, b in bad)
+            if good and view.staleness_s > most_s:
+                words = f"while all was well node {life.node} knew nothing newer than {view.staleness_s:.2f} s ago"
+                yield Violation(OUTDATED, f"{words}, where {most_s:.2f} s are allowed")
+                return
+
+
+def is_made_up_for_by_one_report(least: int) -> Expectation:
+    """A failover lost so many exchanges at least, and after the next one of each node the hub knows of all of them."""
+
+    def expectation(case: Case) -> Iterator[Violation]:
+        first_ns, last_ns = case.spells[0][0], case.spells[-1][0]
+        missed = sum(one.outcome == OK and first_ns <= one.sent_ns < last_ns for one in case.exchanges)
+        if missed < least:
+            yield Violation(UNTOLD, f"the replica had missed {missed} exchanges, and was to miss {least}")
+        told_ns = [first_answer_ns(life, case.healed_ns) for life in case.survivors]
+        if None in told_ns or not told_ns:
+            yield Violation(LOST, "after the failover not all nodes have exchanged")
+            return
+        since_ns = max(moment for moment in told_ns if moment is not None)
+        yield from forgetting(replace(case, loses_data=False), since_ns=since_ns)
+
+    return expectation
+
+
+def rejects_what_makes_no_sense(case: Case) -> Iterator[Violation]:
+    """Every such message is counted by whom it reached, nothing had to be told anew, and exchanges go on."""
+    facts = [life.facts or {} for life in case.lives]
+    rejected = sum(sum(each.get("rejects", {}).values()) for each in facts) + case.noted.get("rejected by observer", 0)
+    expected = case.noted.get("to be rejected", 0)
+    if not 0 < expected <= rejected:
+        yield Violation(UNTOLD, f"{rejected} messages were counted as of no use, and {expected} were")
+    changed = sum(each.get("rebirths", 0) for each in facts)
+    kinds = Counter(one.kind for one in case.exchanges if case.in_spell(one.sent_ns))
+    failed = kinds.total() - kinds[""]
+    # On a busy machine an answer may come too late, poison or none.
+    if changed or failed > FAILED_SHARE * kinds.total():
+        yield Violation(MOVED, f"data were new to {changed} nodes, and {failed} exchanges failed: {dict(kinds)}")
 
 
 def has_names(least: int) -> Expectation:

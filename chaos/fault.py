@@ -20,6 +20,8 @@ Who = tuple[int, ...] | None
 
 TERMS: Final = 8
 TERM_PAUSE_S: Final = 0.01
+KEYS_FIRST: Final = 2
+"""So many keys of a slot go ahead of the others."""
 
 
 class Fault(Protocol):
@@ -137,12 +139,12 @@ class Killed:
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
-        stage.server.kill()
+        stage.venue.kill()
 
     async def end(self, stage: Stage) -> None:
         """Have it be over."""
-        stage.server.spawn()
-        await asyncio.to_thread(stage.server.await_answer)
+        stage.venue.spawn()
+        await asyncio.to_thread(stage.venue.await_answer)
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,11 @@ class Stopped:
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
-        stage.server.pause()
+        stage.venue.pause()
 
     async def end(self, stage: Stage) -> None:
         """Have it be over."""
-        stage.server.resume()
+        stage.venue.resume()
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,98 @@ class FailedOver(_Momentary):
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
         await stage.promote_replica()
+
+
+# -------------------------------------------------------------------- several servers
+
+
+@dataclass(frozen=True)
+class MasterKilled:
+    """One master of a cluster is killed; it comes back empty, and the fault is over when the cluster is whole."""
+
+    master: int
+
+    async def begin(self, stage: Stage) -> None:
+        """Have it go wrong."""
+        stage.cluster.kill_master(self.master)
+
+    async def end(self, stage: Stage) -> None:
+        """Have it be over."""
+        stage.cluster.spawn_master(self.master)
+        await asyncio.to_thread(stage.cluster.await_answer)
+
+
+@dataclass(frozen=True)
+class SlotMoved:
+    """A shard's slot goes to another master of a cluster; in between, each of the two has some of its keys."""
+
+    shard: int
+
+    async def begin(self, stage: Stage) -> None:
+        """Have it go wrong."""
+        move = stage.cluster.move_of(self.shard)
+        await asyncio.to_thread(move.begin)
+        await asyncio.to_thread(move.move_keys, KEYS_FIRST)
+
+    async def end(self, stage: Stage) -> None:
+        """Have it be over."""
+        move = stage.cluster.move_of(self.shard)
+        while await asyncio.to_thread(move.move_keys):
+            pass
+        await asyncio.to_thread(move.finish)
+
+
+@dataclass(frozen=True)
+class LinkCut(_Momentary):
+    """From now on the replica that Sentinels watch hears nothing of its master."""
+
+    async def begin(self, stage: Stage) -> None:
+        """Have it go wrong."""
+        await asyncio.to_thread(stage.service.cut_link)
+
+
+@dataclass(frozen=True)
+class MasterLost:
+    """The master that Sentinels watch is killed for good; the fault is over when they say that the replica is it."""
+
+    async def begin(self, stage: Stage) -> None:
+        """Have it go wrong."""
+        stage.service.kill()
+
+    async def end(self, stage: Stage) -> None:
+        """Have it be over."""
+        await asyncio.to_thread(stage.service.await_failover)
+
+
+# -------------------------------------------------------------------- what others say to a broker
+
+
+@dataclass(frozen=True)
+class Clashed:
+    """Somebody connects to the broker under the name of each member, which ends the member's connection."""
+
+    async def begin(self, stage: Stage) -> None:
+        """Have it go wrong."""
+        await stage.meddler.take_names()
+
+    async def end(self, stage: Stage) -> None:
+        """Have it be over."""
+        await stage.meddler.give_names_back()
+
+
+@dataclass(frozen=True)
+class Fed(_Momentary):
+    """Somebody who may publish everything publishes so many messages that make no sense."""
+
+    messages: int
+
+    async def begin(self, stage: Stage) -> None:
+        """Have it go wrong."""
+        stage.noted |= await stage.meddler.publish_poison(self.messages)
+
+
+LOSING: Final = (Killed, FailedOver, Ahead, MasterKilled, MasterLost)
+"""After which a server does not know any more what it had confirmed."""
 
 
 # -------------------------------------------------------------------- the nodes

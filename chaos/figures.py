@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from chaos.case import Case
 from chaos.checker import agreed, all_heard, excesses, least_and_most
-from chaos.history import OK, Decide
+from chaos.expectations import ages_of_others_s
+from chaos.history import OK, Decide, Part
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 
 BIN_NS: Final = 100 * MILLISECOND_NS
@@ -40,6 +41,7 @@ def figures(case: Case) -> dict[str, Any]:
         "lives": len(case.lives),
         "killed": sum(life.facts is None for life in case.lives),
         "rss_max_mb": max(((life.facts or {}).get("rss_kb", 0) for life in case.lives), default=0) // 1024,
+        "other_shards": _other_shards(case),
         "late_max_ms": case.late_ns(after_ns=case.start_ns) // MILLISECOND_NS,
         "decisions_good": _decisions(good, _good_s(case)),
         "decisions_bad": _decisions(bad, sum(end - begin for begin, end in case.spells) / SECOND_NS),
@@ -102,6 +104,33 @@ def _staleness(case: Case) -> list[list[float]]:
 
 def _staleness_max_s(case: Case) -> float:
     return max((age_s for _, age_s in _staleness(case)), default=0.0)
+
+
+def _other_shards(case: Case) -> dict[str, Any]:
+    """How old was what was known of shards with which nothing was wrong, in intervals; and when nothing was at all."""
+    parts: defaultdict[str, list[float]] = defaultdict(list)
+    if case.parts:
+        # The first second is left out: shards that nobody has asked about yet are exchanged with seldom.
+        begin_ns = case.start_ns + SECOND_NS
+        for part in sorted((*case.parts, Part("", case.load_end_ns, 0, frozenset())), key=lambda part: part.begin_ns):
+            parts["all is well"] += ages_of_others_s(case, Part("", begin_ns, part.begin_ns, frozenset()))
+            begin_ns = part.end_ns + case.reconverges_in_ns
+    for part in case.parts:
+        parts[part.name] += ages_of_others_s(case, part)
+    interval_s = case.interval_ns / SECOND_NS
+    return {
+        name: {
+            "looks": len(ages_s),
+            **{f"p{share}": round(_quantile(ages_s, share) / interval_s, 2) for share in (50, 99)},
+            "max": round(max(ages_s) / interval_s, 2),
+        }
+        for name, ages_s in parts.items()
+        if ages_s
+    }
+
+
+def _quantile(ages_s: Sequence[float], percent: int) -> float:
+    return sorted(ages_s)[len(ages_s) * percent // 100]
 
 
 def _seconds(ns: int) -> float:

@@ -66,6 +66,22 @@ class View(NamedTuple):
     staleness_s: float
 
 
+class Ages(NamedTuple):
+    """How old a node's knowledge of each shard is, in seconds."""
+
+    t_ns: int
+    by_shard: tuple[float, ...]
+
+
+class Part(NamedTuple):
+    """For a while something is wrong with a part of the hub: with these shards, and no others."""
+
+    name: str
+    begin_ns: int
+    end_ns: int
+    shards: frozenset[int]
+
+
 class Asked(NamedTuple):
     """What a node thinks that all nodes together have used of one window, when somebody asks it."""
 
@@ -104,6 +120,8 @@ class Life:
     decisions: list[Decide] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
+    ages: list[Ages] = field(default_factory=list)
+    """Only where there are several shards."""
     asked: list[Asked] = field(default_factory=list)
     """Only one node is asked, and only when all is quiet: asking makes a node speak."""
     late: list[Late] = field(default_factory=list)
@@ -214,10 +232,8 @@ def _read(path: Path) -> list[Life]:
             case "heard":
                 _, sent = ways.pop(event["n"])
                 life.exchanges.append(_exchange(sent, event["t"], event["outcome"], event["kind"]))
-            case "view":
-                life.views.append(View(event["t"], event["total"], event["staleness_s"]))
-            case "asked":
-                life.asked.append(Asked(event["t"], event["key"], event["epoch"], event["total"]))
+            case "view" | "ages" | "asked":
+                _add_look(life, event)
             case "escaped":
                 life.escaped.append(event["what"])
             case "end":
@@ -228,11 +244,35 @@ def _read(path: Path) -> list[Life]:
         lives[who].exchanges.append(_exchange(sent, None, UNKNOWN, "unanswered"))
     for life in lives.values():
         life.exchanges.sort(key=lambda one: one.sent_ns)
-        life.born_ns = max((event["t"] for event in common if event["e"] == "born"), default=0)
-        life.late = [Late(event["t"], event["ns"]) for event in common if event["e"] == "late"]
-        life.told = [(event["t"], event["what"]) for event in common if event["e"] == "told"]
-        life.escaped += [event["what"] for event in common if event["e"] == "escaped"]
+        _add_common(life, common)
     return list(lives.values())
+
+
+def _add_look(life: Life, event: dict[str, Any]) -> None:
+    """What a contestant knew at that moment."""
+    match event["e"]:
+        case "view":
+            life.views.append(View(event["t"], event["total"], event["staleness_s"]))
+        case "ages":
+            life.ages.append(Ages(event["t"], tuple(event["by_shard"])))
+        case _:
+            life.asked.append(Asked(event["t"], event["key"], event["epoch"], event["total"]))
+
+
+def _add_common(life: Life, common: list[dict[str, Any]]) -> None:
+    """What happened to the whole process happened to each of its contestants."""
+    for event in common:
+        match event["e"]:
+            case "born":
+                life.born_ns = max(life.born_ns, event["t"])
+            case "late":
+                life.late.append(Late(event["t"], event["ns"]))
+            case "told":
+                life.told.append((event["t"], event["what"]))
+            case "escaped":
+                life.escaped.append(event["what"])
+            case _:
+                pass
 
 
 def _exchange(sent: dict[str, Any], heard_ns: int | None, outcome: str, kind: str) -> Exchange:

@@ -22,8 +22,10 @@ from resource import RUSAGE_SELF, getrusage
 from types import TracebackType
 from typing import Any, Final
 
-from chaos.contestant import MERGED, OURS, Contestant, MovedClock, Ours
+from chaos.contestant import Contestant, MovedClock, Ours
 from chaos.history import Recorder, short
+from chaos.mqtt_rivals import DroppingOnBroker, Gullible, NamesakeOnBroker, RequeueingOnBroker
+from chaos.names import MERGED, OURS
 from chaos.odd_rivals import CatchingUpInLoop, FirstLoop, OneGulp, Orphaned, Unbounded, Unlocked
 from chaos.plan import Plan, Request
 from chaos.rivals import (
@@ -70,7 +72,15 @@ RIVALS: Final[dict[str, type[Counting]]] = {
     "unbounded": Unbounded,
     "one-gulp": OneGulp,
     "first-loop": FirstLoop,
+    "gullible": Gullible,
 }
+ON_BROKER: Final[dict[str, type[Counting]]] = {
+    **RIVALS,
+    "dropping": DroppingOnBroker,
+    "requeueing": RequeueingOnBroker,
+    "namesake": NamesakeOnBroker,
+}
+"""The same, where there is no server to count."""
 
 
 class Node:
@@ -227,6 +237,9 @@ class Node:
         views = [(one.name, time.monotonic_ns(), one.view(), one.staleness_s()) for one in self.contestants]
         for name, t_ns, total, staleness_s in views:
             self.recorder.write("view", who=name, t=t_ns, total=total, staleness_s=staleness_s)
+        if self.plan.shards > 1:
+            for one in self.contestants:
+                self.recorder.write("ages", who=one.name, t=time.monotonic_ns(), by_shard=one.ages_s())
 
     def _ask_what_was_used(self) -> None:
         for contestant in self.contestants:
@@ -283,7 +296,8 @@ class Node:
         if name in (OURS, MERGED):
             return [Ours(name, self.plan, self.recorder, self.clock) for _ in range(self.plan.agents)]
         members = min(self.plan.agents, EAGER_MAX)
-        return [RIVALS[name](name, self.plan, self.recorder, self.clock) for _ in range(members)]
+        rivals = ON_BROKER if self.plan.rivals_url.startswith("mqtt") else RIVALS
+        return [rivals[name](name, self.plan, self.recorder, self.clock) for _ in range(members)]
 
     def _hear(self) -> None:
         for line in sys.stdin:

@@ -16,8 +16,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chaos.history import OK, Recorder
+from chaos.names import TOLD
 from chaos.plan import Plan
-from chaos.rivals import TOLD, Counting, Requeueing
+from chaos.rivals import Counting, Requeueing
 from reconverge.clock import Clock
 from reconverge.kernel import Verdict
 from reconverge_sync.redis_errors import as_unavailable
@@ -84,7 +85,7 @@ class OneGulp(Requeueing):
         """See `Counting.tell`."""
         try:
             if self._line is None:
-                parts = urlsplit(self.plan.url)
+                parts = urlsplit(self.plan.rivals_url)
                 line = socket.create_connection((parts.hostname, parts.port or 6379), self.plan.timeout_s)
                 line.settimeout(self.plan.timeout_s)
                 self._line = line
@@ -113,7 +114,7 @@ class FirstLoop(Counting):
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self._asynchronous = redis.asyncio.Redis.from_url(
-            plan.url, socket_timeout=plan.timeout_s, retry=Retry(NoBackoff(), 0)
+            plan.rivals_url, socket_timeout=plan.timeout_s, retry=Retry(NoBackoff(), 0)
         )
 
     def failed(self, taken: Counter[str]) -> None:

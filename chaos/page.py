@@ -110,12 +110,21 @@ def _article(result: dict[str, Any]) -> str:
 
 def _setting(result: dict[str, Any]) -> str:
     ours = result["figures"]["ours"]
-    fleet = f"{result['nodes']} nodes, {result['policy']}, {result['limit']}"
+    fleet = f"{result['nodes']} nodes {_where(result)}, {result['policy']}, {result['limit']}"
     parts = [f"{fleet}, an exchange every {result['interval_s']:g} s, seed {result['seed']}"]
     parts.append(f"{ours['decisions']} decisions")
     if result["beyond_why"]:
         parts.append(f"excluded from the promises: {result['beyond_why']}")
     return "; ".join(parts) + "."
+
+
+def _where(result: dict[str, Any]) -> str:
+    where = {
+        "sentinel": "on a Redis that Sentinels watch",
+        "cluster": "on a cluster of three masters",
+        "mqtt": "at a broker of MQTT",
+    }.get(result.get("venue", ""), "on a Redis")
+    return f"{where}{', with TLS and few rights' if result.get('guarded') else ''}"
 
 
 def _rows(result: dict[str, Any]) -> Iterator[str]:
@@ -150,4 +159,6 @@ def _our_words(result: dict[str, Any], ours: dict[str, Any]) -> str:
             f"half of the decisions took less than {good['p50_us']:.0f} µs and 99 % less than {good['p99_us']:.0f} "
             f"while all was well, {bad['p50_us']:.0f} and {bad['p99_us']:.0f} while it was not"
         )
+    for name, ages in ours.get("other_shards", {}).items():
+        sentences.append(f"while {name}, of other shards at most {ages['max']} intervals old was what was known")
     return broken + "; ".join(sentences) + "."

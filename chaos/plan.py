@@ -24,6 +24,9 @@ class Plan:
 
     node: int
     url: str
+    rivals_url: str
+    """Where rivals meet: as users of their own, and with libraries that read other URLs."""
+    shards: int
     directory: str
     """Where the histories are written."""
     contestants: tuple[str, ...]

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.contestant import MERGED
+from chaos.names import MERGED
 from chaos.node import RIVALS
 from chaos.page import page
 from chaos.scenario import Scenario
 from chaos.verdict import Verdict
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.kernel import IMPLEMENTATION
+from tests.brokers import mosquitto_binary
 from tests.servers import redis_binary
 
 ROOT: Final = Path(__file__).parent.parent
@@ -39,6 +40,7 @@ def circumstances() -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": IMPLEMENTATION,
         "redis": _said_by(redis_binary(), "--version").partition(" v=")[2].partition(" ")[0],
+        "mosquitto": _mosquitto_version(),
     }
 
 
@@ -72,8 +74,23 @@ def table(results: Sequence[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|",
         *(_row(result) for result in results),
         "",
+        *_others(results),
     ]
     return "\n".join(rows)
+
+
+def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """How old was what was known of shards with which nothing was wrong, where something was with others."""
+    for result in results:
+        ages = result["figures"]["ours"].get("other_shards")
+        if ages:
+            yield f"Age of what was known of the other shards in `{result['scenario']}`, in intervals:"
+            yield ""
+            yield "| while | half of the looks below | 99 % below | oldest | looks |"
+            yield "|---|---|---|---|---|"
+            for name, one in ages.items():
+                yield f"| {name} | {one['p50']} | {one['p99']} | {one['max']} | {one['looks']} |"
+            yield ""
 
 
 def catches(scenarios: Iterable[Scenario]) -> str:
@@ -139,6 +156,16 @@ def _rival(rival: dict[str, Any]) -> str:
     if rival["to_be_caught_at"] in rival["caught_at"]:
         return f"{rival['name']}: {rival['to_be_caught_at']}"
     return f"**{rival['name']}: not caught at {rival['to_be_caught_at']}**"
+
+
+def _mosquitto_version() -> str:
+    """Empty where there is none."""
+    try:
+        command = [mosquitto_binary(), "-h"]  # which says the version, and ends with a status of its own
+        said = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.partition("mosquitto version ")[2].partition("\n")[0]
 
 
 def _said_by(*command: str) -> str:

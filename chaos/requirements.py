@@ -9,12 +9,18 @@ from importlib.util import find_spec
 from chaos.namespace import Namespace
 from chaos.proxy import Toxiproxy
 from chaos.scenario import NETWORK, WIRES, Scenario
+from chaos.venue import BROKER
+from tests.brokers import mosquitto_binary
 
 
 def missing(scenario: Scenario) -> str:
     """What this machine lacks for a scenario; empty if nothing."""
     if shutil.which("setpriv") is None:
         return "there is no setpriv here, which comes with util-linux"
+    if scenario.guarded and shutil.which("openssl") is None:
+        return "there is no openssl here, to make certificates"
+    if scenario.venue == BROKER and (lacking := _no_mosquitto()):
+        return lacking
     if scenario.ground == WIRES and (lacking := Toxiproxy.missing()):
         return lacking
     if scenario.ground == NETWORK and (lacking := _no_namespace()):
@@ -23,6 +29,14 @@ def missing(scenario: Scenario) -> str:
         return "there is no gcc here, to build what shifts a server's clock"
     if scenario.program == "prefork" and find_spec("gunicorn") is None:
         return "there is no gunicorn here"
+    return ""
+
+
+def _no_mosquitto() -> str:
+    try:
+        mosquitto_binary()
+    except FileNotFoundError as error:
+        return str(error)
     return ""
 
 

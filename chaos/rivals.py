@@ -15,12 +15,14 @@ from collections.abc import Iterable
 from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import urlsplit
+from zlib import crc32
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from redis.exceptions import RedisClusterException
 
+from chaos.clients import redis_client
 from chaos.history import FAIL, OK, UNKNOWN, Recorder
+from chaos.names import SUMS, TOLD, hash_of
 from chaos.plan import Plan
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
@@ -29,8 +31,6 @@ from reconverge_sync.redis_errors import as_unavailable
 
 LAST_WORDS_S: Final = 2.0
 EXPIRE_S: Final = 600
-TOLD: Final = "told"
-"""The hash in which everybody's sums are kept, to be compared with what was admitted."""
 
 
 class Counting:
@@ -61,12 +61,9 @@ class Counting:
 
     # ---------------------------------------------------------------- what differs
 
-    def connect(self) -> redis.Redis:
+    def connect(self) -> Any:
         """A client that does not retry by itself."""
-        timeout_s = self.plan.timeout_s
-        return redis.Redis.from_url(
-            self.plan.url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
-        )
+        return redis_client(self.plan.rivals_url, self.plan.timeout_s)
 
     def failed(self, taken: Counter[str]) -> None:
         """There was no answer: these differences may have arrived, or not."""
@@ -74,19 +71,26 @@ class Counting:
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
         """Tell the server of the differences. Returns the sums, and the sum of them all."""
-        told = f"{self.name}:{TOLD}"
+        epoch, shards = self.epoch(), self.plan.shards
+        asked: list[list[str]] = [[f"none:{epoch}"] for _ in range(shards)]
         pipeline = self.client.pipeline(transaction=False)
-        for field, difference in taken.items():
-            pipeline.hincrby(f"{self.name}:sums", field, difference)
-            pipeline.hincrby(told, "all", difference)
-        epoch = self.epoch()
-        fields = [field for field in {*self.sums, *taken} if int(field.rpartition(":")[2]) >= epoch] or [
-            f"none:{epoch}"
-        ]
-        pipeline.hmget(f"{self.name}:sums", fields)
-        pipeline.hvals(told)
-        *_, sums, everything = pipeline.execute()
-        return {field: int(value or 0) for field, value in zip(fields, sums, strict=True)}, sum(map(int, everything))
+        for field in {*self.sums, *taken}:
+            shard = crc32(field.rpartition(":")[0].encode()) % shards
+            if field in taken:
+                pipeline.hincrby(hash_of(self.name, SUMS, shard, shards), field, taken[field])
+                pipeline.hincrby(hash_of(self.name, TOLD, shard, shards), "all", taken[field])
+            if int(field.rpartition(":")[2]) >= epoch:
+                asked[shard].append(field)
+        for shard, fields in enumerate(asked):
+            pipeline.hmget(hash_of(self.name, SUMS, shard, shards), fields)
+            pipeline.hvals(hash_of(self.name, TOLD, shard, shards))
+        answers = pipeline.execute()[-2 * shards :]
+        sums = {
+            field: int(value or 0)
+            for fields, values in zip(asked, answers[::2], strict=True)
+            for field, value in zip(fields, values, strict=True)
+        }
+        return sums, sum(int(value) for values in answers[1::2] for value in values)
 
     # ---------------------------------------------------------------- what is asked
 
@@ -126,6 +130,10 @@ class Counting:
     def staleness_s(self) -> float:
         """See `Contestant.staleness_s`."""
         return (self.clock.monotonic_ns() - self.heard_ns) / SECOND_NS
+
+    def ages_s(self) -> list[float]:
+        """See `Contestant.ages_s`: all are exchanged with at once."""
+        return [self.staleness_s()] * self.plan.shards
 
     def facts(self) -> dict[str, Any]:
         """See `Contestant.facts`."""
@@ -174,7 +182,7 @@ class Counting:
         number = self.recorder.sent(self.name, self.account, charged)
         try:
             sums, total = self.tell(taken)
-        except (redis.RedisError, OSError, EOFError) as error:
+        except (redis.RedisError, RedisClusterException, OSError, EOFError) as error:
             self.note(number, as_unavailable(error))
             with self.lock:
                 self.under_way = Counter()
@@ -212,7 +220,7 @@ class Retrying(Dropping):
 
     def connect(self) -> redis.Redis:
         """See `Counting.connect`."""
-        parts = urlsplit(self.plan.url)
+        parts = urlsplit(self.plan.rivals_url)
         # Made of a URL, the client would not retry.
         return redis.Redis(
             host=parts.hostname or "localhost",
@@ -225,11 +233,9 @@ class Retrying(Dropping):
 class Patient(Requeueing):
     """Waits for an answer as long as it takes."""
 
-    def connect(self) -> redis.Redis:
+    def connect(self) -> Any:
         """See `Counting.connect`."""
-        return redis.Redis.from_url(
-            self.plan.url, socket_timeout=None, socket_connect_timeout=None, retry=Retry(NoBackoff(), 0)
-        )
+        return redis_client(self.plan.rivals_url, None)
 
 
 class Expiring(Requeueing):

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chaos.fault import Ahead, FailedOver, Fault, Killed
+from chaos.fault import LOSING, Fault, Fed
+from chaos.venue import BROKER, REDIS
 from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import Policy, choose
 from reconverge.syncer import BACKOFF_CAP_NS
+from reconverge_sync.election import TENURE_NS
+from reconverge_sync.membership import PAUSE_S
 
 if TYPE_CHECKING:
     from chaos.case import Expectation
@@ -22,6 +25,8 @@ BY_HUB, BY_MACHINE = "hub", "machine"
 """By whose clock windows are judged: by the hub's, as each node knew it, or by the machine's."""
 LEASE_S: Final = 30.0
 KEYS_MAX: Final = 1000
+ELECTION_TENURES: Final = 3
+"""Until the silence of the last steward is noticed, one has claimed its place, and has waited for its turn."""
 TIGHT: Final = Limit(200, 1.0, algorithm=FIXED_WINDOW)
 """Of which three times as much is asked, so that it is full for most of each window."""
 ROOMY: Final = Limit(1000, 1.0, algorithm=FIXED_WINDOW)
@@ -41,6 +46,10 @@ class Spell:
     end_s: float
     shown: bool = True
     """Whether it counts as the fault in pictures and figures."""
+    shards: frozenset[int] | None = None
+    """Those that it concerns, if not all; then the others must not notice."""
+    name: str = ""
+    """What it is called in figures; only of those that concern a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,9 @@ class Scenario:
     timeout_s: float = 0.4
     lease_s: float = LEASE_S
     keys_max: int = KEYS_MAX
+    venue: str = REDIS
+    guarded: bool = False
+    """Whether there is TLS, and users who may do no more than they must."""
     ground: str = WIRES
     program: str = "thread"
     replica: bool = False
@@ -115,7 +127,10 @@ class Scenario:
     @property
     def loses_data(self) -> bool:
         """Whether the server forgets something that it had confirmed."""
-        return any(isinstance(spell.fault, Killed | FailedOver | Ahead) for spell in self.spells)
+        if self.venue == BROKER:
+            # Whoever kept the ledger could not answer meanwhile, and another one begins anew.
+            return any(not isinstance(spell.fault, Fed) for spell in self.spells)
+        return any(isinstance(spell.fault, LOSING) for spell in self.spells)
 
     @property
     def healed_s(self) -> float:
@@ -124,8 +139,13 @@ class Scenario:
 
     @property
     def reconverges_in_s(self) -> float:
-        """The longest that it may take after that until all agree: two intervals, a back-off, and what is under way."""
-        return 2 * self.interval_s + max(self.interval_s, BACKOFF_CAP_NS / SECOND_NS) + self.timeout_s
+        """The longest that it may take after that until all agree: two intervals, a back-off, and what is under way.
+
+        Members of a broker have to connect again before that, and to elect one of them.
+        """
+        elected_s = (PAUSE_S[1] + ELECTION_TENURES * TENURE_NS / SECOND_NS) if self.venue == BROKER else 0.0
+        backoff_s = max(self.interval_s, BACKOFF_CAP_NS / SECOND_NS)
+        return elected_s + 2 * self.interval_s + backoff_s + self.timeout_s
 
     @property
     def contestants(self) -> tuple[str, ...]:

@@ -9,17 +9,21 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from chaos.child import Child
+from chaos.names import SECRET, TOLD
+from chaos.venue import RIVAL, USER, Guard, redis_users
+from reconverge_sync.redis import RedisHub
+from tests.certificates import tls_options
 from tests.servers import free_port, redis_binary, wait_until
 
-SECRET: Final = "hush-7f3a-not-for-logs"  # noqa: S105  # a password, which must turn up nowhere
 SHIFT_SOURCE: Final = Path(__file__).parent / "shift.c"
+ASK_S: Final = 1.0
 ADMIN_S: Final = 2.0
 """The longest that a server which was not stopped may take to answer us."""
 
@@ -27,17 +31,22 @@ ADMIN_S: Final = 2.0
 class Redis:
     """A Redis with a password. We reach it by a unix socket, which no fault cuts; nodes by a port of an address."""
 
-    def __init__(self, *, address: str = "127.0.0.1", prefix: Sequence[str] = (), shifted: bool = False) -> None:
+    shards = 1
+
+    def __init__(
+        self,
+        *,
+        address: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+        shifted: bool = False,
+        guard: Guard | None = None,
+    ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="reconverge-chaos-"))
-        self.port = free_port()
+        self._plain_port = free_port()
+        self.port = self._plain_port if guard is None else free_port()
+        self._guard = guard
         self.socket = self.directory / "redis.sock"
-        self.admin = redis.Redis(
-            unix_socket_path=str(self.socket),
-            password=SECRET,
-            socket_timeout=ADMIN_S,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-        )
+        self.admin = self._client(ADMIN_S)
         self._address = address
         self._prefix = list(prefix)
         self._clock = self.directory / "clock"
@@ -45,9 +54,37 @@ class Redis:
         self._child: Child | None = None
 
     @property
-    def socket_url(self) -> str:
-        """Where a hub finds it that no fault concerns."""
+    def look_url(self) -> str:
+        """See `Venue.look_url`."""
         return f"redis+unix://:{SECRET}@{self.socket}"
+
+    def url(self, host: str, port: int) -> str:
+        """See `Venue.url`."""
+        return self._url(USER, host, port)
+
+    def rivals_url(self, host: str, port: int) -> str:
+        """See `Venue.rivals_url`."""
+        return self._url(RIVAL, host, port)
+
+    def _url(self, user: str, host: str, port: int) -> str:
+        if self._guard is None:
+            return f"redis://:{SECRET}@{host}:{port}/0"
+        return f"rediss://{user}:{SECRET}@{host}:{port}/0?{self._guard.query()}"
+
+    def told(self, name: str) -> int:
+        """See `Venue.told`."""
+        with self._client(ASK_S) as client:  # not the one on which faults rely
+            values: list[Any] = client.hvals(f"{name}:{TOLD}")
+        return sum(map(int, values))
+
+    def _client(self, timeout_s: float) -> redis.Redis:
+        return redis.Redis(
+            unix_socket_path=str(self.socket),
+            password=SECRET,
+            socket_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+        )
 
     @property
     def alive(self) -> bool:
@@ -61,9 +98,12 @@ class Redis:
 
     def spawn(self) -> None:
         """Start it, empty."""
-        command = [redis_binary(), "--port", str(self.port), "--bind", self._address, "--protected-mode", "no"]
+        command = [redis_binary(), "--port", str(self._plain_port), "--bind", self._address, "--protected-mode", "no"]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", "", "--appendonly", "no"]
         command += ["--requirepass", SECRET, "--masterauth", SECRET, "--repl-diskless-sync-delay", "0"]
+        if self._guard is not None:
+            command += ["--tls-port", str(self.port), *tls_options(self._guard.certificates)]
+            command += redis_users(RedisHub.__doc__ or "")
         environment = {}
         if self._shift is not None:
             environment = {"LD_PRELOAD": str(self._shift), "CHAOS_CLOCK_AHEAD": str(self._clock)}

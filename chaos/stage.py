@@ -14,13 +14,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from chaos.broker import Broker
 from chaos.child import Child
+from chaos.cluster import Cluster
 from chaos.fault import Who
+from chaos.meddler import Meddler
+from chaos.names import SECRET
 from chaos.namespace import Namespace, address_of
 from chaos.plan import Plan
 from chaos.proxy import Toxiproxy, Wire
 from chaos.scenario import NETWORK, WIRES, Scenario
-from chaos.server import SECRET, Redis
+from chaos.server import Redis
+from chaos.service import Service
+from chaos.venue import BROKER, CLUSTER, REDIS, SENTINEL, Guard, Venue
 
 ROOT: Final = Path(__file__).parent.parent
 POLL_S: Final = 0.02
@@ -29,6 +35,9 @@ START_S: Final = 60.0
 END_S: Final = 20.0
 """The longest that they may take to end: last words, and a prefork server's patience."""
 REPLICATION_S: Final = 10.0
+HEIR_S: Final = 0.5
+"""By then whoever inherits has heard of those that are left."""
+ELSEWHERE: Final[dict[str, Callable[[Guard | None], Venue]]] = {SENTINEL: Service, CLUSTER: Cluster, BROKER: Broker}
 
 
 class ChaosFailed(Exception):
@@ -108,13 +117,16 @@ class Stage:
 
     def __init__(self, scenario: Scenario, directory: Path) -> None:
         self._scenario = scenario
-        self.server: Redis
+        self.venue: Venue
         self._directory = directory
         self._stack = AsyncExitStack()
         self._wires: list[Wire] = []
         self._network: Namespace | None = None
         self._replication: Wire | None = None
         self._replica: Redis | None = None
+        self._meddler: Meddler | None = None
+        self.noted: dict[str, int] = {}
+        """What faults have noted."""
         self.nodes: list[NodeProcess] = []
 
     async def __aenter__(self) -> Self:
@@ -133,6 +145,30 @@ class Stage:
     # ---------------------------------------------------------------- what faults take hold of
 
     @property
+    def server(self) -> Redis:
+        """Where all meet, if that is one Redis."""
+        assert isinstance(self.venue, Redis)
+        return self.venue
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where all meet, if that is a cluster."""
+        assert isinstance(self.venue, Cluster)
+        return self.venue
+
+    @property
+    def service(self) -> Service:
+        """Where all meet, if Sentinels watch it."""
+        assert isinstance(self.venue, Service)
+        return self.venue
+
+    @property
+    def meddler(self) -> Meddler:
+        """Somebody who says to a broker what nobody should."""
+        assert self._meddler is not None
+        return self._meddler
+
+    @property
     def network(self) -> Namespace:
         """Where packets can be dropped."""
         assert self._network is not None
@@ -143,6 +179,11 @@ class Stage:
         """The wire from the server to its replica."""
         assert self._replication is not None
         return self._replication
+
+    @property
+    def venue_kind(self) -> str:
+        """Where all meet."""
+        return self._scenario.venue
 
     def numbers(self, who: Who) -> Sequence[int]:
         """The numbers of these nodes."""
@@ -168,7 +209,7 @@ class Stage:
         """Kill the server, and have its replica take its place."""
         assert self._replica is not None
         self.server.kill()
-        self.server = self._replica
+        self.venue = self._replica
         await self.tell_server("REPLICAOF", "NO", "ONE")
         for wire in self._wires:
             await wire.lead_to(self.server.port)
@@ -179,7 +220,9 @@ class Stage:
         """Start all nodes, and wait until they are ready. Raises ChaosFailed."""
         prefix = [] if self._network is None else self._network.prefix
         for plan in plans:
-            node = NodeProcess(replace(plan, url=self._url_of(plan.node)), prefix)
+            place = self._place_of(plan.node)
+            url, rivals_url = self.venue.url(*place), self.venue.rivals_url(*place)
+            node = NodeProcess(replace(plan, url=url, rivals_url=rivals_url, shards=self.venue.shards), prefix)
             self._stack.callback(node.kill)
             node.start()
             self.nodes.append(node)
@@ -189,6 +232,10 @@ class Stage:
         """Have all nodes say their last words and end. Raises ChaosFailed."""
         for node in self.nodes:
             node.tell("end")
+            if self.venue_kind == BROKER:
+                # Whoever keeps the ledger hands it over, and all at once would hand it over to each other.
+                await self._eventually(lambda: not node.alive, END_S, "a node does not end")  # noqa: B023  # at once
+                await asyncio.sleep(HEIR_S)
         await self._eventually(lambda: not any(node.alive for node in self.nodes), END_S, "a node does not end")
 
     # ---------------------------------------------------------------- inside
@@ -201,12 +248,21 @@ class Stage:
             prefix = self._network.prefix
         # In a namespace there is nobody else who could reach it.
         address = "127.0.0.1" if self._network is None else "0.0.0.0"  # noqa: S104
-        self.server = Redis(address=address, prefix=prefix, shifted=scenario.shifted)
-        self._stack.callback(self.server.stop)
-        self.server.start()
+        guard = Guard() if scenario.guarded else None
+        if guard is not None:
+            self._stack.callback(guard.remove)
+        if scenario.venue == REDIS:
+            self.venue = Redis(address=address, prefix=prefix, shifted=scenario.shifted, guard=guard)
+        else:
+            self.venue = ELSEWHERE[scenario.venue](guard)
+        self._stack.callback(self.venue.stop)
+        self.venue.start()
+        if scenario.venue == BROKER:
+            self._meddler = Meddler(self.venue.look_url, self.venue.rivals_url("127.0.0.1", self.venue.port))
+            self._stack.push_async_callback(self._meddler.leave)
         if scenario.ground == WIRES:
             proxies = self._stack.enter_context(Toxiproxy(self._directory / "toxiproxy.log"))
-            self._wires = [await proxies.wire(f"node-{node}", self.server.port) for node in range(scenario.nodes)]
+            self._wires = [await proxies.wire(f"node-{node}", self.venue.port) for node in range(scenario.nodes)]
             if scenario.replica:
                 self._replication = await proxies.wire("replication", self.server.port)
                 await self._start_replica(self._replication.port)
@@ -222,13 +278,13 @@ class Stage:
             "the replica does not follow",
         )
 
-    def _url_of(self, node: int) -> str:
-        host, port = "127.0.0.1", self.server.port
+    def _place_of(self, node: int) -> tuple[str, int]:
+        host, port = "127.0.0.1", self.venue.port
         if self._network is not None:
             host = address_of(node)
         elif self._wires:
             port = self._wires[node].port
-        return f"redis://:{SECRET}@{host}:{port}/0"
+        return host, port
 
     @staticmethod
     async def _eventually(condition: Callable[[], bool], seconds: float, complaint: str) -> None:

@@ -8,30 +8,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from secrets import token_hex
-from typing import Any, Final
+from typing import Final
 
-import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+import redis
 
 from chaos import workload
-from chaos.contestant import CENSUS_NAME, LIMIT_NAME, MERGED, OURS, history_files, total_of_ours
-from chaos.history import Life, Sight, View, last_view, read_lives
+from chaos.contestant import history_files
+from chaos.history import Life, Part, Sight, View, last_view, read_lives
+from chaos.names import MERGED, OURS, SECRET
+from chaos.observer import Observer
 from chaos.plan import Plan
-from chaos.rivals import TOLD
 from chaos.scenario import Scenario
-from chaos.server import SECRET
 from chaos.stage import ChaosFailed, Stage
-from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from chaos.venue import BROKER
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.report import Batch
-from reconverge_sync.redis import RedisHub
 
 LOOK_S: Final = 0.1
 """How often the hub is asked what it knows."""
 ASK_S: Final = 1.0
+ELECTED_S: Final = 10.0
+"""Who asks members first waits until they have elected one who answers."""
 LEARNING_S: Final = 1.2
 """How long a server of unknown past grants no new lines to strict nodes, beyond the interval."""
 EDGE_NS: Final = 60 * SECOND_NS
@@ -48,8 +45,11 @@ class Record:
     seed: int
     contestants: tuple[str, ...]
     start_ns: int = 0
+    shards: int = 1
     spells: list[tuple[int, int, bool]] = field(default_factory=list)
     """When things really went wrong and were over, and whether that is shown."""
+    parts: list[Part] = field(default_factory=list)
+    """When something was wrong with a part of the hub."""
     load_end_ns: int = 0
     end_ns: int = 0
     """When the nodes were told to end."""
@@ -57,6 +57,8 @@ class Record:
     sights: dict[str, list[Sight]] = field(default_factory=dict)
     finals: dict[str, Sight] = field(default_factory=dict)
     """What the hub knew when all nodes were gone."""
+    noted: dict[str, int] = field(default_factory=dict)
+    """What faults have noted."""
     leaks: list[str] = field(default_factory=list)
     """Files in which the password was found."""
 
@@ -74,21 +76,27 @@ class Supervisor:
         self.record = Record(scenario, seed, tuple(contestants))
         self.record.sights = {name: [] for name in contestants}
         self._looked_enough = asyncio.Event()
+        self._observers: dict[str, Observer] = {}
 
     async def run(self) -> Record:
         """Run it. Raises ChaosFailed when it cannot be carried out."""
         with tempfile.TemporaryDirectory(prefix="reconverge-chaos-", ignore_cleanup_errors=True) as name:
             directory = Path(name)
             async with Stage(self._scenario, directory) as stage:
-                await self._live_through(stage, directory)
+                try:
+                    await self._live_through(stage, directory)
+                finally:
+                    await asyncio.gather(*(observer.close() for observer in self._observers.values()))
             self.record.lives = await asyncio.to_thread(read_lives, history_files(directory))
             self.record.leaks = await asyncio.to_thread(_leaks, directory)
         return self.record
 
     async def _live_through(self, stage: Stage, directory: Path) -> None:
         record, scenario = self.record, self._scenario
+        record.shards = stage.venue.shards
         learnt_s = await self._introduce(stage)
         await stage.start_nodes(self._plans(directory))
+        await asyncio.gather(*(observer.step_back() for observer in self._observers.values()))
         record.start_ns = await self._common_start(learnt_s)
         for node in stage.nodes:
             node.go(record.start_ns)
@@ -99,31 +107,41 @@ class Supervisor:
             await _sleep_until(record.load_end_ns)
             stage.nodes[0].tell("observe", amount=0)
             await self._await_agreement(directory)
+            if scenario.venue == BROKER:
+                # The last node has to hand over to whoever looks, and so must have heard of it lately.
+                record.end_ns = time.monotonic_ns()
+                await stage.end_nodes()
         finally:
             # Not cancelled: what waits for the server may swallow that.
             self._looked_enough.set()
             await looking
-        record.end_ns = time.monotonic_ns()
+        record.end_ns = record.end_ns or time.monotonic_ns()
+        record.noted = stage.noted
+        if OURS in self._observers:
+            record.noted["rejected by observer"] = self._observers[OURS].rejects
         await stage.end_nodes()
         for name in record.contestants:
-            sight = await self._look(stage, name)
-            if sight is None:
-                raise ChaosFailed(f"nobody can say what the hub knows of {name}")
-            record.finals[name] = sight
+            record.finals[name] = await self._last_look(stage, name)
 
     # ---------------------------------------------------------------- before
 
     async def _introduce(self, stage: Stage) -> float:
         """Have the hub's data begin before the nodes come. Returns when it will have learnt that they are new."""
+        scenario = self._scenario
+        by_members = scenario.venue == BROKER
         for name in (OURS, MERGED):
             if name in self.record.contestants:
-                hub = RedisHub(stage.server.socket_url, HubSettings(name, ASK_S))
-                node = token_hex(8)
-                interval_us = round(self._scenario.interval_s * SECOND_NS) // MICROSECOND_NS
-                await hub.exchange(
-                    Batch(node, node, 0, 1, "", interval_us, 30_000_000, leaving=True, limits=(), cells=())
+                self._observers[name] = Observer(
+                    lambda: stage.venue.look_url,
+                    name,
+                    timeout_s=ELECTED_S if by_members else ASK_S,
+                    interval_s=scenario.interval_s,
+                    by_members=by_members,
                 )
-                await hub.close()
+        try:
+            await asyncio.gather(*(observer.introduce() for observer in self._observers.values()))
+        except HubUnavailable as error:
+            raise ChaosFailed(f"the hub does not begin: {error}") from error
         return time.monotonic() + LEARNING_S + self._scenario.interval_s
 
     def _plans(self, directory: Path) -> list[Plan]:
@@ -132,6 +150,8 @@ class Supervisor:
             Plan(
                 node=node,
                 url="",
+                rivals_url="",
+                shards=1,
                 directory=str(directory),
                 contestants=self.record.contestants,
                 program=scenario.program,
@@ -178,6 +198,9 @@ class Supervisor:
             else:
                 await spell.fault.end(stage)
                 self.record.spells.append((begun_ns[number], time.monotonic_ns(), spell.shown))
+                if spell.shards is not None:
+                    part = Part(spell.name, begun_ns[number], time.monotonic_ns(), spell.shards)
+                    self.record.parts.append(part)
 
     async def _look_again_and_again(self, stage: Stage) -> None:
         while not self._looked_enough.is_set():
@@ -187,32 +210,27 @@ class Supervisor:
                     self.record.sights[name].append(sight)
             await asyncio.sleep(LOOK_S)
 
+    async def _last_look(self, stage: Stage, name: str) -> Sight:
+        """What it knows in the end. Raises ChaosFailed when it does not say."""
+        deadline_s = time.monotonic() + ELECTED_S
+        while (sight := await self._look(stage, name)) is None:
+            if time.monotonic() > deadline_s:
+                raise ChaosFailed(f"nobody can say what the hub knows of {name}")
+            await asyncio.sleep(LOOK_S)
+        return sight
+
     async def _look(self, stage: Stage, name: str) -> Sight | None:
         """What the hub knows of them; None if it does not say."""
         before_ns = time.monotonic_ns()
         try:
-            if name in (OURS, MERGED):
-                totals = await total_of_ours(name, stage.server.socket_url, ASK_S)
-                facts: tuple[int, ...] = tuple(
-                    totals[limit].charged if limit in totals else 0 for limit in (LIMIT_NAME, CENSUS_NAME)
-                )
+            if name in self._observers:
+                async with asyncio.timeout(ASK_S if stage.venue_kind == BROKER else None):
+                    facts: tuple[int, ...] = await self._observers[name].look()
             else:
-                facts = (await self._told(stage, name),)
+                facts = (await asyncio.to_thread(stage.venue.told, name),)
         except (HubUnavailable, redis.RedisError, OSError):
             return None
         return Sight(before_ns, time.monotonic_ns(), *facts)
-
-    @staticmethod
-    async def _told(stage: Stage, name: str) -> int:
-        client = redis.asyncio.Redis(
-            unix_socket_path=str(stage.server.socket),
-            password=SECRET,
-            socket_timeout=ASK_S,
-            retry=Retry(NoBackoff(), 0),
-        )
-        async with client:
-            values: list[Any] = await client.hvals(f"{name}:{TOLD}")
-        return sum(map(int, values))
 
     async def _await_agreement(self, directory: Path) -> None:
         """Wait until all of our nodes think the same, but at least as long as that may take, if there are none."""
@@ -220,11 +238,15 @@ class Supervisor:
         if OURS not in self.record.contestants:
             await asyncio.sleep(patience_s)
             return
+        since_ns = max(time.monotonic_ns(), self.record.healed_ns)
+        if self.record.shards > 1:
+            # What they agree on is one key's total; others may live where there was more to recover from.
+            since_ns += round(patience_s * SECOND_NS)
         deadline_s = time.monotonic() + patience_s + AGREE_S
         while time.monotonic() < deadline_s:
             await asyncio.sleep(LOOK_S)
             views = await asyncio.to_thread(_last_views, directory, self.record.load_end_ns)
-            known = {sight.census for sight in self.record.sights[OURS][-1:]}
+            known = {sight.census for sight in self.record.sights[OURS][-1:] if sight.before_ns > since_ns}
             if len(views) >= self._scenario.nodes and {view.total for view in views} == known:
                 await asyncio.sleep(3 * LOOK_S + 2 * self._scenario.interval_s)
                 return

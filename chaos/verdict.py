@@ -7,8 +7,8 @@ from typing import Any
 
 from chaos.case import Case, Violation
 from chaos.checker import violations
-from chaos.contestant import OURS
 from chaos.figures import figures, series
+from chaos.names import OURS
 from chaos.scenario import Scenario
 from chaos.supervisor import Record
 from reconverge.clock import SECOND_NS
@@ -75,6 +75,8 @@ class Verdict:
             "quota": scenario.limit.quota,
             "bucket": scenario.limit.bucket,
             "window_s": scenario.limit.window,
+            "venue": scenario.venue,
+            "guarded": scenario.guarded,
             "policy": scenario.policy_name,
             "nodes": scenario.nodes * scenario.agents,
             "interval_s": scenario.interval_s,
@@ -115,6 +117,7 @@ def case_of(record: Record, who: str) -> Case:
         beyond=scenario.beyond,
         interval_ns=round(scenario.interval_s * SECOND_NS),
         interval_min_ns=round(scenario.interval_s * SECOND_NS) // 10,
+        timeout_ns=round(scenario.timeout_s * SECOND_NS),
         reconverges_in_ns=round(scenario.reconverges_in_s * SECOND_NS),
         reckoning=scenario.reckoning,
         outage=scenario.outage,
@@ -123,6 +126,9 @@ def case_of(record: Record, who: str) -> Case:
         load_end_ns=record.load_end_ns,
         end_ns=record.end_ns,
         spells=spells_of(record),
+        parts=tuple(record.parts),
+        shards=record.shards,
+        noted=record.noted,
         leaks=tuple(record.leaks),
     )
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
+from tests.certificates import Certificates
 from tests.servers import Server, accepts, free_port
 
 
@@ -32,6 +36,26 @@ class Mosquitto(Server):
         if self.run([mosquitto_binary(), "-c", str(config)], said, lambda: accepts(self.port)) is not None:
             raise RuntimeError(f"mosquitto ended at once: {said.read_text(errors='replace')}")
         return self
+
+
+def guarded_lines(
+    directory: Path, certificates: Certificates, *, users: Sequence[str], password: str, acl: str
+) -> list[str]:
+    """Lines for a broker that speaks TLS and knows these users, who may do what `acl` says."""
+    known = directory / "users"
+    (directory / "acl").write_text(acl)
+    for number, user in enumerate(users):
+        command = ["mosquitto_passwd", *([] if number else ["-c"]), "-b", str(known), user, password]
+        subprocess.run(command, check=True, capture_output=True)
+    known.chmod(0o600)
+    return [
+        f"cafile {certificates.authority}",
+        f"certfile {certificates.server}",
+        f"keyfile {certificates.server}",
+        "allow_anonymous false",
+        f"password_file {known}",
+        f"acl_file {directory / 'acl'}",
+    ]
 
 
 def mosquitto_binary() -> str:

@@ -47,6 +47,15 @@ class RedisCluster(Servers):
         """The server that the key's slot was given to in the beginning."""
         return self.servers[key_slot(key.encode()) * self.masters // SLOTS]
 
+    def port_of(self, server: RedisServer) -> int:
+        """Where the others find it."""
+        return self.tls_ports[self.servers.index(server)] if self.tls_ports else server.port
+
+    def is_whole(self) -> bool:
+        """Whether every server thinks that all slots are served."""
+        infos = [server.command("CLUSTER", "INFO") for server in self.servers]
+        return all("cluster_state:ok" in info and f"cluster_slots_ok:{SLOTS}" in info for info in infos)
+
     def flush(self) -> None:
         """Have every master forget everything."""
         for server in self.servers[: self.masters]:
@@ -105,10 +114,12 @@ class RedisCluster(Servers):
 class SlotMove:
     """One slot on its way from one server to another, as `redis-cli --cluster reshard` does it, in steps."""
 
-    def __init__(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+    def __init__(self, slot: int, source: RedisServer, target: RedisServer, *, port: int | None = None) -> None:
         self._slot = str(slot)
         self._source = source
         self._target = target
+        self._port = port or target.port
+        """Where the source finds the target: elsewhere, if they speak TLS with each other."""
 
     def begin(self) -> None:
         """Say to both that the slot is about to move."""
@@ -119,7 +130,7 @@ class SlotMove:
         """Move up to so many keys; returns how many there were."""
         keys = bulk_strings(self._source.command("CLUSTER", "GETKEYSINSLOT", self._slot, str(count)))
         if keys:
-            to = ["127.0.0.1", str(self._target.port), "", "0", "5000", "KEYS"]
+            to = ["127.0.0.1", str(self._port), "", "0", "5000", "KEYS"]
             said = self._source.command("MIGRATE", *to, *keys)
             assert said in ("+OK", "+NOKEY"), said
         return len(keys)

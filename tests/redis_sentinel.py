@@ -43,14 +43,17 @@ class Sentinel(Server):
 
 
 class RedisService(Servers):
-    """What `SERVICE` is for three Sentinels. `tls` are options that make all of them speak TLS."""
+    """What `SERVICE` is for three Sentinels. `tls` are options by which all of them speak TLS; `options` are others."""
 
-    def __init__(self, *, tls: tuple[str, ...] = (), sentinel_lines: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, tls: tuple[str, ...] = (), options: tuple[str, ...] = (), sentinel_lines: tuple[str, ...] = ()
+    ) -> None:
         super().__init__()
         self._tls = tls
         ports = [free_port() for _ in range(2 if tls else 0)]
-        options = [("--tls-port", str(port), "--tls-replication", "yes", *tls) for port in ports] or [(), ()]
-        self.master, self.replica = (RedisServer("--repl-diskless-sync-delay", "0", *each) for each in options)
+        ways = [("--tls-port", str(port), "--tls-replication", "yes", *tls) for port in ports] or [(), ()]
+        common = ("--repl-diskless-sync-delay", "0", *options)
+        self.master, self.replica = (RedisServer(*common, *each) for each in ways)
         self.master_port, self.replica_port = ports or (self.master.port, self.replica.port)
         self._lines = sentinel_lines
         self.sentinels: list[Sentinel] = []
@@ -92,6 +95,11 @@ class RedisService(Servers):
         assert self.master.command("ACL", "SETUSER", "replica", "off") == "+OK"
         self.master.command("CLIENT", "KILL", "TYPE", "replica")
         wait_until(lambda: "connected_slaves:0" in self.master.command("INFO", "replication"), "the cut", READY_S_MAX)
+
+    def is_agreed_on(self, port: int) -> bool:
+        """Whether all Sentinels that are there say that the master is at this port."""
+        named = f"sentinel monitor {SERVICE} 127.0.0.1 {port} "
+        return all(named in sentinel._config.read_text() for sentinel in self.sentinels)
 
     def has_failed_over(self) -> bool:
         """Whether the replica is the master now."""

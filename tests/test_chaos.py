@@ -20,8 +20,8 @@ from chaos import report
 from chaos.__main__ import main
 from chaos.catalogue import scenario_of
 from chaos.catalogue.network import cut, spell
-from chaos.contestant import OURS
 from chaos.fault import Dropped, Killed, NodeEnded
+from chaos.names import OURS
 from chaos.namespace import Namespace
 from chaos.proxy import ProxyDisobeyed, Toxic, Toxiproxy
 from chaos.requirements import missing

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final, Protocol
 
 from reconverge.bulletin import Reader
@@ -28,6 +26,8 @@ BUG_PAUSE_S: Final = 1.0
 OUTAGES_LOGGED_MAX: Final = 5
 QUIET_NS: Final = 60 * SECOND_NS
 """A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
+CALL_S: Final = 0.02
+"""How soon a loop that waits for something takes notice of a call for an exchange."""
 TAKE_OVER_POLL_S: Final = 0.01
 """How often a runner looks whether the one before it is gone."""
 
@@ -95,8 +95,8 @@ class Exchanges:
         self._failing: set[Syncer] = set()
         self._complained = False
         self._complained_ns: deque[int] = deque(maxlen=OUTAGES_LOGGED_MAX)
-        self._nudge: Callable[[], object] | None = None
-        """Has what is being carried out look at what is due, from any thread."""
+        self._called = False
+        """Somebody wants what is being carried out to look at what is due."""
         self._surprised = False
 
     def due_in_s(self) -> float:
@@ -116,18 +116,9 @@ class Exchanges:
 
         `woken` says whether it has been already.
         """
-        loop = asyncio.get_running_loop()
-        roused = asyncio.Event()
-        self._nudge = partial(loop.call_soon_threadsafe, roused.set)
-        try:
-            if not woken():
-                alarm = loop.call_later(self.due_in_s(), roused.set)
-                try:
-                    await roused.wait()
-                finally:
-                    alarm.cancel()
-        finally:
-            self._nudge = None
+        self._called = False
+        if not woken():
+            await self._until_called(asyncio.Event(), asyncio.get_running_loop().time() + self.due_in_s())
 
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
@@ -150,11 +141,8 @@ class Exchanges:
             await asyncio.sleep(BUG_PAUSE_S)
 
     def wake(self) -> None:
-        """Have exchanges that are being carried out look at once at what else is due. Never waits, and never fails."""
-        nudge = self._nudge
-        if nudge is not None:
-            with contextlib.suppress(RuntimeError, OSError):  # the loop may be closing, or its self-pipe broken
-                nudge()
+        """Have exchanges that are being carried out look soon at what else is due. Never waits, and never fails."""
+        self._called = True
 
     def take_over(self) -> None:
         """Begin to drive: what the runner before left under way will not be answered."""
@@ -183,9 +171,9 @@ class Exchanges:
         loop = asyncio.get_running_loop()
         nudged = asyncio.Event()
         under_way: dict[Syncer | Reader, asyncio.Task[None]] = {}
-        self._nudge = partial(loop.call_soon_threadsafe, nudged.set)
         try:
             while True:
+                self._called = False
                 for done in [each for each, task in under_way.items() if task.done()]:
                     del under_way[done]
                 waiting = [syncer for syncer in self._syncers if syncer not in under_way]
@@ -200,19 +188,36 @@ class Exchanges:
                 if not under_way:
                     return
                 waiting = [syncer for syncer in waiting if syncer not in under_way]
-                alarm = loop.call_later(self._due_in_s(waiting, reader) if going_on() else IDLE_S, nudged.set)
-                try:
-                    await nudged.wait()
-                finally:
-                    alarm.cancel()
+                due_s = self._due_in_s(waiting, reader) if going_on() else IDLE_S
+                await self._until_called(nudged, loop.time() + due_s)
                 nudged.clear()
         except asyncio.CancelledError:
             for task in under_way.values():
                 task.cancel()
             await asyncio.gather(*under_way.values(), return_exceptions=True)
             raise
+
+    async def _until_called(self, nudged: asyncio.Event, until_s: float) -> None:
+        """Wait until something is over, or due, or somebody has called, which is looked for again and again.
+
+        Nobody could wake the loop without writing to its pipe, and a decision does no input or output.
+        """
+        loop = asyncio.get_running_loop()
+        alarm: asyncio.Handle
+
+        def look() -> None:
+            nonlocal alarm
+            now_s = loop.time()
+            if self._called or now_s >= until_s:
+                nudged.set()
+            else:
+                alarm = loop.call_at(min(until_s, now_s + CALL_S), look)
+
+        alarm = loop.call_soon(look)
+        try:
+            await nudged.wait()
         finally:
-            self._nudge = None
+            alarm.cancel()
 
     async def _exchange_one_of_many(self, syncer: Syncer) -> None:
         try:

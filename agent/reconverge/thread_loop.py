@@ -18,8 +18,8 @@ T = TypeVar("T")
 class ThreadLoop:
     """Runs the exchanges on a daemon thread, with an event loop that runs only while it is needed.
 
-    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; only while
-    one of several shards has yet to answer, or the hub has work of its own, it is woken by the loop's own means.
+    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; while one of
+    several shards has yet to answer, or there is work between exchanges, the loop looks by itself whether it was woken.
     It begins when `after`, the runner before it, is gone.
     """
 

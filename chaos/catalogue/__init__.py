@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.catalogue import network, process, server
+from chaos.catalogue import elsewhere, network, process, server
 from chaos.catalogue.mixed import MIX_S, draw_mix
 from chaos.scenario import Scenario
 
 MIX: Final = "mix"
 DEFAULT_SEED: Final = 1
 
-FIXED: Final = {scenario.name: scenario for scenario in (*network.SCENARIOS, *server.SCENARIOS, *process.SCENARIOS)}
+ON_ONE_REDIS: Final = (*network.SCENARIOS, *server.SCENARIOS, *process.SCENARIOS)
+ALL: Final = (*ON_ONE_REDIS, *elsewhere.SCENARIOS, *elsewhere.again(ON_ONE_REDIS))
+FIXED: Final = {scenario.name: scenario for scenario in sorted(ALL, key=lambda scenario: scenario.number)}
 NAMES: Final = (*FIXED, MIX)
 
 

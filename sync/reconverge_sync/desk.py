@@ -102,7 +102,7 @@ class Desk:
         self._wanted = asyncio.Event()
         self._turn = asyncio.Lock()
         self._callers: OrderedDict[str, int] = OrderedDict()
-        """Whose batches came when, newest last."""
+        """Whose batches came when, newest last, but for those who leave."""
         self._reader: tuple[str, LedgerReader, int] | None = None
         """The ledger that is being handed over to this member: from whom, what is there of it, and how much that is."""
 
@@ -255,7 +255,8 @@ class Desk:
         if self._is_full(batch):
             raise Misfit("full")
         self._callers[letter.sender] = letter.came_ns
-        self._callers.move_to_end(letter.sender)
+        # Whoever leaves is about to go, and the last to hand a ledger to.
+        self._callers.move_to_end(letter.sender, last=not batch.leaving)
         while len(self._callers) > HEIRS_MAX:
             self._callers.popitem(last=False)
         answer = await self._merged(batch)

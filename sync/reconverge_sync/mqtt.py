@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import Final, TypeVar
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings, redacted
 from reconverge.report import Answer, Batch, Totals
@@ -17,6 +18,7 @@ from reconverge_sync.here import Here
 from reconverge_sync.membership import Membership
 from reconverge_sync.mqtt_address import BrokerAddress
 from reconverge_sync.mqtt_board import PAYLOAD_BYTES_MAX
+from reconverge_sync.mqtt_diagnosis import MqttDiagnosis
 
 logger = logging.getLogger("reconverge")
 
@@ -103,6 +105,13 @@ class MqttHub:
         """See `Bulletin.read`. What is posted comes by itself, so nothing is asked for."""
         payload = await _only_unavailable(self._here.get().read())
         return None if payload is None else payload[: bytes_max + 1]
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`."""
+        timeout_s = self._settings.timeout_s * TIMEOUT_SHARE
+        return await MqttDiagnosis(
+            self._address, self._settings.namespace, timeout_s=timeout_s, clock=self._clock
+        ).run()
 
     async def close(self) -> None:
         """See `Hub.close`. If this is the member that keeps the ledger, another one gets it."""

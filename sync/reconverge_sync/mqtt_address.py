@@ -12,6 +12,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.hubs import redacted
 from reconverge_sync.election import TENURE_NS
+from reconverge_sync.tls import tls_context
 from reconverge_sync.urls import UNREADABLE, longest_first, tls_options
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
@@ -96,10 +97,4 @@ class BrokerAddress:
         """How to encrypt; reads files, so not for an event loop. Raises OSError (ssl.SSLError is one)."""
         if not self.encrypted:
             return None
-        required = self.tls["ssl_cert_reqs"] != "none"
-        context = ssl.create_default_context(cafile=self.tls.get("ssl_ca_certs"))
-        context.check_hostname = self.tls["ssl_check_hostname"]
-        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_NONE
-        if "ssl_certfile" in self.tls:
-            context.load_cert_chain(self.tls["ssl_certfile"], self.tls.get("ssl_keyfile"))
-        return context
+        return tls_context(self.tls)

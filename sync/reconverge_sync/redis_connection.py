@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from reconverge.errors import InvalidSetting
 from reconverge.hubs import redacted
 from reconverge_sync.redis_failure import Address
+from reconverge_sync.tls import SharedContext
 from reconverge_sync.urls import UNREADABLE, longest_first, tls_options
 from reconverge_sync.wire import sends_packed
 
@@ -48,7 +49,7 @@ class Connection:
         InvalidSetting: the URL cannot be used.
     """
 
-    __slots__ = ("_options", "more", "places", "service")
+    __slots__ = ("_encrypted", "_options", "_tls", "more", "places", "service")
 
     def __init__(
         self,
@@ -77,6 +78,9 @@ class Connection:
         self.more = {name: query.pop(name) for name in list(query) if name in options}
         self.places = tuple(dict.fromkeys(places))
         self.service = ""
+        self._tls: SharedContext | None = None
+        self._encrypted: type[Any] | None = None
+        """What its connections are, if there is TLS."""
         self._options: dict[str, Any] = {"db": query.pop("db", "0")}
         if parts.scheme == "redis+unix":
             if not parts.path:
@@ -87,15 +91,19 @@ class Connection:
             self._read_path(parts, serves=serves)
             if parts.scheme.startswith("rediss"):
                 # Names are checked unless the URL says no: redis-py 5 accepts any by default.
-                self._options |= {"ssl": True, **tls_options(query, refuse)}
+                self._options |= {"ssl": True, **(tls := tls_options(query, refuse))}
+                self._tls = SharedContext(tls)
         if serves and not self.service:
             raise refuse("lacks the name of the service, as in redis+sentinel://host/mymaster")
         if not self._options["db"].isdecimal():
             raise refuse("names a database, after the last /, that is no number")
         if query:
             raise refuse(f"has options that are not known: {', '.join(sorted(query))}")
-        user, _, password = login.partition(":")
         self._options["db"] = int(self._options["db"])
+        self._read_login(login)
+
+    def _read_login(self, login: str) -> None:
+        user, _, password = login.partition(":")
         self._options["username"] = unquote(user) or None
         self._options["password"] = unquote(password) or None
 
@@ -138,7 +146,7 @@ class Connection:
         if self.places:
             host, port = place or self.places[0]
             where = {"host": host, "port": port}
-        return sends_packed(
+        client = sends_packed(
             redis.asyncio.Redis(
                 **{**self._options, **where, **other},
                 retry=Retry(NoBackoff(), 0),
@@ -151,6 +159,12 @@ class Connection:
                 **_ANONYMOUS,
             )
         )
+        if self._tls is not None:
+            pool: Any = client.connection_pool
+            if self._encrypted is None:
+                self._encrypted = _encrypted(pool.connection_class, self._tls)
+            pool.connection_class = self._encrypted
+        return client
 
     def __repr__(self) -> str:
         return "<connection>"
@@ -163,6 +177,16 @@ def _place(host: str, default_port: int) -> Place:
     if port == 0 or parts.path or parts.query or parts.fragment:
         raise ValueError("no place")
     return Place(parts.hostname or "localhost", port)
+
+
+def _encrypted(kind: type[Any], tls: SharedContext) -> type[Any]:
+    """Connections of that kind that use this context, and make none of their own."""
+
+    async def connect(self: Any) -> None:
+        self.ssl_context.context = tls.get()
+        await kind._connect(self)  # noqa: SLF001  # before that the client looks whether it has a context
+
+    return type(kind.__name__, (kind,), {"_connect": connect})
 
 
 def _anonymous() -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import threading
 
 import pytest
 
@@ -110,6 +112,34 @@ def test_a_decision_wakes_shards_that_wait_beside_one_that_does_not_answer() -> 
 
         login.allow(keys[0])
 
+        eventually(lambda: agent.stats().exchanges[0].early > before, "the new key is told of", 5.0)
+        hub.odd = False
+
+
+def test_a_decision_that_calls_for_an_exchange_does_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even to the pipe that wakes a loop: the loop looks by itself whether somebody has called."""
+    hub = OddHub()
+    agent = Agent(hub, sync_interval=9.0, min_sync_interval=0.001, exchange_timeout=20.0)
+    login = agent.limit("login", "1000/hour")
+    mine, sent = threading.current_thread(), []
+    send = socket.socket.send
+
+    def listen(self: socket.socket, data: bytes) -> int:
+        sent.append(threading.current_thread())
+        return send(self, data)
+
+    with agent:
+        eventually(lambda: agent.ready, "all shards answer")
+        hub.odd = True
+        keys = _keys(agent)
+        login.allow(keys[SILENT])
+        eventually(lambda: agent._syncers[SILENT]._under_way, "the silent one is asked")
+        before = agent.stats().exchanges[0].early
+        monkeypatch.setattr(socket.socket, "send", listen)
+
+        login.allow(keys[0])
+
+        assert mine not in sent
         eventually(lambda: agent.stats().exchanges[0].early > before, "the new key is told of", 5.0)
         hub.odd = False
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from chaos.case import Case
 from chaos.checker import violations
-from chaos.history import OK, Asked, Decide, Exchange, Late, Life, Sight, View
+from chaos.history import OK, Ages, Asked, Decide, Exchange, Late, Life, Sight, View
 from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import choose
@@ -37,16 +37,28 @@ class Story:
         self.lives[node].decisions.append(decision._replace(**changes))
 
     def exchanges(
-        self, node: int, at_s: float, *, charged: int, took_s: float = 0.01, outcome: str = OK, kind: str = ""
+        self,
+        node: int,
+        at_s: float,
+        *,
+        charged: int | None,
+        took_s: float = 0.01,
+        outcome: str = OK,
+        kind: str = "",
+        shard: int = 0,
     ) -> None:
         """A node says what it has admitted so far."""
-        account = f"account-{self.lives[node].pid}"
+        account = f"account-{self.lives[node].pid}" + f"-{shard}" * (shard > 0)
         one = Exchange(ns(at_s), ns(at_s + took_s), account, charged, outcome, kind)
         self.lives[node].exchanges.append(one)
 
     def knows(self, node: int, at_s: float, total: int, staleness_s: float = 0.05) -> None:
         """A node thinks that so much was admitted by all."""
         self.lives[node].views.append(View(ns(at_s), total, staleness_s))
+
+    def knows_shards(self, node: int, at_s: float, *ages_s: float) -> None:
+        """A node's knowledge of each shard is so old."""
+        self.lives[node].ages.append(Ages(ns(at_s), ages_s))
 
     def is_asked(self, node: int, at_s: float, *, epoch: int, total: int) -> None:
         """Somebody asks a node what was used of a window."""

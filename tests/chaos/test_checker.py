@@ -221,6 +221,21 @@ def test_after_an_outage_all_have_to_hear_of_each_other_in_time() -> None:
 # -------------------------------------------------------------------- how it lived
 
 
+def test_every_shard_that_is_spoken_of_has_to_be_heard_of_again() -> None:
+    """Of others there is nothing to say."""
+    story = good_story()
+    for node in range(2):
+        story.exchanges(node, 0.7, charged=1, shard=1)
+        story.exchanges(node, 0.7, charged=None, shard=2)
+        story.lives[node].exchanges.sort()
+    assert {"apart"} == kinds(story.case(total=6, shards=3))
+
+    for node in range(2):
+        for at_s in (3.3, 3.9):
+            story.exchanges(node, at_s, charged=1, shard=1)
+    assert set() == kinds(story.case(total=6, shards=3))
+
+
 def test_whoever_does_not_exchange_any_more_is_dead() -> None:
     """Though the hub may know all that it has admitted."""
     story = good_story()

@@ -13,8 +13,9 @@ import pytest
 
 from reconverge.cli import doctor
 from reconverge_sync.redis_failure import as_failure
+from tests.certificates import Certificates
 from tests.cli.checked import PASSWORD, check
-from tests.hubs.conftest import Certificates, TLSRedis, certificates, tls_redis
+from tests.hubs.conftest import TLSRedis, certificates, tls_redis
 from tests.servers import RedisServer, free_port
 
 __all__ = ["certificates", "tls_redis"]  # fixtures of the hubs' tests, used here too

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ import pytest
 
 from reconverge_sync.cluster import ClusterHub
 from reconverge_sync.redis import RedisHub
-from tests.brokers import Mosquitto
+from tests.brokers import Mosquitto, guarded_lines
+from tests.certificates import Certificates, make_certificates, tls_options
 from tests.redis_cluster import RedisCluster
 from tests.servers import RedisServer, free_port
 
@@ -22,27 +22,10 @@ PASSWORD = "p@ss/w0rd:#?%"  # noqa: S105  # a test's own
 QUOTED_PASSWORD = quote(PASSWORD, safe="")
 
 
-@dataclass(frozen=True)
-class Certificates:
-    """An authority, and what it has signed; `stranger` has signed nothing."""
-
-    authority: Path
-    server: Path
-    client: Path
-    stranger: Path
-
-
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Made once, by openssl. Each file holds a certificate and its key."""
-    directory = tmp_path_factory.mktemp("certificates")
-    authority = _self_signed(directory, "authority")
-    return Certificates(
-        authority,
-        _signed(directory, "server", authority, "subjectAltName=IP:127.0.0.1"),
-        _signed(directory, "client", authority, "extendedKeyUsage=clientAuth"),
-        _self_signed(directory, "stranger"),
-    )
+    """Made once."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @dataclass(frozen=True)
@@ -63,17 +46,6 @@ def tls_redis(certificates: Certificates) -> Iterator[TLSRedis]:
     port = free_port()
     with RedisServer("--tls-port", str(port), *tls_options(certificates)) as server:
         yield TLSRedis(server, port)
-
-
-def tls_options(certificates: Certificates) -> tuple[str, ...]:
-    """What makes a server speak TLS beside its port."""
-    files = {
-        "tls-cert-file": certificates.server,
-        "tls-key-file": certificates.server,
-        "tls-ca-cert-file": certificates.authority,
-    }
-    options = (word for name, path in files.items() for word in (f"--{name}", str(path)))
-    return ("--tls-auth-clients", "optional", *options)
 
 
 @pytest.fixture
@@ -126,36 +98,6 @@ def shop_url(server: RedisServer) -> str:
     return f"redis://shop:{QUOTED_PASSWORD}@127.0.0.1:{server.port}/0"
 
 
-def _self_signed(directory: Path, name: str) -> Path:
-    pem = directory / f"{name}.pem"
-    _openssl("req", "-x509", *_new_key(name), "-days", "2", "-keyout", str(pem), "-out", str(directory / f"{name}.crt"))
-    return _joined(pem)
-
-
-def _signed(directory: Path, name: str, authority: Path, extension: str) -> Path:
-    pem, request, extensions = (directory / f"{name}.{suffix}" for suffix in ("pem", "csr", "ext"))
-    extensions.write_text(extension)
-    _openssl("req", *_new_key(name), "-keyout", str(pem), "-out", str(request))
-    signing = ["-CA", str(authority), "-CAkey", str(authority), "-set_serial", str(abs(hash(name)))]
-    out = ["-out", str(directory / f"{name}.crt")]
-    _openssl("x509", "-req", "-days", "2", "-in", str(request), *signing, "-extfile", str(extensions), *out)
-    return _joined(pem)
-
-
-def _joined(pem: Path) -> Path:
-    with pem.open("a") as file:
-        file.write(pem.with_suffix(".crt").read_text())
-    return pem
-
-
-def _new_key(name: str) -> list[str]:
-    return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}"]
-
-
-def _openssl(*words: str) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True)  # noqa: S607  # wherever the system has it
-
-
 @pytest.fixture(scope="session")
 def mosquitto() -> Iterator[Mosquitto]:
     """One broker for all tests that use namespaces of their own."""
@@ -189,20 +131,9 @@ def guarded_mosquitto(
     """One for all tests that leave it as they found it."""
     documented = re.search(r"```\n(user limiter\n.*?)```", Path("docs/mqtt.md").read_text(), re.DOTALL)
     assert documented is not None
-    directory = tmp_path_factory.mktemp("guarded")
     # The documents' namespace is `shop`; tests have one each.
-    (directory / "acl").write_text(documented[1].replace("shop/", "+/") + "\nuser stranger\n")
-    for user in ("limiter", "stranger"):
-        words = ["mosquitto_passwd", *([] if user == "stranger" else ["-c"]), "-b", str(directory / "users")]
-        subprocess.run([*words, user, PASSWORD], check=True, capture_output=True)
-    (directory / "users").chmod(0o600)
-    lines = [
-        f"cafile {certificates.authority}",
-        f"certfile {certificates.server}",
-        f"keyfile {certificates.server}",
-        "allow_anonymous false",
-        f"password_file {directory / 'users'}",
-        f"acl_file {directory / 'acl'}",
-    ]
+    acl = documented[1].replace("shop/", "+/") + "\nuser stranger\n"
+    place = tmp_path_factory.mktemp("guarded")
+    lines = guarded_lines(place, certificates, users=("limiter", "stranger"), password=PASSWORD, acl=acl)
     with Mosquitto(*lines) as broker:
         yield GuardedMosquitto(broker, certificates.authority)

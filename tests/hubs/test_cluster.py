@@ -14,7 +14,8 @@ from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract, ManualClock
 from reconverge_sync.cluster import ClusterHub
-from tests.hubs.conftest import QUOTED_PASSWORD, Certificates, allow
+from tests.certificates import Certificates
+from tests.hubs.conftest import QUOTED_PASSWORD, allow
 from tests.redis_cluster import RedisCluster
 from tests.servers import free_port
 

@@ -12,7 +12,8 @@ from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract, ManualClock
 from reconverge_sync.redis import RedisHub
-from tests.hubs.conftest import Certificates, TLSRedis, shop_url
+from tests.certificates import Certificates
+from tests.hubs.conftest import TLSRedis, shop_url
 from tests.servers import RedisServer, free_port
 
 SETTINGS = HubSettings("contract", 5.0)

@@ -22,7 +22,8 @@ from reconverge.hubs import HubSettings, open_hub
 from reconverge.report import Batch
 from reconverge.testing._scene import Scene
 from reconverge_sync.redis import RedisHub
-from tests.hubs.conftest import Certificates, TLSRedis, allow
+from tests.certificates import Certificates
+from tests.hubs.conftest import TLSRedis, allow
 from tests.hubs.parrot import Parrot
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually

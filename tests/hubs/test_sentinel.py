@@ -15,7 +15,8 @@ from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract, ManualClock
 from reconverge_sync.sentinel import SentinelHub
-from tests.hubs.conftest import QUOTED_PASSWORD, Certificates, allow, tls_options
+from tests.certificates import Certificates, tls_options
+from tests.hubs.conftest import QUOTED_PASSWORD, allow
 from tests.redis_sentinel import SERVICE, RedisService
 from tests.servers import free_port
 

@@ -15,7 +15,8 @@ from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.testing._scene import Scene
 from reconverge_sync.redis import RedisHub
-from tests.hubs.conftest import Certificates, TLSRedis
+from tests.certificates import Certificates
+from tests.hubs.conftest import TLSRedis
 
 Url = Callable[[TLSRedis, Certificates], str]
 GOOD: dict[str, Url] = {

@@ -6,16 +6,18 @@ import asyncio
 import ctypes
 import multiprocessing
 import signal
+import threading
 import time
 from array import array
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from secrets import token_hex
-from types import FrameType
-from typing import Final, Literal, Protocol, runtime_checkable
+from types import FrameType, TracebackType
+from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkable
 from zlib import crc32
 
 from reconverge.cli.cut import Cut
@@ -23,7 +25,7 @@ from reconverge.cli.link import Links, check_cuttable
 from reconverge.cli.trace import Request
 from reconverge.cli.worker import LAST_WORDS_S, LIMIT_NAME, READY_S, Gauge, History, Plan, Share, work
 from reconverge.clock import SECOND_NS
-from reconverge.errors import InvalidSetting, ReconvergeError
+from reconverge.errors import HubUnavailable, InvalidSetting, ReconvergeError
 from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, scheme_of
 from reconverge.limit import Limit
@@ -34,12 +36,16 @@ TICK_S: Final = 0.02
 START_S: Final = 60.0
 """The longest that all processes together may take to start on a slow machine."""
 HUB_TIMEOUT_S: Final = 2.0
+ELECTED_S: Final = 30.0
+"""Far longer than an election takes."""
+NOBODY_YET: Final = "no-steward"
 AFTER_CUT_S: Final = 2.0
 """How long the fleet stays after the last cut: back-off and two intervals, so that it is whole again at the end."""
 LEARNING_S: Final = 1.1
 """How long a hub of unknown past grants no new lines to strict nodes, beyond the sync interval."""
 
 Spread = Literal["round-robin", "hash"]
+_T = TypeVar("_T")
 
 
 class FleetFailed(ReconvergeError):
@@ -189,11 +195,11 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
     namespaces = tuple(f"replay-{run_name}-{policy}" for policy in setup.policies)
     settings = [HubSettings(namespace, HUB_TIMEOUT_S) for namespace in namespaces]
     with ExitStack() as stack:
-        runner = stack.enter_context(asyncio.Runner())
+        runner = stack.enter_context(_Runner())
         hubs = [open_hub(setup.hub_url, each) for each in settings]
         for hub in hubs:
             stack.callback(_close, runner, hub)
-            runner.run(_say_hello(hub, setup))
+            runner.run(_answered(partial(_say_hello, hub, setup)))
         learnt_s = time.monotonic() + (
             0.0 if setup.hub_url.startswith("embedded") else LEARNING_S + setup.sync_interval_s
         )
@@ -212,13 +218,49 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
             node.pipe.send(round(start_s * SECOND_NS))
         _oversee(setup, nodes, links, start_s, watch)
         histories = [_history(node.hear(time.monotonic())) for node in nodes]
-        totals = [runner.run(hub.totals()) for hub in hubs]
+        totals = [runner.run(_answered(hub.totals)) for hub in hubs]
     nets = [total[LIMIT_NAME].net if LIMIT_NAME in total else 0 for total in totals]
     return Outcome(setup, hands, histories, nets)
 
 
-def _close(runner: asyncio.Runner, hub: Hub) -> None:
+class _Runner:
+    """An event loop that goes on, on a thread of its own: a hub may have something to do while the fleet runs."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="reconverge-hubs", daemon=True)
+
+    def run(self, what: Coroutine[Any, Any, _T]) -> _T:
+        """Have it done there, and wait for that. Raises what it raises."""
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+def _close(runner: _Runner, hub: Hub) -> None:
     runner.run(hub.close())
+
+
+async def _answered(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """Ask again while it is not known yet whom: members of a broker elect one of them first."""
+    deadline_s = time.monotonic() + ELECTED_S
+    while True:
+        try:
+            return await ask()
+        except HubUnavailable as error:
+            if error.kind != NOBODY_YET or time.monotonic() > deadline_s:
+                raise
 
 
 def _end_all(nodes: list[_Node]) -> None:
@@ -230,7 +272,8 @@ async def _say_hello(hub: Hub, setup: Setup) -> None:
     """Have the hub's data begin before the fleet comes, which also shows that the hub can be used."""
     interval_us = round(setup.sync_interval_s * 1_000_000)
     name = token_hex(8)
-    await hub.exchange(Batch(name, name, 0, 1, "", interval_us, 30_000_000, True, (), ()))
+    for shard in range(hub.shards):
+        await hub.exchange(Batch(name, name, shard, 1, "", interval_us, 30_000_000, True, (), ()))
 
 
 def _links(setup: Setup, hub: Hub) -> Links | None:

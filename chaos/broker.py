@@ -1,0 +1,88 @@
+"""A broker of MQTT that remembers nothing, and beside it somebody who adds up what rivals publish."""
+
+from __future__ import annotations
+
+from chaos.collector import Collector
+from chaos.names import MERGED, OURS, SECRET
+from chaos.venue import RIVAL, USER, Guard
+from reconverge_sync.membership import VERSION
+from tests.brokers import Mosquitto, guarded_lines
+from tests.servers import accepts, wait_until
+
+
+class Broker:
+    """See `Venue`."""
+
+    shards = 1
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard
+        lines: list[str] = []
+        if guard is not None:
+            topics = "".join(f"topic readwrite {name}/rc/{VERSION}/#\n" for name in (OURS, MERGED))
+            acl = f"user {USER}\n{topics}\nuser {RIVAL}\ntopic readwrite #\n"
+            users = (USER, RIVAL)
+            lines = guarded_lines(guard.directory, guard.certificates, users=users, password=SECRET, acl=acl)
+        self._broker = Mosquitto(*lines)
+        self._collector: Collector | None = None
+
+    @property
+    def port(self) -> int:
+        """See `Venue.port`."""
+        return self._broker.port
+
+    def start(self) -> None:
+        """See `Venue.start`."""
+        self._broker.start()
+        self._collector = Collector(self.rivals_url("127.0.0.1", self.port))
+
+    def stop(self) -> None:
+        """See `Venue.stop`."""
+        if self._collector is not None:
+            self._collector.stop()
+        self._broker.stop()
+
+    def url(self, host: str, port: int) -> str:
+        """See `Venue.url`."""
+        return self._url(USER, host, port)
+
+    def rivals_url(self, host: str, port: int) -> str:
+        """See `Venue.rivals_url`."""
+        return self._url(RIVAL, host, port)
+
+    @property
+    def look_url(self) -> str:
+        """See `Venue.look_url`."""
+        return self._url(USER, "127.0.0.1", self.port)
+
+    def _url(self, user: str, host: str, port: int) -> str:
+        if self._guard is None:
+            return f"mqtt://{host}:{port}"
+        return f"mqtts://{user}:{SECRET}@{host}:{port}?{self._guard.query()}"
+
+    def told(self, name: str) -> int:
+        """See `Venue.told`."""
+        assert self._collector is not None
+        return self._collector.told(name)
+
+    # ---------------------------------------------------------------- what faults do to it
+
+    def kill(self) -> None:
+        """See `Venue.kill`."""
+        self._broker.kill()
+
+    def spawn(self) -> None:
+        """See `Venue.spawn`."""
+        self._broker.start()
+
+    def await_answer(self) -> None:
+        """See `Venue.await_answer`."""
+        wait_until(lambda: accepts(self.port), "mosquitto")
+
+    def pause(self) -> None:
+        """See `Venue.pause`."""
+        self._broker.pause()
+
+    def resume(self) -> None:
+        """See `Venue.resume`."""
+        self._broker.resume()

@@ -1,0 +1,21 @@
+"""What things are called in every run: our fleets, their limits, and the password of whatever asks for one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OURS: Final = "ours"
+MERGED: Final = "merged"
+"""Our own agent with a policy that believes merged totals and nothing else."""
+LIMIT_NAME: Final = "login"
+CENSUS_NAME: Final = "census"
+"""A limit that refuses nobody, to which every admitted cost is charged as well: its total is what all have admitted."""
+TOLD: Final = "told"
+"""The hash in which a rival's sums are kept, to be compared with what was admitted."""
+SUMS: Final = "sums"
+SECRET: Final = "hush-7f3a-not-for-logs"  # noqa: S105  # a password, which must turn up nowhere
+
+
+def hash_of(name: str, what: str, shard: int, shards: int) -> str:
+    """The key of a rival's hash; in a cluster there is one for each shard."""
+    return f"{name}:{what}" if shards == 1 else f"{name}:{{{shard}}}:{what}"

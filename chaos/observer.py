@@ -1,0 +1,83 @@
+"""Looks at what the hub knows of a fleet of ours; at a broker, as a member that decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Final
+
+from chaos.names import CENSUS_NAME, LIMIT_NAME
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.hubs import HubSettings, open_hub
+from reconverge.report import Batch
+
+LEASE_US: Final = 30_000_000
+
+
+class Observer:
+    """`where` is asked before each look, as another server may have taken over by then.
+
+    `by_members` says whether the hub's data are kept by its members, which an observer has to be one of.
+    """
+
+    def __init__(
+        self, where: Callable[[], str], name: str, *, timeout_s: float, interval_s: float, by_members: bool
+    ) -> None:
+        self._where = where
+        self._url = where()
+        self._settings = HubSettings(name, timeout_s)
+        self._hub = open_hub(self._url, self._settings)
+        self._node = token_hex(8)
+        self._sequence = 0
+        self._interval_us = round(interval_s * SECOND_NS) // MICROSECOND_NS
+        self._by_members = by_members
+
+    async def introduce(self) -> None:
+        """Have the hub's data begin. Raises HubUnavailable."""
+        for shard in range(self._hub.shards):
+            await self._say_hello(shard)
+
+    async def step_back(self) -> None:
+        """Where members keep the data, let another one do so; the next look is a newcomer's."""
+        if self._by_members:
+            await self._hub.close()
+
+    async def look(self) -> tuple[int, int]:
+        """What has been charged to the limit, and to the census. Raises HubUnavailable."""
+        if self._where() != self._url:
+            await self._hub.close()
+            self._url = self._where()
+            self._hub = open_hub(self._url, self._settings)
+        if self._by_members:
+            await self._say_hello(0)  # whoever leaves hands over to somebody who was heard lately
+        totals = await self._hub.totals()
+        charged = [totals[limit].charged if limit in totals else 0 for limit in (LIMIT_NAME, CENSUS_NAME)]
+        return charged[0], charged[1]
+
+    async def close(self) -> None:
+        """Look no more."""
+        await self._hub.close()
+
+    @property
+    def rejects(self) -> int:
+        """How many letters were of no use to this member."""
+        found: Counter[str] | None = getattr(self._hub, "rejects", None)
+        return 0 if found is None else found.total()
+
+    async def _say_hello(self, shard: int) -> None:
+        self._sequence += 1
+        await self._hub.exchange(
+            Batch(
+                node=self._node,
+                account=self._node,
+                shard=shard,
+                sequence=self._sequence,
+                incarnation="",
+                interval_us=self._interval_us,
+                lease_us=LEASE_US,
+                leaving=not self._by_members,
+                limits=(),
+                cells=(),
+            )
+        )

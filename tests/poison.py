@@ -1,0 +1,138 @@
+"""Messages that nobody should send to the members of a broker, for tests: noise, and letters that were once good.
+
+Those were cut, bent, or sent from another age. What can still be read as a good letter is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import msgpack
+
+from reconverge.limit import FIXED_WINDOW
+from reconverge.report import SCHEMA_VERSION, Answer, Batch, CellReport, LimitReport, Status, Totals
+from reconverge_sync import letters
+from reconverge_sync.election import Claim
+from reconverge_sync.ledger_letters import LedgerReader, write_ledger
+from reconverge_sync.letters import Kind, Misfit
+from reconverge_sync.merge import Shard
+
+STRANGER = "f" * 20
+EVIL = "evil.0"
+"""A node that nobody knows: if it were heard, it would be in the ledger."""
+LIMIT = LimitReport("login", FIXED_WINDOW, 60_000_000, 100, 100, 100, 7, 0)
+CELL = CellReport(0, "ada", 29_000_000, 7, 0, 5, 5, 1, 1000, 0, 1, 1000, 1, 0)
+
+
+MERGED = Answer(1_740_000_000_000_000, "known", Status.MERGED, ())
+
+
+def batch(node: str = "node1.0", sequence: int = 1, **more: Any) -> Batch:
+    """What an honest node may say."""
+    told = Batch(node, node[:5], 0, sequence, "", 100_000, 30_000_000, False, (LIMIT,), (CELL,))
+    return told._replace(**more)
+
+
+def ledger() -> Shard:
+    """What an honest member may hand over."""
+    made = Shard()
+    made.merge(batch(), hub_us=1_740_000_000_000_000, candidate="known")
+    return made
+
+
+def good() -> dict[str, bytes]:
+    """A letter of each kind, under what it is called in a topic."""
+    return {
+        "claims": letters.write_claim(Claim(7, STRANGER, 1, answers=True)),
+        "batch": letters.write_batch(batch()),
+        "answer": letters.write_answer(batch(), MERGED),
+        "question": letters.write_question(1),
+        "totals": letters.write_totals(1, {"login": Totals(7, 0)}),
+        "ledger": next(write_ledger(ledger(), 1)),
+    }
+
+
+READERS: dict[str, Callable[[bytes], object]] = {
+    "claims": letters.read_claim,
+    "batch": lambda payload: letters.read_batch(payload, shard=0),
+    "answer": letters.read_answer,
+    "question": letters.read_question,
+    "totals": letters.read_totals,
+    "ledger": lambda payload: LedgerReader(STRANGER).read(payload),
+}
+
+
+def is_good(kind: str, payload: bytes) -> bool:
+    """Whether that can be read, so that it may have an effect. Whatever else reading raises is a failure."""
+    try:
+        READERS[kind](payload)
+    except Misfit:
+        return False
+    return True
+
+
+def wrong_batches() -> list[bytes]:
+    """Batches that can be written, and must not be taken."""
+    huge = 2**53 + 1
+    limits = [
+        *(_but(LIMIT, name, value) for name in ("quota", "window_us", "capacity") for value in (0, -1, huge)),
+        *(_but(LIMIT, name, -1) for name in ("charged", "refunded", "withheld", "closes_us")),
+        *(LIMIT._replace(algorithm=name) for name in ("", "nonsense", "fixed-window\0")),
+        LIMIT._replace(name="x" * 129),
+        LIMIT._replace(overshoot_milli=-2),
+    ]
+    cells = [
+        *(_but(CELL, name, value) for name in ("line", "need_milli", "ask") for value in (huge, -1)),
+        *(_but(CELL, name, value) for name in ("epoch", "current") for value in (huge, -huge)),
+        CELL._replace(reset_us=-1),
+        CELL._replace(limit=1),
+    ]
+    return [
+        *(letters.write_batch(batch(EVIL, limits=(limit,))) for limit in limits),
+        *(letters.write_batch(batch(EVIL, cells=(cell,))) for cell in cells),
+        *(letters.write_batch(batch(name)) for name in ("", "x", "x" * 129)),
+        letters.write_batch(batch(EVIL, shard=1)),
+        letters.write_batch(batch(EVIL, cells=(CELL,) * 257)),
+        letters.write_batch(batch(EVIL, 0)),
+        letters.write_batch(batch(EVIL, lease_us=0)),
+        *(_with_schema(SCHEMA_VERSION + step) for step in (-1, 1)),
+    ]
+
+
+def _but(record: Any, name: str, value: int) -> Any:
+    """The same, but for one field."""
+    return record._replace(**{name: value})
+
+
+def _with_schema(version: int) -> bytes:
+    shared = msgpack.packb([version, "node1.0", "node1", 0, 1, "", 1, 1, 0, []])
+    head = letters._HEAD.pack(b"rc", letters.FORMAT, Kind.BATCH)
+    return head + letters._BATCH.pack(len(shared), 0, 0) + bytes(shared)
+
+
+def corpus(random: Random) -> Iterator[tuple[str, bytes]]:
+    """What is sent, under what it is called in its topic."""
+    yield from (spoilt for spoilt in spoilt_letters(random) if not is_good(*spoilt))
+
+
+def spoilt_letters(random: Random) -> Iterator[tuple[str, bytes]]:
+    """Noise, and letters that were good, of which some may still be."""
+    known = good()
+    while True:
+        kind = random.choice(sorted(known))
+        payload = bytearray(known[random.choice([kind, kind, kind, *known])])
+        match random.randrange(5):
+            case 0:
+                payload = bytearray(random.randbytes(random.randrange(300)))
+            case 1:
+                del payload[random.randrange(len(payload)) :]
+            case 2:
+                for _ in range(random.randrange(1, 4)):
+                    payload[random.randrange(len(payload))] ^= 1 << random.randrange(8)
+            case 3:
+                payload[2] = random.choice([0, 2, 255])  # another format
+            case _:
+                payload += random.randbytes(random.randrange(1, 20))
+        yield kind, bytes(payload)
