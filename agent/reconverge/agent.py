@@ -23,15 +23,17 @@ from reconverge.hint_channel import HintChannel
 from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
 from reconverge.hub import Bulletin, Hub
-from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
-from reconverge.kernel import IMPLEMENTATION, Kernel, Pace, change_own_pace, change_pace
+from reconverge.hubs import MEMORY, HubSettings
+from reconverge.kernel import IMPLEMENTATION, Kernel
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
 from reconverge.loop import TaskLoop
+from reconverge.meeting import meeting_at
 from reconverge.notice import tell_of_installation
 from reconverge.obedience import Obedience
 from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
+from reconverge.pacing import Pacing, pace_of
 from reconverge.policies import choose
 from reconverge.process import register
 from reconverge.settings import (
@@ -48,7 +50,6 @@ from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 from reconverge.switches import ON, Switch, checked_switch
 from reconverge.syncer import Syncer
 from reconverge.thread_loop import ThreadLoop
-from reconverge.two_hubs import two_hubs
 from reconverge.watch import Watch
 
 AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
@@ -140,10 +141,8 @@ class Agent:
         self._stop_timeout_s = stop_timeout
         self._timeout_s = exchange_timeout
         self._sigterm = sigterm
-        self._hub_name = redacted(hub) if isinstance(hub, str) else repr(hub)
-        self._hub = self._open(hub)
-        if fallback is not None:
-            self._hub = self._with_fallback(self._hub, fallback)
+        met_at = HubSettings(self._namespace, exchange_timeout)
+        self._hub, self._hub_name = meeting_at(hub, fallback, met_at, self._clock)
         self._limiters: dict[str, Limiter] = {}
         self._runner: ThreadLoop | TaskLoop | None = None
         self._starting = threading.Lock()
@@ -167,12 +166,16 @@ class Agent:
         if shared_name:
             kernel = _shared_kernels.setdefault((shared_name, self._namespace), kernel)
         self._kernel = kernel
-        self._paces: dict[str | None, Pace | None] = {None: pace_of(sync_interval, min_sync_interval)}
-        """What the node itself says of its own pace, under None, and of some limits'."""
-        self._published_paces: dict[str | None, float] = {}
-        self._obedience = Obedience(self._take_published_pace)
+        self._pacing = Pacing(
+            kernel,
+            pace_of(sync_interval, min_sync_interval),
+            timeout_s=exchange_timeout,
+            tables_of=lambda name: self._limiters[name].switchboard.tables,
+            told=self._take_pace,
+        )
+        self._obedience = Obedience(self._pacing.publish)
         self._reader = self._make_reader(settings_secret)
-        self._make_hinting = hinting_for(hints, HubSettings(self._namespace, exchange_timeout), kernel, self._clock)
+        self._make_hinting = hinting_for(hints, met_at, kernel, self._clock)
         tell_of_installation()
         self._begin()
         self._lookout = Lookout(self)
@@ -292,43 +295,16 @@ class Agent:
         self, sync_interval: float | None, min_sync_interval: float | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
         """See `change_pace`: finds out whether that can be done, and returns what does it, which does not fail."""
-        tables = None if limit is None else self.limiter(limit).switchboard.tables
-        pace = None
-        if sync_interval is None and tables is None:
-            raise InvalidSetting("sync_interval", None, "is the agent's, which has one; name a limit, or say how long")
-        if sync_interval is not None:
-            pace = pace_of(sync_interval, min_sync_interval)
-            check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
-
-        def change() -> None:
-            self._paces[limit] = pace
-            if limit not in self._published_paces:
-                self._take_pace(limit, pace)
-
-        return change
-
-    def _take_pace(self, limit: str | None, pace: Pace | None) -> None:
-        """Exchange so often from now on: all limits, or one."""
         if limit is not None:
-            change_own_pace(self._kernel, self._limiters[limit].switchboard.tables, pace)
-        elif pace is not None:
-            change_pace(self._kernel, pace)
+            self.limiter(limit)
+        return self._pacing.plan(sync_interval, min_sync_interval, limit=limit)
+
+    def _take_pace(self) -> None:
+        """All or some are exchanged at another pace from now on."""
         for syncer in self._syncers:
             syncer.take_pace()
         if self._running:
             self._wake()
-
-    def _take_published_pace(self, limit: str | None, sync_interval: float | None) -> None:
-        """Exchange at the interval that is published, or at the node's own. Raises InvalidSetting, at its own."""
-        before = self._published_paces.pop(limit, None)
-        try:
-            if sync_interval is not None:
-                check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
-                self._published_paces[limit] = sync_interval
-        finally:
-            published = self._published_paces.get(limit)
-            if published != before:
-                self._take_pace(limit, self._paces.get(limit) if published is None else pace_of(published))
 
     # ------------------------------------------------------------ running
 
@@ -453,7 +429,7 @@ class Agent:
         self._obedience.start_over()
         self._begin()
         if self._reader is not None:  # another thread of the parent's may have been about to obey
-            self._published_paces.clear()
+            self._pacing.forget_published()
             self._obey(self._reader.in_force)
         self._lookout.start_over()
 
@@ -464,16 +440,6 @@ class Agent:
         self._lookout.stop()
 
     # ------------------------------------------------------------ inside
-
-    def _open(self, hub: str | Hub) -> Hub | None:
-        """The hub, not connected yet; None when there is nobody to meet."""
-        if not isinstance(hub, str):
-            if not isinstance(hub, Hub):
-                raise InvalidSetting("hub", hub, "is neither a URL nor a Hub")
-            return hub
-        if scheme_of(hub) == MEMORY:
-            return None
-        return open_hub(hub, HubSettings(self._namespace, self._timeout_s))
 
     def _make_reader(self, secret: str | bytes | Sequence[str | bytes] | None) -> Reader | None:
         """Whoever reads what is published; None where there is nobody to believe, or nowhere to read."""
@@ -486,25 +452,12 @@ class Agent:
         if not isinstance(self._hub, Bulletin):
             problem = f"settings cannot be published at the hub {self._hub_name}, which is no reconverge.hub.Bulletin"
             raise InvalidSetting("settings_secret", "***", problem)
-        return Reader(
-            Verifier(self._namespace, secrets), self._clock, interval_ns=self._reading_interval_ns, obey=self._obey
-        )
-
-    def _reading_interval_ns(self) -> int:
-        """As often as it exchanges, and as it would by its own settings: too long an interval can be taken back."""
-        own = self._paces[None]
-        return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
+        # As often as it exchanges, and as it would by its own settings: too long an interval can be taken back.
+        often = self._pacing.shortest_ns
+        return Reader(Verifier(self._namespace, secrets), self._clock, interval_ns=often, obey=self._obey)
 
     def _obey(self, orders: Orders | None) -> None:
         self._obedience.obey(orders, list(self._limiters.values()))
-
-    def _with_fallback(self, primary: Hub | None, fallback: str | Hub) -> Hub:
-        second = self._open(fallback)
-        name = redacted(fallback) if isinstance(fallback, str) else repr(fallback)
-        if primary is None or second is None:
-            raise InvalidSetting("fallback", name, f"needs two hubs; {MEMORY}:// has nobody to meet")
-        self._hub_name += f" (fallback {name})"
-        return two_hubs(primary, second, clock=self._clock, timeout_s=self._timeout_s, name=name)
 
     def _begin(self) -> None:
         """Become a node that the hub has never heard of."""
@@ -559,12 +512,6 @@ class Agent:
         runner.request_stop()
         runner.run()
         return runner
-
-
-def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> Pace:
-    """Both in nanoseconds. Raises InvalidSetting."""
-    shortest = checked_pace(sync_interval, min_sync_interval)
-    return Pace(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))
 
 
 def _new_name() -> str:

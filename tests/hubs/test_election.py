@@ -32,7 +32,11 @@ def claimed(election: Election) -> Claim:
 
 def elected(name: str) -> tuple[Election, int]:
     """A member that answers, and the moment at which it began to."""
-    election = member(name)
+    return reigning(member(name))
+
+
+def reigning(election: Election) -> tuple[Election, int]:
+    """The member, once it answers, and the moment at which it began to."""
     now_ns = election.due_ns()
     while election.role is not Role.STEWARD:
         now_ns = max(now_ns, election.due_ns())
@@ -83,12 +87,7 @@ def test_whoever_is_heard_to_answer_twice_was_there(heard: int, succeeds: bool) 
     for beat in range(heard):
         election.hear(Claim(7, "bob", beat, answers=True), 0)
         election.hear(Claim(7, "bob", beat, answers=True), 0)
-    now_ns = election.due_ns()
-    while election.role is not Role.STEWARD:
-        now_ns = max(now_ns, election.due_ns())
-        claim = election.tick(now_ns)
-        if claim is not None:
-            election.hear(claim, now_ns)
+    reigning(election)
 
     assert succeeds == election.succeeds
 

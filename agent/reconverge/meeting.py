@@ -1,0 +1,39 @@
+"""Where an agent meets the others: its hub, opened and not connected yet, and its fallback."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reconverge.clock import Clock
+from reconverge.errors import InvalidSetting
+from reconverge.hub import Hub
+from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.two_hubs import two_hubs
+
+
+class Meeting(NamedTuple):
+    """A hub, and what it is called where others see it."""
+
+    hub: Hub | None
+    """None when there is nobody to meet."""
+    name: str
+
+
+def meeting_at(hub: str | Hub, fallback: str | Hub | None, settings: HubSettings, clock: Clock) -> Meeting:
+    """Where `hub` says, and if that fails at `fallback`. Raises InvalidSetting."""
+    first = _opened(hub, settings)
+    if fallback is None:
+        return first
+    second = _opened(fallback, settings)
+    if first.hub is None or second.hub is None:
+        raise InvalidSetting("fallback", second.name, f"needs two hubs; {MEMORY}:// has nobody to meet")
+    both = two_hubs(first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name)
+    return Meeting(both, f"{first.name} (fallback {second.name})")
+
+
+def _opened(hub: str | Hub, settings: HubSettings) -> Meeting:
+    if isinstance(hub, str):
+        return Meeting(None if scheme_of(hub) == MEMORY else open_hub(hub, settings), redacted(hub))
+    if not isinstance(hub, Hub):
+        raise InvalidSetting("hub", hub, "is neither a URL nor a Hub")
+    return Meeting(hub, repr(hub))
