@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from chaos.history import FAIL, OK, UNKNOWN, Recorder
-from chaos.names import CENSUS_NAME, LIMIT_NAME, MERGED
+from chaos.names import CENSUS_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET
 from chaos.plan import Plan
 from reconverge import Agent, Limiter
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hub import Hub
+from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import HubSettings, open_hub
 from reconverge.kernel import Verdict
 from reconverge.limit import FIXED_WINDOW, Limit
@@ -129,6 +129,23 @@ class Recorded:
         return f"Recorded({self._hub!r})"
 
 
+class RecordedBulletin(Recorded):
+    """The same, of a hub at which settings can be published."""
+
+    def __init__(self, hub: Hub, recorder: Recorder, who: str) -> None:
+        super().__init__(hub, recorder, who)
+        assert isinstance(hub, Bulletin)
+        self._bulletin = hub
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`."""
+        await self._bulletin.post(payload, keep_s=keep_s)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`."""
+        return await self._bulletin.read(bytes_max=bytes_max)
+
+
 class Ours:
     """An agent as users have it, on a hub whose exchanges are written down."""
 
@@ -138,8 +155,9 @@ class Ours:
         rejects: Counter[str] | None = getattr(hub, "rejects", None)
         self._rejects = Counter[str]() if rejects is None else rejects
         self.agent = Agent(
-            Recorded(hub, recorder, name),
+            (RecordedBulletin if plan.obeys else Recorded)(hub, recorder, name),
             namespace=name,
+            settings_secret=SETTINGS_SECRET if plan.obeys else None,
             sync_interval=plan.interval_s,
             exchange_timeout=plan.timeout_s,
             lease_ttl=plan.lease_s,
@@ -213,6 +231,8 @@ class Ours:
             "rebirths": sum(exchanges.rebirths for exchanges in stats.exchanges),
             "lapses": sum(exchanges.lapses for exchanges in stats.exchanges),
             "rejects": dict(self._rejects),
+            "obeyed": 0 if stats.orders is None else stats.orders.version,
+            "accepted": 0 if stats.orders is None else stats.orders.accepted,
         }
 
 

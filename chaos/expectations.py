@@ -24,6 +24,7 @@ CROWDING: Final = "crowding"
 HELD_UP: Final = "held up"
 MOVED: Final = "moved"
 OUTDATED: Final = "outdated"
+FORGOTTEN: Final = "forgotten"
 LEAKED: Final = "leaked"
 NAMELESS: Final = "nameless"
 
@@ -189,6 +190,15 @@ def rejects_what_makes_no_sense(case: Case) -> Iterator[Violation]:
     # On a busy machine an answer may come too late, poison or none.
     if changed or failed > FAILED_SHARE * kinds.total():
         yield Violation(MOVED, f"data were new to {changed} nodes, and {failed} exchanges failed: {dict(kinds)}")
+
+
+def keeps_settings(case: Case) -> Iterator[Violation]:
+    """What was published is obeyed by every node from then on: it never went back, and never had to be told again."""
+    for life in case.survivors:
+        facts = life.facts or {}
+        known = facts.get("obeyed", 0), facts.get("accepted", 0)
+        if known != (case.noted.get("published"), 1):
+            yield Violation(FORGOTTEN, f"node {life.node} obeys version {known[0]}, after {known[1]} changes")
 
 
 def has_names(least: int) -> Expectation:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from chaos.names import OURS, SETTINGS_SECRET
 from chaos.namespace import cut_rules, loss_rules
 from chaos.proxy import Toxic
+from reconverge.hub import Bulletin
+from reconverge.hubs import HubSettings, open_hub
+from reconverge.orders import Orders, Secrets, seal
 
 if TYPE_CHECKING:
     from chaos.stage import Stage
@@ -22,6 +27,9 @@ TERMS: Final = 8
 TERM_PAUSE_S: Final = 0.01
 KEYS_FIRST: Final = 2
 """So many keys of a slot go ahead of the others."""
+VERSION_OF_SETTINGS: Final = 7
+SETTINGS_LAST_S: Final = 3600
+SETTINGS_TIMEOUT_S: Final = 10.0
 
 
 class Fault(Protocol):
@@ -345,6 +353,21 @@ class Fed(_Momentary):
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
         stage.noted |= await stage.meddler.publish_poison(self.messages)
+
+
+@dataclass(frozen=True)
+class Ordered(_Momentary):
+    """Settings that change nothing are published for our fleet, signed, and for longer than the run."""
+
+    async def begin(self, stage: Stage) -> None:
+        """Have it go wrong."""
+        now_s = int(time.time())
+        orders = Orders(OURS, VERSION_OF_SETTINGS, now_s, now_s + SETTINGS_LAST_S, switch="on")
+        hub = open_hub(stage.venue.look_url, HubSettings(OURS, SETTINGS_TIMEOUT_S))
+        assert isinstance(hub, Bulletin)
+        await hub.post(seal(orders, Secrets(SETTINGS_SECRET)), keep_s=SETTINGS_LAST_S)
+        await hub.close()
+        stage.noted["published"] = VERSION_OF_SETTINGS
 
 
 LOSING: Final = (Killed, FailedOver, Ahead, MasterKilled, MasterLost)

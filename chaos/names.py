@@ -15,6 +15,8 @@ TOLD: Final = "told"
 SUMS: Final = "sums"
 SECRET: Final = "hush-7f3a-not-for-logs"  # noqa: S105  # a password, which must turn up nowhere
 
+SETTINGS_SECRET: Final = "hush-90c1-signs-settings"  # noqa: S105  # with which settings for our fleet are signed
+
 
 def hash_of(name: str, what: str, shard: int, shards: int) -> str:
     """The key of a rival's hash; in a cluster there is one for each shard."""

@@ -40,6 +40,8 @@ class Plan:
     timeout_s: float
     lease_s: float
     keys_max: int
+    obeys: bool
+    """Whether our own agents obey settings that are published."""
     agents: int
     """How many agents the process has, where its program can have several."""
     load_ns: int

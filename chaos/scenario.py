@@ -96,6 +96,8 @@ class Scenario:
     guarded: bool = False
     """Whether there is TLS, and users who may do no more than they must."""
     ground: str = WIRES
+    obeys: bool = False
+    """Whether our own agents obey settings that are published."""
     program: str = "thread"
     replica: bool = False
     shifted: bool = False

@@ -162,6 +162,7 @@ class Supervisor:
                 timeout_s=scenario.timeout_s,
                 lease_s=scenario.lease_s,
                 keys_max=scenario.keys_max,
+                obeys=scenario.obeys,
                 agents=scenario.agents,
                 load_ns=round(scenario.load_s * SECOND_NS),
                 requests=requests,

@@ -14,9 +14,10 @@ from chaos.expectations import (
     holds_up_no_other,
     is_made_up_for_by_one_report,
     is_up_to_date,
+    keeps_settings,
     rejects_what_makes_no_sense,
 )
-from chaos.fault import Clashed, Fed, Killed, LinkCut, MasterKilled, MasterLost, SlotMoved, Stopped
+from chaos.fault import Clashed, Fed, Killed, LinkCut, MasterKilled, MasterLost, Ordered, SlotMoved, Stopped
 from chaos.scenario import PLAIN, Rival, Scenario, Spell
 from chaos.venue import BROKER, CLUSTER, REDIS, SENTINEL
 from reconverge.limit import FIXED_WINDOW, Limit
@@ -74,8 +75,9 @@ SCENARIOS: Final = (
     Scenario(
         name="broker-away",
         number=20,
-        claim="A broker is killed, hangs, forgets everything, and lets in others under names that are taken.",
+        claim="A broker dies, hangs, forgets all, and lets others take its members' names; published settings stay.",
         spells=(
+            Spell(Ordered(), 1.0, 1.0, shown=False),
             Spell(Killed(), 3.0, 4.5),
             Spell(Stopped(), 11.0, 13.0),
             Spell(Clashed(), 19.0, 20.0),
@@ -93,7 +95,8 @@ SCENARIOS: Final = (
         timeout_s=BROKERS_TIMEOUT_S,
         ground=PLAIN,
         outage=False,
-        expectations=(is_up_to_date,),
+        obeys=True,
+        expectations=(is_up_to_date, keeps_settings),
     ),
     Scenario(
         name="poison",

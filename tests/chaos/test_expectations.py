@@ -21,6 +21,7 @@ from chaos.expectations import (
     holds_up_no_other,
     is_made_up_for_by_one_report,
     is_up_to_date,
+    keeps_settings,
     leaks_nothing,
     notices,
     rejects_what_makes_no_sense,
@@ -233,6 +234,25 @@ def test_poison_that_keeps_nodes_from_exchanging_is_found() -> None:
 
     story.exchanges(0, 2.9, charged=1, outcome="unknown", kind="timeout")
     assert not meets(rejects_what_makes_no_sense, story.case(total=6, noted=noted))
+
+
+@pytest.mark.parametrize(
+    ("facts", "kept"),
+    [
+        ({"obeyed": 7, "accepted": 1}, True),
+        ({"obeyed": 0, "accepted": 1}, False),
+        ({"obeyed": 7, "accepted": 2}, False),
+        ({}, False),
+    ],
+)
+def test_whoever_lets_go_of_published_settings_is_found(facts: dict[str, int], kept: bool) -> None:
+    """Also if they are heard of again."""
+    story = good_story()
+    for life in story.lives:
+        life.facts = {"obeyed": 7, "accepted": 1}
+    story.lives[0].facts = facts
+
+    assert kept == meets(keeps_settings, story.case(total=6, noted={"published": 7}))
 
 
 @pytest.mark.parametrize(("at_s", "age_s", "kept"), [(1.0, 1.2, True), (1.0, 1.21, False), (3.0, 9.0, True)])

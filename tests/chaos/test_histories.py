@@ -190,6 +190,7 @@ def test_a_plan_travels_unchanged() -> None:
         timeout_s=0.4,
         lease_s=30.0,
         keys_max=10,
+        obeys=True,
         agents=1,
         load_ns=5,
         requests=(Request(3, "\ud800\n", 2),),
