@@ -103,7 +103,10 @@ class RedisService(Servers):
 
     def has_failed_over(self) -> bool:
         """Whether the replica is the master now."""
-        return "role:master" in self.replica.command("INFO", "replication")
+        try:
+            return "role:master" in self.replica.command("INFO", "replication")
+        except OSError:  # whoever is connected to a server that becomes another is put off
+            return False
 
     def _all_are_known(self) -> bool:
         """By what each Sentinel has written down about the others and the replica."""

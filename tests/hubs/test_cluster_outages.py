@@ -73,9 +73,9 @@ class Fleet:
             return all(now[node][shard] >= before[node][shard] + ROUNDS for node in range(NODES) for shard in others)
 
         eventually(went_on, "the other shards go on", PATIENCE_S)
-        assert [[known[shard] for shard in shards] for known in before] == [
-            [now[shard] for shard in shards] for now in self._exchanges()
-        ], "the shards that were to stand still have exchanged"
+        nodes = list(zip(before, self._exchanges(), strict=True))
+        passed = [after[shard] - known[shard] for known, after in nodes for shard in shards]
+        assert max(passed) <= 1, "the shards that were to stand still have exchanged"  # one answer was under way
 
     def is_ready(self) -> bool:
         """Every node has been answered by every shard."""

@@ -10,7 +10,7 @@ from reconverge.simulation.cases import REGIONS, draw_case
 from reconverge.simulation.fuzz import try_case
 from reconverge.simulation.region_figures import WAYS, figures_of
 
-SEEDS = 12
+SEEDS = 60
 """In which all that is planted here is found, with some to spare."""
 
 
