@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from typing import Final, Protocol, runtime_checkable
 
-from reconverge.errors import HubUnavailable, InvalidSetting, MissingExtra
-from reconverge.hubs import EXTRAS, HubSettings, redacted, scheme_of
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hubs import EXTRAS, HubSettings, installed, loaded, redacted, scheme_of
 
 GROUP: Final = "reconverge.hints"
 """The entry-point group: each entry is named after a scheme and is a `HintChannelFactory`."""
@@ -58,12 +57,9 @@ def open_channel(given: str | HintChannel, settings: HubSettings) -> HintChannel
         scheme = scheme_of(given)
     except InvalidSetting as error:
         raise InvalidSetting(SETTING, error.value, "is not a URL like mqtt://localhost:1883") from None
-    entries = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    entries = installed(GROUP)
     if scheme not in entries:
         known = ", ".join(f"{name}://" for name in sorted(entries)) or "none"
         raise InvalidSetting(SETTING, redacted(given), f"hints do not travel by {scheme}://; known: {known}")
-    try:
-        factory: HintChannelFactory = entries[scheme].load()
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"hints by {scheme}://", error.name or "?", EXTRAS.get(scheme, "mqtt")) from error
+    factory: HintChannelFactory = loaded(entries[scheme], f"hints by {scheme}://", EXTRAS.get(scheme, "mqtt"))
     return factory(given, settings)

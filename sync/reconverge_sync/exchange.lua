@@ -353,20 +353,18 @@ local function drained_milli(passed_us, line)
 end
 
 local function depart(idle_us)
-  local used = ceil(used_of(entry_current, entry_previous))
-  local bounded = rule.overshoot_milli >= 0
-  local unheard = bounded and max(0, entry_line + entry_overdraft - used) or 0
+  local held = rule.overshoot_milli >= 0 and entry_line + entry_overdraft or 0
   if bucket then
-    local full = bounded and 1000 * (entry_line + entry_overdraft) or 0
     local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt)
-    entry_previous = max(0, max(entry_previous, full) - drained)
+    entry_previous = max(0, max(entry_previous, 1000 * held) - drained)
     entry_line = ceil(entry_previous / 1000)
   else
-    if dated and bounded and (entry_line > 0 or entry_overdraft > 0) then
+    local used = ceil(used_of(entry_current, entry_previous))
+    if dated and held > 0 then
       entry_current_until_us = max(entry_current_until_us, idle_us + window_us)
     end
-    entry_current = entry_current + unheard
-    entry_line = used + unheard
+    entry_current = entry_current + max(0, held - used)
+    entry_line = max(used, held)
   end
   entry_base, entry_overdraft, entry_debt, entry_need_milli, entry_ask, entry_demand_milli = 0, 0, 0, 0, 0, 0
 end

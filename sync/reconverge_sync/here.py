@@ -5,13 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
 _inherited: Final[list[object]] = []
 """What belongs to the process that this one is a fork of. Taking connections apart would make the epoll that both share
 forget them: the parent would hear nothing any more."""
+
+
+class Leavable(Protocol):
+    """What can be left alone without waiting for anything."""
+
+    def abandon(self) -> None:
+        """Let go of everything at once, even where the loop is closed."""
+        ...
+
+    def orphan(self) -> None:
+        """Let go of what belongs to the parent, in a fork."""
+        ...
+
+
+def let_go(thing: Leavable, inherited: bool) -> None:  # noqa: FBT001  # as `Here` tells it
+    """Leave it alone, as `Here` has it."""
+    if inherited:
+        thing.orphan()
+    else:
+        thing.abandon()
 
 
 class Here(Generic[T]):

@@ -174,21 +174,20 @@ class Entry:
 
     def depart(self, rule: Rule, cell: Cell, hub_us: int, idle_us: int) -> None:
         """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts."""
-        used = ceil(self.used(rule, cell, hub_us))
-        unheard = max(0, self.line + self.overdraft - used) if rule.bounded else 0
+        held = self.line + self.overdraft if rule.bounded else 0
         if rule.bucket:
             # What it had told of may have drained by then, and been used anew, to the last thousandth.
             # Nobody else was granted what it held, so it has drained by that since.
-            full = 1000 * (self.line + self.overdraft) if rule.bounded else 0
             drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt)
-            self.previous = max(0, max(self.previous, full) - drained)
+            self.previous = max(0, max(self.previous, 1000 * held) - drained)
             self.line = ceil(self.previous / 1000)
         else:
-            if rule.dated and rule.bounded and (self.line > 0 or self.overdraft > 0):
+            used = ceil(self.used(rule, cell, hub_us))
+            if rule.dated and held > 0:
                 # What it had reported may have expired, and have been used anew.
                 self.current_until_us = max(self.current_until_us, idle_us + rule.window_us)
-            self.current += unheard
-            self.line = used + unheard
+            self.current += max(0, held - used)
+            self.line = max(used, held)
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = 0
 
     def fold(self, other: Entry, rule: Rule) -> None:

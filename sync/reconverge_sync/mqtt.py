@@ -14,7 +14,7 @@ from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings, redacted
 from reconverge.report import Answer, Batch, Totals
-from reconverge_sync.here import Here
+from reconverge_sync.here import Here, let_go
 from reconverge_sync.membership import Membership
 from reconverge_sync.mqtt_address import BrokerAddress
 from reconverge_sync.mqtt_board import PAYLOAD_BYTES_MAX
@@ -69,7 +69,7 @@ class MqttHub:
         self._clock = clock or SystemClock()
         self._hub_clock = hub_clock
         self._new_name = new_name
-        self._here = Here(self._join, _let_go)
+        self._here = Here(self._join, let_go)
         self.rejects: Counter[str] = Counter()
         """How many letters were of no use, by reason. They have changed nothing."""
         self._mentioned = 0
@@ -158,13 +158,6 @@ async def _only_unavailable(asked: Awaitable[_T]) -> _T:
     except Exception as error:  # noqa: BLE001  # whatever it is, this exchange has failed
         problem = HubUnavailable("client", type(error).__name__)
     raise problem
-
-
-def _let_go(membership: Membership, inherited: bool) -> None:  # noqa: FBT001  # as `Here` tells it
-    if inherited:
-        membership.orphan()
-    else:
-        membership.abandon()
 
 
 def open_mqtt(url: str, settings: HubSettings) -> MqttHub:

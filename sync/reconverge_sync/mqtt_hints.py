@@ -11,7 +11,7 @@ from typing import Final
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hint_channel import SETTING, Hear, Troubled
 from reconverge.hubs import HubSettings, redacted
-from reconverge_sync.here import Here
+from reconverge_sync.here import Here, let_go
 from reconverge_sync.mqtt_address import BrokerAddress
 from reconverge_sync.mqtt_link import MqttLink
 
@@ -44,7 +44,7 @@ class MqttHints:
             raise InvalidSetting(SETTING, redacted(url), problem)
         self._shown = redacted(url)
         self._settings = settings
-        self._here = Here(self._session, _let_go)
+        self._here = Here(self._session, let_go)
         self._hear: Hear = _ignore
         self._troubled: Troubled = _ignore
 
@@ -135,13 +135,6 @@ class _Session:
         """Let go of what belongs to the parent, in a fork."""
         if self._link is not None:
             self._link.orphan()
-
-
-def _let_go(session: _Session, inherited: bool) -> None:  # noqa: FBT001  # as `Here` tells it
-    if inherited:
-        session.orphan()
-    else:
-        session.abandon()
 
 
 def _ignore(_: object) -> None:
