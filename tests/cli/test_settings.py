@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from reconverge import Agent, ReconvergeError
 from reconverge.cli.app import app
+from reconverge.clock import SystemClock
+from reconverge.hubs import HubSettings, open_hub
+from reconverge.orders import Orders, Secrets
+from reconverge.publication import UnverifiedSettings
+from reconverge.publication import publish as publish_orders
 from tests.brokers import Mosquitto
 from tests.cli.checked import Said
 from tests.hubs.conftest import GuardedMosquitto, certificates, guarded_mosquitto, mosquitto
@@ -122,15 +129,96 @@ def test_a_version_that_nobody_would_obey_is_not_published(file: Path, redis_ser
 def test_what_nobody_would_obey_is_shown_to_be_that(
     file: Path, redis_server: RedisServer, payload: bytes, problem: str
 ) -> None:
-    """With status 1; and can be replaced."""
+    """With status 1; and can be replaced, where that is said."""
     post_at(redis_server.url, payload)
     shown = show(redis_server)
 
     assert 1 == shown.status
     assert problem in shown.stderr
     assert "\x1b" not in shown.all
-    assert 0 == publish(file, redis_server).status
+    assert 0 == publish(file, redis_server, "--force").status
     assert 0 == show(redis_server).status
+
+
+@pytest.mark.parametrize("kind", ["redis", "mqtt"])
+@pytest.mark.parametrize("force", [False, True], ids=["unforced", "forced"])
+def test_a_wrong_secret_replaces_a_document_only_by_force(
+    file: Path,
+    kind: str,
+    force: bool,
+    redis_server: RedisServer,
+    mosquitto: Mosquitto,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command ends with an error that says what to do, and the fleet's document is the same as before."""
+    url = redis_server.url if kind == "redis" else mosquitto.url
+    where = ("--hub", url, "--namespace", token_hex(4))
+    options = ("--force",) if force else ()
+    first = run("publish", file, *where)
+    before = run("show", *where)
+    monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", OTHER)
+    second = run("publish", file, *where, *options)
+    monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", SECRET)
+    after = run("show", *where)
+
+    assert (0, 0) == (first.status, before.status)
+    assert (0 if force else 2) == second.status
+    assert force == ("published version" in second.stdout)
+    assert force != ("nothing was published" in second.stderr)
+    assert force != (before.stdout == after.stdout)
+    assert OTHER not in second.all
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"reconverge-settings-2 of a later release", b"x" * 100_000],
+    ids=["a later format", "too long"],
+)
+def test_what_the_publisher_cannot_read_is_not_replaced(file: Path, redis_server: RedisServer, payload: bytes) -> None:
+    """It may be valid for nodes of another release."""
+    post_at(redis_server.url, payload)
+    said = publish(file, redis_server)
+
+    assert 2 == said.status
+    assert "--force" in run("publish", "--help").stdout
+    assert "say force to replace it" in said.stderr
+
+
+def test_a_new_secret_beside_the_old_one_replaces_what_the_old_one_signed(
+    file: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So secrets change without force."""
+    first = publish(file, redis_server)
+    monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", f"{OTHER} {SECRET}")
+    second = publish(file, redis_server)
+
+    assert (0, 0) == (first.status, second.status)
+
+
+@pytest.mark.parametrize("kind", ["redis", "mqtt"])
+def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
+    kind: str, redis_server: RedisServer, mosquitto: Mosquitto
+) -> None:
+    """As the command, by an exception that names the reason."""
+    url, namespace = redis_server.url if kind == "redis" else mosquitto.url, token_hex(4)
+    now_s = SystemClock().wall_ns() // 10**9
+    right, wrong = Secrets(SECRET), Secrets(OTHER)
+
+    async def publish_twice() -> list[object]:
+        hub: Any = open_hub(url, HubSettings(namespace, 5.0))
+        said: list[object] = []
+        try:
+            for version, secrets, force in ((1, right, False), (2, wrong, False), (2, right, False), (3, wrong, True)):
+                orders = Orders(namespace, version, issued=now_s, expires=now_s + 60)
+                try:
+                    said.append((await publish_orders(hub, orders, secrets, force=force)).version)
+                except UnverifiedSettings as error:
+                    said.append(error.reason)
+        finally:
+            await hub.close()
+        return said
+
+    assert [1, "forged", 2, 3] == asyncio.run(publish_twice())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -27,9 +26,9 @@ from reconverge.orders import (
     Secrets,
     checked,
     opened,
-    seal,
     table_of,
 )
+from reconverge.publication import publish as post
 
 T = TypeVar("T")
 PATIENCE_S: Final = 3.0
@@ -57,19 +56,19 @@ def publish(
     version: Annotated[
         int | None, typer.Option(help="By default the time in milliseconds, or one more than what is published.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace also a document that this secret does not verify.")
+    ] = False,
 ) -> None:
-    """Have every node of the namespace obey a file within one sync interval."""
+    """Have every node of the namespace obey a file within one sync interval.
+
+    A document that is published already, and that the secret does not verify, is not replaced without --force.
+    """
     secrets = _secrets()
     orders = _read(file, namespace, version)
 
-    async def send(bulletin: Bulletin) -> Orders:
-        known = await bulletin.read(bytes_max=PAYLOAD_BYTES_MAX)
-        before = 0 if known is None else _version_of(known, secrets)
-        if version is not None and version <= before:
-            raise InvalidSetting("version", version, f"is not above {before}, which is published; no node would obey")
-        raised = replace(orders, version=max(orders.version, before + 1))
-        await bulletin.post(seal(raised, secrets), keep_s=raised.expires - raised.issued)
-        return raised
+    def send(bulletin: Bulletin) -> Awaitable[Orders]:
+        return post(bulletin, orders, secrets, force=force, raise_version=version is None)
 
     sent = _ask(hub, namespace, send)
     typer.echo(f"published version {sent.version} for namespace {namespace}, for {sent.expires - sent.issued} s")
@@ -138,12 +137,6 @@ def _read(file: Path, namespace: str, version: int | None) -> Orders:
         if error.path[:1] in (("namespace",), ("version",)):
             raise InvalidSetting(error.path[0], said[error.path[0]], error.problem) from None
         raise wrong(error.problem, *error.path) from None
-
-
-def _version_of(payload: bytes, secrets: Secrets) -> int:
-    """Of what is published; 0 if nobody would believe it."""
-    known = opened(payload, secrets)
-    return 0 if isinstance(known, Rejection) else known.version
 
 
 def _ask(url: str, namespace: str, question: Callable[[Bulletin], Awaitable[T]]) -> T:
