@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha1
 from typing import NamedTuple
+from unittest.mock import patch
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -22,8 +26,11 @@ from reconverge.report import (
     Status,
     Wishes,
 )
+from reconverge_sync import merge
+from reconverge_sync import redis as redis_hub
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis import SCRIPT, RedisHub
+from reconverge_sync.wire import bulks
 from tests.aligned import ToyCalendar
 from tests.servers import RedisServer
 
@@ -228,10 +235,32 @@ def _epoch(limit: LimitReport, wish: Wish, granted: CellAnswer | None, hub_us: i
     return -1 if wish.epochs_ahead < 0 else hub_us - wish.demand_milli * wish.epochs_ahead
 
 
+@contextmanager
+def _reading_at_most(entries: int) -> Iterator[None]:
+    """Have scans of one batch read so many entries of other nodes, in both twins."""
+    script = SCRIPT.replace(b"SCANNED_MAX, TURN = %d," % merge.SCANNED_MAX, b"SCANNED_MAX, TURN = %d," % entries)
+    assert entries == merge.SCANNED_MAX or script != SCRIPT
+    sha = sha1(script, usedforsecurity=False).hexdigest()
+    commands = {"_BY_SHA": bulks((b"EVALSHA", sha.encode())), "_BY_TEXT": bulks((b"EVAL", script))}
+    with patch.object(merge, "SCANNED_MAX", entries), patch.multiple(redis_hub, **commands):
+        yield
+
+
 @settings(max_examples=200)
-@given(steps=st.lists(STEPS, min_size=10, max_size=60), certainly_new=st.booleans())
-def test_lua_and_python_answer_alike(shared_redis: RedisServer, steps: list[Step], certainly_new: bool) -> None:
+@given(
+    steps=st.lists(STEPS, min_size=10, max_size=60),
+    certainly_new=st.booleans(),
+    scanned_max=st.sampled_from([merge.SCANNED_MAX, merge.SCANNED_MAX, 1, 2]),
+)
+def test_lua_and_python_answer_alike(
+    shared_redis: RedisServer, steps: list[Step], certainly_new: bool, scanned_max: int
+) -> None:
     """Every answer is the same to the last unit, whatever was reported before, and so are the lifetime numbers."""
+    with _reading_at_most(scanned_max):
+        _compare_twins(shared_redis, steps, certainly_new=certainly_new)
+
+
+def _compare_twins(shared_redis: RedisServer, steps: list[Step], *, certainly_new: bool) -> None:
     shared_redis.command("FLUSHALL")
     clock = ManualClock(START_S)
     in_lua = RedisHub(shared_redis.url, HubSettings("twins", 5.0), clock=clock, new_name=lambda: "now")

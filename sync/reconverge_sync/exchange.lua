@@ -49,6 +49,7 @@ local DEPARTED = '-'
 local LOANS = 'l'
 local MOST = 9007199254740992
 local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
+local SCANNED_MAX, TURN = 3000, 61
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 local call = redis.call
@@ -120,6 +121,8 @@ end
 
 -- What one exchange is about: set once.
 local hub_us, meta, batch, node, stirred_us, calm_us
+-- How many entries may still be read by scans.
+local scans_left = SCANNED_MAX
 -- What is looked up for each cell of what its limit says.
 -- The capacity is what can be granted without a loan.
 local rule_capacity, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
@@ -452,11 +455,13 @@ local function forget()
 end
 
 -- The answer, piece by piece: its header, which is written last, and a row for each cell.
-local pieces, answered, wide, row_format = { '' }, 1, false, ANSWER
+-- The rows are made in any order; `place` is where the one at hand belongs.
+local pieces, place, rows_told, wide, row_format = { '' }, 1, 0, false, ANSWER
 
 local function widen()
-  for position = 2, answered do
-    pieces[position] = to_bytes(ANSWER_WIDE, from_bytes(ANSWER, pieces[position]))
+  for position = 2, #KEYS - 2 do
+    local row = pieces[position]
+    if row then pieces[position] = to_bytes(ANSWER_WIDE, from_bytes(ANSWER, row)) end
   end
   wide, row_format = true, ANSWER_WIDE
 end
@@ -489,8 +494,7 @@ local function cell_answer()
       + demand_milli + last_demand + window_demand
     if all > NARROW_MAX or current < 0 then widen() end
   end
-  answered = answered + 1
-  pieces[answered] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
+  pieces[place] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
     silent, needs_milli, demand_milli, cell_active, last_demand, window_demand, cell_reset_us)
 end
 
@@ -704,6 +708,7 @@ local function scan(key, own)
   clear()
   if dated then expire() end
   local fields = (own > 0 or rule.withheld > 0) and call('HGETALL', key) or {}
+  scans_left = scans_left - (#fields - own) / 2
   if #fields == own then
     local asks = entry_ask > 0
     cell_capacity, cell_first, cell_reserved, cell_restless = rule_capacity, asks and node or '', 0, asks and 1 or 0
@@ -833,7 +838,11 @@ local function merge_cell(key)
   end
   local used = take_counts()
   local scanned_ago_us = hub_us - cell_scanned_us
-  if (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
+  if
+    scans_left > 0
+    and (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0)
+    and due(scanned_ago_us)
+  then
     scan(key, (heard and 4 or known and 2 or 0) + (loans and 2 or 0))
     if dated then used = used_of(entry_current, entry_previous) end
   end
@@ -930,8 +939,8 @@ end
 -- ------------------------------------------------------------------ one exchange
 
 local function answer(status)
-  pieces[1] = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, answered - 1, hub_us)
-  pieces[answered + 1] = meta.incarnation
+  pieces[1] = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, rows_told, hub_us)
+  pieces[rows_told + 2] = meta.incarnation
   return table.concat(pieces)
 end
 
@@ -1010,8 +1019,13 @@ call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
 node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us
 local limit, used_limit
-local keys = KEYS
-for position = 1, #keys - 3 do
+local keys, cells = KEYS, #KEYS - 3
+-- Another cell is the first one each time, so that each has its turn at being scanned.
+rows_told = cells
+local first = cells > 0 and batch.sequence % cells * TURN % cells or 0
+for turn = 0, cells - 1 do
+  local position = (first + turn) % cells + 1
+  place = position + 1
   report_epoch, report_reset_us, limit, report_current, report_previous, report_line, report_base, report_overdraft,
     report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand =
     from_bytes(report_format, rows, (position - 1) * report_bytes + 1)

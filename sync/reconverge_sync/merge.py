@@ -38,6 +38,12 @@ SPEAK_UP_US = 1_000_000
 interval and this."""
 CALM_INTERVALS = 8
 """After so many intervals all of a cell is counted anew, if there is nothing for which it has to be done each time."""
+SCANNED_MAX = 3000
+"""So many entries of other nodes are read in one batch before its remaining cells keep the sums they have: a hub that
+runs one batch at a time has all nodes wait for it."""
+TURN = 61
+"""Each batch of a node begins so many cells further on than the one before, because the first cells are scanned first;
+a prime number, so that all cells come first in turn."""
 TOMBSTONE_US = 3_600_000_000
 """How long a departed node's name is remembered, so that its late messages change nothing."""
 ACCOUNT_KEPT_US = 24 * 3_600_000_000
@@ -46,6 +52,13 @@ SWEEP_US = 60_000_000
 """How often names, accounts and cells that nobody will ask for again are looked for."""
 SWEPT_AT_ONCE = 1000
 """So many cells are looked at in a step."""
+
+
+@dataclass(slots=True)
+class Scans:
+    """How many entries may still be read for one batch."""
+
+    left: int
 
 
 @dataclass(slots=True)
@@ -99,11 +112,16 @@ class Shard:
             known = account.limits.get(limit.name, Totals(0, 0))
             # Both only ever rise, so the larger is the newer.
             account.limits[limit.name] = Totals(max(known.charged, limit.charged), max(known.refunded, limit.refunded))
-        answers: list[CellAnswer] = []
-        for report in batch.cells:
-            answers.append(self._merge_cell(batch, report, hub_us))
+        reports, scans = tuple(batch.cells), Scans(SCANNED_MAX)
+        count = len(reports)
+        first = batch.sequence % count * TURN % count if count > 0 else 0
+        answers: dict[int, CellAnswer] = {}
+        for turn in range(count):
+            place = (first + turn) % count
+            answers[place] = self._merge_cell(batch, reports[place], hub_us, scans)
             yield None
-        yield Answer(hub_us, self.incarnation, Status.MERGED, tuple(answers))
+        in_order = tuple(answers[place] for place in range(count))
+        yield Answer(hub_us, self.incarnation, Status.MERGED, in_order)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
         """Find out from when on a node may be silent, and when one was given up: until then cells may be calm."""
@@ -156,7 +174,7 @@ class Shard:
             del self.cells[identity]
             self.lending.forget(identity)
 
-    def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int) -> CellAnswer:
+    def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int, scans: Scans) -> CellAnswer:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
         # What is counted alike is one cell, whatever it is called.
@@ -190,7 +208,8 @@ class Shard:
             _lower(cell, entry, report, rule)
         _take_counts(cell, entry, report, rule, hub_us)
         cell.entries[batch.node] = entry
-        if self._due(cell, entry, batch, rule, hub_us):
+        if scans.left > 0 and self._due(cell, entry, batch, rule, hub_us):
+            scans.left -= len(cell.entries) - 1  # all but the node's own
             self._scan(cell, batch, rule, hub_us)
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself

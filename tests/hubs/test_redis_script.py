@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import ceil
 from struct import pack
 from typing import Any
 
@@ -18,8 +19,9 @@ from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import SCHEMA_VERSION, Batch, CellReport
-from reconverge.testing._scene import INTERVAL_S, START_S, Scene, limit
+from reconverge.testing._scene import INTERVAL_S, QUOTA, START_S, Scene, limit
 from reconverge_sync.codec import encode_batch
+from reconverge_sync.merge import SCANNED_MAX
 from reconverge_sync.redis import SCRIPT, RedisHub
 from tests.servers import RedisServer
 
@@ -302,3 +304,38 @@ def _calls(admin: redis.Redis) -> int:
     """How many scripts were called so far."""
     stats = admin.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+def test_one_batch_reads_a_bounded_number_of_entries(redis_server: RedisServer) -> None:
+    """However many nodes share its keys, other clients of the server do not wait for long; every key has its turn."""
+    crowd, cells = 40, 256
+    turns = ceil(cells * (crowd - 1) / SCANNED_MAX)
+    smaller = limit(quota=60)
+
+    async def live(admin: redis.Redis) -> tuple[list[int], list[int]]:
+        clock = ManualClock(START_S)
+        scene = Scene(RedisHub(redis_server.url, SETTINGS, clock=clock), clock, join=lambda known: known)
+        first, *others = [scene.voice() for _ in range(crowd)]
+        keys = [f"key{number}" for number in range(cells)]
+        for voice in others:
+            await voice.exchanges(voice.batch(*(voice.cell(key, of=smaller, current=1) for key in keys)))
+        for voice in others:
+            await voice.leaves()
+        read, recovered = [], [0]
+        while recovered[-1] < cells and len(read) < 10 * turns:
+            clock.advance(INTERVAL_S)
+            admin.config_resetstat()
+            answer = await first.exchanges(first.batch(*(first.cell(key, need=1) for key in keys)))
+            commands: Any = admin.info("commandstats")
+            read.append(commands["cmdstat_hgetall"]["calls"])
+            recovered.append(sum(cell.capacity == QUOTA for cell in answer.cells))
+        await scene.close()
+        return read, recovered
+
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        read, recovered = asyncio.run(live(admin))
+    names = 1
+
+    assert read[0] <= SCANNED_MAX // (crowd - 1) + 1 + names
+    assert recovered[1] <= SCANNED_MAX // (crowd - 1) + 1
+    assert cells == recovered[-1]
