@@ -1,6 +1,6 @@
 """How long one batch holds a Redis when many nodes share the keys in it: the longest and the usual run of the script.
 
-Run as `python bench/many_nodes.py`. Starts a redis-server of its own on a unix socket, has every node report every key,
+Run as `python -m bench.many_nodes`. Starts a redis-server of its own on a unix socket, has every node report every key,
 once to be known and then in rounds that are measured, and prints a Markdown table. `--script` measures another
 version of the script beside the one that is installed.
 """
@@ -16,13 +16,9 @@ from typing import Any, Final
 import msgpack
 from redis import Redis
 
+from bench.exchange_cost import redis_server
 from reconverge.report import SCHEMA_VERSION
 from reconverge_sync.redis import SCRIPT
-
-if __package__:
-    from bench.exchange_cost import redis_server
-else:
-    from exchange_cost import redis_server
 
 START_US: Final = 1_750_000_000_000_000
 INTERVAL_US: Final = 1_000_000
@@ -45,7 +41,7 @@ def batch(node: int, sequence: int, kind: int, keys: list[str], hub_us: int) -> 
 
 def cpu_us(admin: Any) -> int:
     """What the server has computed so far: unlike elapsed time, it contains no pauses of a busy machine."""
-    spent = admin.info("cpu")
+    spent: dict[str, float] = admin.info("cpu")
     return round((spent["used_cpu_user"] + spent["used_cpu_sys"]) * 1e6)
 
 

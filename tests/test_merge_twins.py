@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha1
 from typing import NamedTuple
-from unittest.mock import patch
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -241,8 +241,10 @@ def _reading_at_most(entries: int) -> Iterator[None]:
     script = SCRIPT.replace(b"SCANNED_MAX, TURN = %d," % merge.SCANNED_MAX, b"SCANNED_MAX, TURN = %d," % entries)
     assert entries == merge.SCANNED_MAX or script != SCRIPT
     sha = sha1(script, usedforsecurity=False).hexdigest()
-    commands = {"_BY_SHA": bulks((b"EVALSHA", sha.encode())), "_BY_TEXT": bulks((b"EVAL", script))}
-    with patch.object(merge, "SCANNED_MAX", entries), patch.multiple(redis_hub, **commands):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(merge, "SCANNED_MAX", entries)
+        patched.setattr(redis_hub, "_BY_SHA", bulks((b"EVALSHA", sha.encode())))
+        patched.setattr(redis_hub, "_BY_TEXT", bulks((b"EVAL", script)))
         yield
 
 

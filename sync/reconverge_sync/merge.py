@@ -23,14 +23,11 @@ from math import ceil, floor
 from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
 from reconverge.report import Answer, Batch, CellAnswer, CellReport, Lent, Loan, Status, Totals, Wishes
 from reconverge_sync.accounts import Account, NodeRecord
+from reconverge_sync.granting import grant
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
 from reconverge_sync.loans import Lending
 from reconverge_sync.place import place_epoch, same_window
 
-SLACK_SHARED = 0.5
-"""How much of what nobody needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
-TAKEN_AT_ONCE = 0.9
-"""How much of what is free one node may take beyond its need: whoever comes next shall find something."""
 SILENT_INTERVALS = 3
 """A node that misses so many of its own exchanges may be using all of its lines: they count as used."""
 SPEAK_UP_US = 1_000_000
@@ -215,7 +212,7 @@ class Shard:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
         lent = self.lending.lent(identity, hub_us)
         if not batch.leaving and not self._learning(cell, batch, rule, hub_us):
-            _grant(cell, batch.node, entry, report, rule, hub_us, lent)
+            grant(cell, batch.node, entry, report, rule, hub_us, lent)
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
         if entry.empty(rule):
@@ -354,58 +351,6 @@ def _take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_u
     entry.seen_us = hub_us
     entry.capacity = rule.own
     cell.capacity = min(cell.capacity, rule.own)
-
-
-def _grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int) -> None:
-    """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile.
-
-    What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that.
-    """
-    capacity, own = cell.capacity + lent, cell.capacity
-    used = entry.used(rule, cell, hub_us)
-    if rule.bucket:
-        # A bucket drains by its lines, so one in debt may hold what is free up to its debt: nobody else loses.
-        entry.line += max(0, min(entry.debt, capacity - cell.lines - entry.line))
-        entry.debt = max(0, ceil(used) - entry.line)
-    if entry.need_milli == 0:
-        return
-    need = entry.need_milli / 1000
-    needs = (cell.needs_milli + entry.need_milli) / 1000
-    share = need / needs
-    pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
-    if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
-        free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
-        target = pool * share
-        if pool >= needs:
-            most = max(need, entry.line - used + ceil(TAKEN_AT_ONCE * free))
-            target = min(need + SLACK_SHARED * (pool - needs) * share, most)
-        if report.asked > 0 or target >= 1:
-            entry.line += _raise(cell, node, entry, target, pool, used, free)
-            entry.debt = max(0, ceil(used) - entry.line)
-    if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or own * share >= 1):
-        # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
-        wanted = ceil(own * share) - entry.base
-        entry.base += max(0, min(wanted, own - cell.bases - entry.base))
-    if rule.overshoot_milli > 0:
-        overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
-        wanted = floor(overdrafts / (cell.active + 1)) - entry.overdraft
-        entry.overdraft += max(0, min(wanted, ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))))
-
-
-def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
-    """How much to raise the line by; what was asked for at once is met whole or not at all, the oldest ask first."""
-    head = entry.line - used
-    wanted = ceil(target - head)
-    if not 0 < entry.ask <= pool:
-        return max(0, min(wanted, free))
-    if not cell.first:
-        wanted = max(wanted, ceil(entry.ask - head))
-    raised = max(0, min(wanted, free))
-    if head + raised >= entry.ask:
-        return raised
-    if not cell.first:
-        cell.first, cell.reserved = node, ceil(entry.ask - head)
-    return 0
 
 
 def _shortfall(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> int:

@@ -321,7 +321,8 @@ def test_one_batch_reads_a_bounded_number_of_entries(redis_server: RedisServer) 
             await voice.exchanges(voice.batch(*(voice.cell(key, of=smaller, current=1) for key in keys)))
         for voice in others:
             await voice.leaves()
-        read, recovered = [], [0]
+        read: list[int] = []
+        recovered = [0]
         while recovered[-1] < cells and len(read) < 10 * turns:
             clock.advance(INTERVAL_S)
             admin.config_resetstat()

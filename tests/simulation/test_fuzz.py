@@ -16,7 +16,7 @@ from reconverge.simulation import PATTERNS, Traffic, fuzz, world
 from reconverge.simulation.cases import ELECTED, LIVENESS, REGIONS, SAFETY, draw_case
 from reconverge.simulation.fault import Kind
 from reconverge.simulation.fuzz import try_case
-from reconverge_sync import ledger, merge
+from reconverge_sync import granting, ledger
 from reconverge_sync.memory import MemoryHub
 
 SEEDS = 200
@@ -52,7 +52,7 @@ def test_a_case_tells_the_command_that_tries_it_again() -> None:
 
 def test_a_hub_that_grants_what_it_does_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants lines beyond the capacity, of which nodes are told, too; that must break a bound before long."""
-    monkeypatch.setattr(merge, "_raise", partial(_generous, merge._raise))
+    monkeypatch.setattr(granting, "_raise", partial(_generous, granting._raise))
     monkeypatch.setattr(ledger, "_within", lambda amount, _sum, _room: amount)
 
     assert any(try_case(draw_case(SAFETY, seed)) for seed in range(40))
