@@ -104,6 +104,20 @@ class Located(ABC):
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
 
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`: there are none where nothing can be mounted."""
+        return ()
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: none, where the rule is decided before the router has looked."""
+        return ()
+
+    def seek_templates(self) -> Sequence[str]:
+        """See `Request.seek_templates`: no more than is known, where no router can be asked."""
+        return self.templates
+
     def single_header(self, name: str) -> str | None:
         """See `Request.single_header`; here as of servers that join them before anybody looks."""
         return self.header(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra
@@ -18,6 +18,8 @@ from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
+from reconverge.integrations.paths import BELOW, below_mount
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, all_rules
@@ -27,6 +29,8 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
+DEPTH_MAX: Final = 32
+"""So many applications are looked into, one mounted in the other."""
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -38,21 +42,36 @@ SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("
 class AiohttpRequest(Located):
     """A `Request` of aiohttp. `raw` is aiohttp's."""
 
-    __slots__ = ("raw",)
+    __slots__ = ("_mount", "raw")
 
-    def __init__(self, request: web.Request, addresses: Addresses) -> None:
+    def __init__(self, request: web.Request, addresses: Addresses, mount: str = "") -> None:
         super().__init__(addresses)
         self.raw = request
+        self._mount = mount
 
     @property
     def method(self) -> str:
         """See `Request.method`; of a websocket's connection it is GET."""
-        return self.raw.method
+        return self.raw.method.upper()
 
     @property
     def path(self) -> str:
         """See `Request.path`."""
         return self.raw.path
+
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`: without the prefix of the sub-application that limits."""
+        return below_mount(self.raw.path, (self._mount,)) if self._mount else ()
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: that of the resource, which has the prefix of sub-applications."""
+        resource = self.raw.match_info.route.resource
+        if resource is None:
+            return ()
+        whole = resource.canonical
+        return (whole, *below_mount(whole, (self._mount,))) if self._mount else (whole,)
 
     @property
     def route(self) -> str:
@@ -109,6 +128,7 @@ class Limits:
         settings.setdefault("passes", (web.HTTPException,))
         self.guard = guard or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules)]
+        self._reach = Reach(self._rules, self.guard.failed)
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -120,7 +140,15 @@ class Limits:
     def install(self, app: web.Application) -> None:
         """Limit an application, with all that is mounted in it; before the middlewares that it has so far."""
         app.middlewares.insert(0, self.middleware)
+        app.on_startup.append(self._look)
         app.on_response_prepare.append(self.add_fields)
+
+    async def _look(self, app: web.Application) -> None:
+        """Look whether the paths of rules lead anywhere: all routes are there when the application begins.
+
+        If it is mounted itself, the prefix is in all of its routes, and is told by the first request.
+        """
+        self._reach.look(lambda: list(_patterns_of(app)), nested=True)
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
         """Limit a handler: a coroutine function, or a method of a `View`; see `Rule`.
@@ -187,7 +215,11 @@ class Limits:
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared]
     ) -> web.StreamResponse | None:
         """The response to a request that may not go on, None if it may."""
-        return serving.decided(await self.guard.check_async(AiohttpRequest(request, self.guard.addresses), rules))
+        mount = _mount_of(request)
+        if self._reach.wanted and rules is self._rules:
+            self._reach.look(lambda: list(_patterns_of(request.app)), (mount,))
+        each = AiohttpRequest(request, self.guard.addresses, mount)
+        return serving.decided(await self.guard.check_async(each, rules))
 
 
 class Messages:
@@ -283,6 +315,38 @@ class _Serving:
     def _finish(self, response: Response) -> None:
         for outcome in self.outcomes:
             outcome.finish(response)
+
+
+def _mount_of(request: web.Request) -> str:
+    """The prefix of the sub-application in which a request is being served; empty in the outermost one."""
+    apps = request.match_info.apps
+    here = request.app
+    if len(apps) < 2 or here is apps[0]:
+        return ""
+    return next((prefix for app, prefix in _mounts(apps[0], 0) if app is here), "")
+
+
+def _mounts(app: web.Application, depth: int) -> Iterator[tuple[web.Application, str]]:
+    """The sub-applications of an application, with the prefixes of their paths."""
+    for resource in app.router.resources() if depth < DEPTH_MAX else ():
+        info = resource.get_info()
+        below, prefix = info.get("app"), info.get("prefix")
+        if isinstance(below, web.Application):
+            yield below, prefix or ""
+            yield from _mounts(below, depth + 1)
+
+
+def _patterns_of(app: web.Application, depth: int = 0) -> Iterator[str]:
+    """The patterns of all routes of an application and of those that are mounted in it, with and without prefixes."""
+    for resource in app.router.resources() if depth < DEPTH_MAX else ():
+        info = resource.get_info()
+        below, prefix = info.get("app"), info.get("prefix")
+        if isinstance(below, web.Application):
+            yield from _patterns_of(below, depth + 1)
+        elif prefix is not None or "rule" in info:
+            yield f"{prefix or ''}{BELOW}"
+        else:
+            yield resource.canonical
 
 
 def _request_in(args: tuple[Any, ...]) -> web.Request:

@@ -12,10 +12,12 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses, Located, single
-from reconverge.integrations.asgi_routes import route_of
+from reconverge.integrations.asgi_routes import patterns_of, root_of, route_of, router_in, templates_for
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.paths import below_mount
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
 
@@ -34,13 +36,18 @@ CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
 
 
 class AsgiRequest(Located):
-    """A `Request` of ASGI. `raw` is its scope."""
+    """A `Request` of ASGI. `raw` is its scope; `router` the application below that has routes, if it is known.
 
-    __slots__ = ("raw",)
+    `root` is what the application below says that it is mounted at, as FastAPI can, whatever the scope says.
+    """
 
-    def __init__(self, scope: Scope, addresses: Addresses) -> None:
+    __slots__ = ("_root", "_router", "raw")
+
+    def __init__(self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "") -> None:
         super().__init__(addresses)
         self.raw = scope
+        self._router = router
+        self._root = root
 
     @property
     def method(self) -> str:
@@ -51,6 +58,22 @@ class AsgiRequest(Located):
     def path(self) -> str:
         """See `Request.path`."""
         return str(self.raw["path"])
+
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`; mounted, by a `root_path` of the server, or by that of the application below."""
+        root = self.raw.get("root_path")
+        return below_mount(str(self.raw["path"]), (str(root or ""), self._root)) if root or self._root else ()
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: as Litestar tells it."""
+        template = self.raw.get("path_template")
+        return (template,) if isinstance(template, str) else ()
+
+    def seek_templates(self) -> Sequence[str]:
+        """See `Request.seek_templates`: as the routes of Starlette and FastAPI tell it."""
+        return templates_for(self.raw, self._router, self._root)
 
     @property
     def route(self) -> str:
@@ -121,9 +144,14 @@ class RateLimitMiddleware:
         if close_code not in CLOSE_CODES:
             raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
         self._close_code = close_code
+        self._router: Any = None
+        self._root = ""
+        self._reach = Reach([*self._rules, *self._messages], self.guard.failed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
+        if self._reach.wanted:
+            send = self._look(scope, send)
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -131,8 +159,29 @@ class RateLimitMiddleware:
         else:
             await self.app(scope, receive, send)
 
+    def _look(self, scope: Scope, send: Send) -> Send:
+        """Look whether the paths of rules lead anywhere: when the application has begun, and with its first request.
+
+        Where it is mounted, a server tells only with a request.
+        """
+        if self._router is None:
+            self._router = router_in(self.app)
+            self._root = root_of(self._router)
+        router, root = self._router, self._root
+        if scope["type"] != "lifespan":
+            self._reach.look(lambda: patterns_of(router), (str(scope.get("root_path") or ""), root))
+            return send
+
+        async def begun(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                self._reach.look(lambda: patterns_of(router), (root,), mounted=True)
+            await send(message)
+
+        return begun
+
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outcome = await self.guard.check_async(AsgiRequest(scope, self.guard.addresses), self._rules)
+        request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
+        outcome = await self.guard.check_async(request, self._rules)
         scope[OUTCOME] = outcome
         if not outcome.allowed:
             await refuse(outcome, scope, receive, send)
@@ -142,7 +191,7 @@ class RateLimitMiddleware:
         await sending.serve(self.app, scope, receive)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = AsgiRequest(scope, self.guard.addresses)
+        request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
         outcome = await self.guard.check_async(request, self._rules)
         scope[OUTCOME] = outcome
         if not outcome.allowed:

@@ -10,8 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from reconverge.integrations.paths import BELOW
+
 FULL_MATCH: Final = 2
 """How Starlette's routes say that they are about a request."""
+DEPTH_MAX: Final = 32
+"""So many middlewares or mounted applications are looked into, one within the other."""
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
@@ -20,6 +24,61 @@ def route_of(scope: Mapping[str, Any]) -> str:
     if found is None:
         found = next(_fitting(scope), None)
     return "" if found is None else f"{_prefix(scope, found)}{found}"
+
+
+def router_in(app: Any) -> Any:
+    """The application that has routes, inside of the middlewares around it; None if there is none to be seen."""
+    for _ in range(DEPTH_MAX):
+        if isinstance(getattr(app, "routes", None), list | tuple):
+            return app
+        app = getattr(app, "app", None)
+        if app is None:
+            return None
+    return None
+
+
+def root_of(router: Any) -> str:
+    """The `root_path` that an application has of its own, as FastAPI's; empty if it has none."""
+    root = getattr(router, "root_path", None)
+    return root if isinstance(root, str) else ""
+
+
+def patterns_of(router: Any) -> list[str] | None:
+    """The patterns of all routes of an application, `/*` below what shows no routes; None if nothing can be told."""
+    routes = getattr(router, "routes", None)
+    return None if routes is None else list(_patterns(routes, 0))
+
+
+def _patterns(routes: Any, depth: int) -> Iterator[str]:
+    if depth > DEPTH_MAX:
+        yield BELOW
+        return
+    for route in routes:
+        path = _path_of(route)
+        contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
+        if path is None and contexts is not None:
+            yield from (_path_of(getattr(each, "starlette_route", None) or each) or BELOW for each in contexts())
+        elif path is None:
+            yield BELOW
+        elif hasattr(route, "endpoint") or hasattr(route, "methods"):
+            yield path
+        else:  # something is mounted there
+            below = router_in(getattr(route, "app", None))
+            inner = [BELOW] if below is None else _patterns(below.routes, depth + 1)
+            yield from (f"{path.rstrip('/')}{each}" for each in inner)
+
+
+def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
+    """The pattern of the route that a request takes, with what the application is mounted at and without.
+
+    `own` is what the application itself says about that.
+    """
+    if router is None:
+        found = route_of(scope)
+        return [found] if found else []
+    seen: dict[str, Any] = {**scope, "app": router, "root_path": own or scope.get("root_path") or ""}
+    seen.pop("route", None)
+    return [each for found in _fitting(seen) for each in (found, f"{seen['root_path']}{found}")]
 
 
 def _prefix(scope: Mapping[str, Any], found: str) -> str:

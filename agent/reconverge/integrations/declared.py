@@ -28,14 +28,14 @@ from reconverge.integrations.keys import (
     plain,
     written,
 )
+from reconverge.integrations.paths import Places
 from reconverge.integrations.request import Request
-from reconverge.integrations.rules import Fixed, Rule, fitting_name, path_pattern
+from reconverge.integrations.rules import Fixed, Rule, fitting_name
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 
 TIERS_MAX: Final = 100
 """So many different limits may one rule have by request. More are no tiers, but numbers made up for each."""
-PATHS_MAX: Final = 1000
 Steps: TypeAlias = Generator[Any, Any, "Claim | None"]
 """Yields what has to be awaited, is sent what that was, and ends with the claim; None when nothing is limited."""
 
@@ -85,8 +85,9 @@ class Declared:
         self.cold_s = cold_s(rule.cold or cold)
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
-        self._methods = None if rule.methods is None else frozenset(method.upper() for method in rule.methods)
-        self._paths = None if rule.paths is None else [(path, path_pattern(path)) for path in rule.paths]
+        self._methods = None if rule.methods is None else _methods(rule.methods)
+        self.places = None if rule.paths is None else Places(rule.paths)
+        """The paths that the rule is about; None if it is about all."""
         self._parts = self._scopes()
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
@@ -103,7 +104,7 @@ class Declared:
         """Whether the rule is about such requests."""
         if self._methods is not None and request.method not in self._methods:
             return False
-        return self._paths is None or self._path_of(request) is not None
+        return self.places is None or self.places.find(request) is not None
 
     def claim(self, request: Request) -> Steps:
         """What the request asks for. Raises NoKey, and whatever the application's functions raise."""
@@ -145,10 +146,7 @@ class Declared:
         return NOBODY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def _path_of(self, request: Request) -> str | None:
-        for path, pattern in self._paths or ():
-            if pattern.fullmatch(request.path):
-                return path
-        return None
+        return None if self.places is None else self.places.find(request)
 
     # ------------------------------------------------------------ inside
 
@@ -192,6 +190,12 @@ class Declared:
         if isinstance(limits, Limiter):
             return limits
         return self.agent.limit(name, quotas_of_fixed(limits))
+
+
+def _methods(methods: Sequence[str]) -> frozenset[str]:
+    """The methods that a rule is about: with GET also HEAD, which frameworks serve by the same view."""
+    named = frozenset(method.upper() for method in methods)
+    return named | {"HEAD"} if "GET" in named else named
 
 
 def quotas_of_fixed(limits: object) -> list[Limit]:

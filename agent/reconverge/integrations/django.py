@@ -66,6 +66,24 @@ class DjangoRequest(WsgiRequest):
         return str(self._request.path)
 
     @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`: `path_info`, which is what the URLs are compared with."""
+        path: str = self._request.path_info
+        return () if path == self._request.path else (path,)
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: once Django has found the view."""
+        route = getattr(self._request.resolver_match if self._match is empty else self._match, "route", None)
+        script = str(self._request.META.get("SCRIPT_NAME") or "").rstrip("/")
+        return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()
+
+    def seek_templates(self) -> Sequence[str]:
+        """See `Request.seek_templates`."""
+        self._resolved()
+        return self.templates
+
+    @property
     def route(self) -> str:
         """See `Request.route`: the name of the view, with its namespaces, or its dotted path where it has no name."""
         match = self._resolved()

@@ -18,6 +18,8 @@ from reconverge.errors import InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.guard import Guard, GuardSettings
 from reconverge.integrations.keys import Asked, asks, by_ip, waits
+from reconverge.integrations.paths import BELOW
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import Request
 from reconverge.integrations.rules import SPENT, Rule, RuleSettings
 
@@ -26,7 +28,7 @@ try:
     from django.core.exceptions import ImproperlyConfigured, PermissionDenied
     from django.core.signals import setting_changed
     from django.http import Http404
-    from django.urls import get_resolver
+    from django.urls import LocalePrefixPattern, get_resolver
     from django.utils.module_loading import import_string
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
@@ -40,6 +42,10 @@ FUNCTIONS: Final = frozenset({"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", 
 """What may be the dotted path of a function. Nothing else that these may be looks like one."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
 """What errors call otherwise than settings do."""
+_LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
+"""The pattern of a view that can be compared with a path: `items/<int:id>/`, or an expression as simple."""
+_PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
+"""The beginning of a pattern of a view that can be compared."""
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
@@ -59,7 +65,10 @@ class Configured:
     owns_agent: bool
 
     def check_names(self) -> None:
-        """Raises ImproperlyConfigured for a view that the URLs do not have."""
+        """Raises ImproperlyConfigured for a view that the URLs do not have; warns of a path that leads to none."""
+        script = str(getattr(settings, "FORCE_SCRIPT_NAME", None) or "")
+        reach = Reach(self.rules, self.guard.failed)
+        reach.look(lambda: list(_routes(get_resolver().url_patterns)), (script,), mounted=not script)
         if not self.views:
             return
         known = set(_names(get_resolver().url_patterns))
@@ -211,6 +220,23 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{pattern.name or pattern.lookup_str}"
         else:
             yield from _names(below, f"{prefix}{pattern.namespace}:" if pattern.namespace else prefix)
+
+
+def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[str]:
+    """The patterns of all views; what an expression says that is no plain path may be anything below its prefix."""
+    for pattern in patterns:
+        text = str(pattern.pattern).removeprefix("^")
+        below = getattr(pattern, "url_patterns", None)
+        if below is not None and isinstance(pattern.pattern, LocalePrefixPattern):
+            yield from _routes(below, prefix)
+            text = "<language>/"
+        if not _LISTED.fullmatch(text if below is not None else text.removesuffix("$")):
+            plain = _PLAIN.match(text)
+            yield f"{prefix}{'' if plain is None else plain[0]}".rstrip("/") + BELOW
+        elif below is None:
+            yield f"{prefix}{text.removesuffix('$')}"
+        else:
+            yield from _routes(below, f"{prefix}{text}")
 
 
 def _forget(*, setting: str, **_: Any) -> None:

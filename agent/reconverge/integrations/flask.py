@@ -23,6 +23,7 @@ from reconverge.integrations.guard import CommonSettings, Guard, one_of
 from reconverge.integrations.keys import KeyFunction, by_ip, waits
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
@@ -75,6 +76,15 @@ class FlaskRequest(WsgiRequest):
     def route(self) -> str:
         """See `Request.route`: the endpoint."""
         return self._request.endpoint or ""
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: that of the rule that Werkzeug has found."""
+        rule = self._request.url_rule
+        if rule is None:
+            return ()
+        root = self._request.root_path.rstrip("/")
+        return (rule.rule, f"{root}{rule.rule}") if root else (rule.rule,)
 
     @property
     def user(self) -> object:
@@ -146,6 +156,8 @@ class Limits:
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _Mark] = {}
+        self._apps: list[flask.Flask] = []
+        self._reach: Reach | None = None
         self._defaults = self._several(
             "default",
             default_limits,
@@ -169,6 +181,7 @@ class Limits:
     def init_app(self, app: flask.Flask) -> None:
         """Limit an application."""
         app.extensions[EXTENSION] = self
+        self._apps.append(app)
         app.before_request(self._before)
         app.after_request(self._after)
         app.teardown_request(self._teardown)
@@ -258,8 +271,20 @@ class Limits:
 
     # ------------------------------------------------------------ during a request
 
+    def _look(self) -> None:
+        """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
+        views = [mark for app in self._apps for view in app.view_functions.values() if (mark := _mark_of(view))]
+        rules = [*self._application, *self._defaults]
+        rules += [declared for mark in (*self._blueprints.values(), *views) for declared in mark.rules]
+        self._reach = Reach(rules, self.guard.failed)
+        self._reach.look(
+            lambda: [each.rule for app in self._apps for each in app.url_map.iter_rules()], (flask.request.root_path,)
+        )
+
     def _before(self) -> None:
         request, app = flask.request, flask.current_app
+        if self._reach is None:
+            self._look()
         if request.endpoint == "static":
             return
         view = app.view_functions.get(request.endpoint or "")

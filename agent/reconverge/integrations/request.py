@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -23,6 +23,23 @@ class Request(Protocol):
     @property
     def path(self) -> str:
         """The path as the client wrote it, decoded. There are as many as clients can think of: do not count by it."""
+        ...
+
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """The path without what the application is mounted at, as its router looks at it; none if it is not mounted."""
+        ...
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """The pattern of the route that was found, as the router writes it, where that costs nothing to say.
+
+        Several where the application is mounted: with and without the prefix; none if it is not known.
+        """
+        ...
+
+    def seek_templates(self) -> Sequence[str]:
+        """As `templates`, after asking the router if need be."""
         ...
 
     @property
@@ -75,6 +92,12 @@ class PlainRequest:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """By names in small letters."""
     raw: Any = None
+    inner_paths: Sequence[str] = ()
+    templates: Sequence[str] = ()
+
+    def seek_templates(self) -> Sequence[str]:
+        """See `Request.seek_templates`."""
+        return self.templates
 
     def header(self, name: str) -> str | None:
         """See `Request.header`."""

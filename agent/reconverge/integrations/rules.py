@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -53,10 +52,11 @@ class Rule:
     per_method: bool = False
     """Whether each method counts on its own."""
     methods: Sequence[str] | None = None
-    """The methods that are limited; by default all of them."""
+    """The methods that are limited, with GET also HEAD; by default all of them."""
     paths: Sequence[str] | None = None
-    """The paths that are limited, such as `/items/{id}`, or `/api/*` for all below; by default all of them. The one
-    that matches is the route for `by_route`, if the framework knows none."""
+    """The paths that are limited, such as `/items/{id}`, `/files/{name:path}`, or `/api/*` for all below, in every
+    spelling that may lead to the same place; by default all of them. The one that matches is the route for `by_route`,
+    if the framework knows none."""
     cost: int | ByRequest = 1
     """What a request costs, or is expected to cost."""
     settle: Callable[[Response], int] | str | None = None
@@ -168,20 +168,6 @@ def checked_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidSetting(name, value, "is neither True nor False")
     return value
-
-
-def path_pattern(path: str) -> re.Pattern[str]:
-    """What matches a path such as `/items/{id}`, or `/api/*` with all below. Raises InvalidSetting."""
-    if not isinstance(path, str) or not path.startswith("/"):
-        raise InvalidSetting("paths", path, "does not begin with a slash")
-    below = path.endswith("/*")
-    first, *others = map(re.escape, re.split(r"\{[^{}/]*\}", path.removesuffix("/*")))
-    pattern = first
-    if others:
-        # What stands between two gaps is taken where it comes first, and for good: it is found there if at all, and a
-        # client that repeats it a thousand times does not have every way to divide the path tried out.
-        pattern += "".join(f"(?>[^/]+?{piece})" for piece in others[:-1]) + f"[^/]+{others[-1]}"
-    return re.compile(pattern + ("(?:/.*)?" if below else "/?"), re.DOTALL)
 
 
 def name_of(owner: object, *, prefix: str = "") -> str:

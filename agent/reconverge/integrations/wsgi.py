@@ -16,6 +16,8 @@ from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.paths import BELOW
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
 
@@ -23,6 +25,8 @@ Environment: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
 App: TypeAlias = Callable[[Environment, StartResponse], Iterable[bytes]]
 
+DEPTH_MAX: Final = 32
+"""So many middlewares are looked into, one around the other."""
 UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
 
@@ -43,8 +47,14 @@ class WsgiRequest(Located):
     @property
     def path(self) -> str:
         """See `Request.path`."""
-        path: str = self._environment.get("SCRIPT_NAME", "") + self._environment.get("PATH_INFO", "")
-        return path.encode("latin-1", "replace").decode("utf-8", "replace") or "/"
+        return _decoded(self._environment.get("SCRIPT_NAME", "") + self._environment.get("PATH_INFO", "")) or "/"
+
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`: without SCRIPT_NAME."""
+        if not self._environment.get("SCRIPT_NAME"):
+            return ()
+        return (_decoded(self._environment.get("PATH_INFO", "")) or "/",)
 
     @property
     def route(self) -> str:
@@ -78,6 +88,10 @@ class WsgiRequest(Located):
         return None if value is None else str(value)
 
 
+def _decoded(path: str) -> str:
+    return path.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
 class RateLimitMiddleware:
     """Limits what goes to a WSGI application.
 
@@ -103,9 +117,12 @@ class RateLimitMiddleware:
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
+        self._reach = Reach(self._rules, self.guard.failed)
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as WSGI has it."""
+        if self._reach.wanted:
+            self._reach.look(lambda: patterns_in(self.app), (environment.get("SCRIPT_NAME", ""),))
         outcome = self.guard.check(WsgiRequest(environment, self.guard.addresses), self._rules)
         environment[OUTCOME] = outcome
         if not outcome.allowed:
@@ -175,6 +192,28 @@ class SettlingBody:
                 close()
         finally:
             self._ended(self._bytes, self._complete)
+
+
+def patterns_in(app: Any, depth: int = 0) -> list[str] | None:
+    """The patterns of the routes of what a middleware is around, as Werkzeug has them; None if there are none."""
+    if app is None or depth > DEPTH_MAX:
+        return None
+    mounts = getattr(app, "mounts", None)
+    if isinstance(mounts, dict):  # of Werkzeug's DispatcherMiddleware
+        mounted = cast("dict[str, Any]", mounts)
+        apps = {"": getattr(app, "app", None), **mounted}
+        inner = {path: patterns_in(each, depth + 1) for path, each in apps.items()}
+        return [
+            f"{path}{each}" for path, patterns in inner.items() for each in ([BELOW] if patterns is None else patterns)
+        ]
+    owner = getattr(app, "__self__", None)  # of a bound method, as `app.wsgi_app` is
+    below = getattr(app, "wsgi_app", None)
+    if owner is None and below is not None and getattr(below, "__self__", None) is not app:
+        return patterns_in(below, depth + 1)  # what was put around the application
+    rules = getattr(getattr(owner or app, "url_map", None), "iter_rules", None)
+    if rules is not None:
+        return [str(each.rule) for each in rules()]
+    return patterns_in(getattr(app, "app", None), depth + 1)
 
 
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:

@@ -1,0 +1,224 @@
+"""Which requests a path in a rule is about, however a client spells the path.
+
+A rule names a place of the application, such as `/login` or `/items/{id}`; what counts is where the router sends a
+request, and not how its path is written. Routers forgive what a comparison of texts does not: Starlette's and Django's
+expressions end with `$`, which also matches before a line feed; Litestar merges slashes and drops those at both ends;
+Werkzeug drops those at the beginning, and takes a request target without any; aiohttp keeps `%2F` within a segment;
+some applications ignore case, decode twice, cut off `;parameters` or resolve dots. If a rule compared texts, a client
+would choose one of those spellings, and would be served past the limit.
+
+So a request falls under a path in any of these cases:
+
+1. A path of the request is the path: the whole one, or the one below what the application is mounted at (`root_path`,
+   `SCRIPT_NAME`, the prefix of a sub-application), which is what the router of a mounted application looks at.
+2. The router has chosen a route with the same pattern, where the framework tells that before the rule is decided, and
+   where a router can be asked about a path that is spelled strangely.
+3. A normal form of a path of the request is a normal form of the path: decoded as often as it can be, without case,
+   empty segments, white space, control characters, parameters and dots.
+
+The third case takes in more than any one router does. A strange spelling that leads elsewhere is then limited once too
+often, and nothing else is: a path in plain characters is its own normal form, but for its case and slashes at its end.
+Work is linear in the length of the path, also for paths that a client repeats itself in.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import unquote
+
+from reconverge.errors import InvalidSetting
+
+DECODINGS_MAX: Final = 4
+"""A path arrives decoded once; no router decodes the rest more often than this."""
+TEMPLATES_MAX: Final = 4096
+"""Patterns of routes whose form is remembered. There are as many as the application has routes."""
+
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9_~!$&'()*+,=:@./-]|//|/\.|^[^/]")
+"""What a path has that may be spelled otherwise. A path without any of it is plain."""
+_IGNORED: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
+"""White space, control characters, and characters that are not seen."""
+_ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
+"""The beginning of a request target that names the server, too."""
+_GAP: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|<[^<>/]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\)")
+"""A value in a path, as routers write it: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
+DEEP: Final = re.compile(r"\{\w*:(?:path|\.[*+])\}|<path:\w*>")
+"""A value that may have slashes."""
+_FILLER: Final = "\ue000"
+"""Stands for a value in a path whose literal parts are brought into normal form."""
+_DEEP_FILLER: Final = "\ue001"
+BELOW: Final = "/*"
+"""How a path ends that is about all paths below, too."""
+
+
+class Place:
+    """One path of a rule. Raises InvalidSetting unless it begins with a slash."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.patterns = [path_pattern(path)]
+        """What matches the path as it is written, but for its case."""
+        self.below = path.endswith(BELOW)
+        self.key = key_of(path.removesuffix(BELOW))
+        self._of_forms = [_pattern(form) for form in _forms_of_rule(path)]
+
+    def is_near(self, forms: Iterable[str]) -> bool:
+        """Whether one of these normal forms of a path is one of this."""
+        return any(pattern.fullmatch(form) for form in forms for pattern in (*self._of_forms, *self.patterns))
+
+    def is_of(self, template: str) -> bool:
+        """Whether this is the pattern of a route, or above it where all below is meant."""
+        key = key_of(template)
+        if key == self.key:
+            return True
+        return self.below and (key.startswith(f"{self.key}/") or self.key == "/")
+
+    def learn(self, template: str) -> bool:
+        """Take in the pattern of a route that is this place: the router knows whether a value may have slashes.
+
+        Returns whether that was new.
+        """
+        if key_of(template) != self.key or not DEEP.search(template):
+            return False
+        pattern = path_pattern(f"/{template.lstrip('/')}")
+        if pattern in self.patterns:
+            return False
+        self.patterns.append(pattern)
+        return True
+
+
+class Places:
+    """All paths of a rule."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.all = [Place(path) for path in paths]
+        self._matching = self._matchers()
+
+    def find(self, request: Any) -> str | None:
+        """The first path that the request falls under; None if it falls under none. See the head of this file."""
+        path: str = request.path
+        inner: Sequence[str] = getattr(request, "inner_paths", ())
+        for matches, found in self._matching:
+            if matches(path):
+                return found
+            for each in inner:
+                if matches(each):
+                    return found
+        templates: Sequence[str] = getattr(request, "templates", ())
+        for template in templates:
+            for place in self.all:
+                if place.is_of(template):
+                    return place.path
+        if _STRANGE.search(path) or any(map(_STRANGE.search, inner)):
+            return self._find_strange(request, (path, *inner))
+        return None
+
+    def _find_strange(self, request: Any, paths: Sequence[str]) -> str | None:
+        forms = list(dict.fromkeys(form for path in paths for form in normal_forms(path)))
+        for place in self.all:
+            if place.is_near(forms):
+                return place.path
+        seek = getattr(request, "seek_templates", tuple)
+        templates: Sequence[str] = seek()
+        return next((place.path for place in self.all if any(map(place.is_of, templates))), None)
+
+    def learn(self, templates: Iterable[str]) -> None:
+        """Take in the patterns of the application's routes, as far as they are among these."""
+        for template in templates:
+            learned = [place.learn(template) for place in self.all]
+            if any(learned):
+                self._matching = self._matchers()
+
+    def _matchers(self) -> list[tuple[Callable[[str], object], str]]:
+        return [(pattern.fullmatch, place.path) for place in self.all for pattern in place.patterns]
+
+
+def path_pattern(path: str) -> re.Pattern[str]:
+    """What matches a path such as `/items/{id}`, or `/api/*` with all below. Raises InvalidSetting."""
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise InvalidSetting("paths", path, "does not begin with a slash")
+    return _pattern(_with_fillers(path))
+
+
+def below_mount(path: str, roots: Iterable[str]) -> list[str]:
+    """The path without what the application is mounted at, for each place that may be that."""
+    found: list[str] = []
+    for root in roots:
+        if root and root != "/":
+            # Litestar looks for it anywhere; all others at the beginning.
+            _, mount, rest = path.partition(root)
+            if mount:
+                found.append(rest if rest.startswith("/") else f"/{rest}")
+    return found
+
+
+def normal_forms(path: str) -> Iterator[str]:
+    """What a router may take a path for: the same for all spellings of one path, but for those that are ambiguous."""
+    text = path
+    for _ in range(DECODINGS_MAX):
+        decoded = unquote(text, errors="replace") if "%" in text else text
+        if decoded == text:
+            break
+        text = decoded
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    text = text.replace("\\", "/")
+    origin = _ORIGIN.match(text)
+    if origin is not None:
+        text = text[origin.end() :]
+    for each in (text, re.split(r"[?#]", text, maxsplit=1)[0]):
+        segments = [_IGNORED.sub("", segment.partition(";")[0]) for segment in each.split("/")]
+        yield "/" + "/".join(segment for segment in segments if segment not in ("", "."))
+        yield "/" + "/".join(_resolved(segments))
+
+
+def _resolved(segments: Iterable[str]) -> list[str]:
+    """Segments of a path, without dots and without what these lead out of."""
+    left: list[str] = []
+    for segment in segments:
+        if segment == "..":
+            del left[-1:]
+        elif segment not in ("", "."):
+            left.append(segment)
+    return left
+
+
+@lru_cache(maxsize=TEMPLATES_MAX)
+def key_of(template: str) -> str:
+    """The pattern of a route as it is the same in all frameworks: without the names and types of its values."""
+    text = _GAP.sub("{}", template.removeprefix("^").removesuffix("$"))
+    return f"/{text.strip('/')}".replace("\\", "").casefold()
+
+
+def _with_fillers(path: str) -> str:
+    """A path with one character in place of each value."""
+    return _GAP.sub(lambda gap: _DEEP_FILLER if DEEP.fullmatch(gap[0]) else _FILLER, path)
+
+
+def _forms_of_rule(path: str) -> list[str]:
+    """The path of a rule in normal form."""
+    below = path.endswith(BELOW)
+    forms = dict.fromkeys(normal_forms(_with_fillers(path.removesuffix(BELOW))))
+    return [f"{form.rstrip('/')}{BELOW}" if below else form for form in forms]
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """What matches a path whose values are fillers."""
+    below = path.endswith(BELOW)
+    text = path.removesuffix(BELOW).rstrip("/")
+    before, *after_deep = text.split(_DEEP_FILLER)
+    first, *others = map(re.escape, before.split(_FILLER))
+    pattern = first
+    if others:
+        # What stands between two gaps is taken where it comes first, and for good: it is found there if at all, and a
+        # client that repeats it a thousand times does not have every way to divide the path tried out.
+        last = "" if after_deep else others.pop()
+        pattern += "".join(f"(?>[^/]+?{piece})" for piece in others) + ("" if after_deep else f"[^/]+{last}")
+    if len(after_deep) == 1 and _FILLER not in after_deep[0]:
+        pattern += f".+{re.escape(after_deep[0])}"
+    elif after_deep:
+        pattern += ".+"  # more values may follow one that has slashes: all that is below falls under it
+    return re.compile(pattern + ("(?:/.*)?" if below else "/*"), re.DOTALL | re.IGNORECASE)
