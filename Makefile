@@ -74,7 +74,7 @@ figures: $(with_test) ## simulate what the policies are meant to reach, and writ
 	.venv/bin/python -m reconverge.simulation.goals > docs/figures.md.new; status=$$?; \
 	  mv docs/figures.md.new docs/figures.md; exit $$status
 
-chaos: $(with_chaos) ## have everything go wrong that can, for fifteen minutes; ARGS='run NAME' for one scenario
+chaos: $(with_chaos) ## have everything go wrong that can, for twenty minutes; ARGS='run NAME' for one scenario
 	@.ci/programs redis-server openssl mosquitto
 	@$(chaos_tools)
 	.venv/bin/python -m chaos $(or $(ARGS),all --json chaos/results)

@@ -11,6 +11,7 @@ from pathlib import Path
 from chaos import report
 from chaos.catalogue import DEFAULT_SEED, NAMES, scenario_of
 from chaos.catalogue.elsewhere import AGAIN, named_on
+from chaos.catalogue.hostile import STORM_S
 from chaos.catalogue.mixed import MIX_S
 from chaos.names import OURS
 from chaos.requirements import missing
@@ -32,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     everything = commands.add_parser("all", help="live through all of them")
     for command in (one, everything):
         command.add_argument("--seed", type=int, default=DEFAULT_SEED, help="what to draw from (default: %(default)s)")
-        command.add_argument("--seconds", type=float, default=MIX_S, help="how long a mix lasts (default: %(default)g)")
+        command.add_argument(
+            "--seconds",
+            type=float,
+            help=f"how long a mix and a storm of signals last (default: {MIX_S:g} and {STORM_S:g})",
+        )
         command.add_argument("--json", type=Path, metavar="DIR", help="where to keep the results")
     options = parser.parse_args(arguments)
     if options.command == "list":
@@ -43,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if names[0] not in NAMES:
             others = ", ".join(f"{name} --on {venue}" for name, venue in AGAIN)
             parser.error(f"{options.name} is not lived through on {options.on}; others are: {others}")
-    return _run([scenario_of(name, options.seed, mix_s=options.seconds) for name in names], options.seed, options.json)
+    return _run(
+        [scenario_of(name, options.seed, length_s=options.seconds) for name in names], options.seed, options.json
+    )
 
 
 def _list() -> int:

@@ -53,6 +53,8 @@ class Case:
     noted: Mapping[str, int] = field(default_factory=dict)
     """What faults have noted."""
     leaks: tuple[str, ...] = ()
+    hangs: tuple[str, ...] = ()
+    """Where processes stood still that ended themselves because of that."""
 
     @property
     def healed_ns(self) -> int:

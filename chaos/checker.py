@@ -28,6 +28,7 @@ TOUCHED: Final = "input-output"
 WAITED: Final = "waited"
 ESCAPED: Final = "escaped"
 SWOLLEN: Final = "swollen"
+HUNG: Final = "hung"
 TOLD_SECRET: Final = "secret"  # noqa: S105  # a kind of violation
 
 LONG_NS: Final = 50 * MILLISECOND_NS
@@ -53,6 +54,7 @@ def violations(case: Case) -> list[Violation]:
         *escapes(case),
         *swelling(case),
         *secrets(case),
+        *hanging(case),
     ]
 
 
@@ -149,8 +151,12 @@ def _was_cut_off(case: Case, life: Life) -> bool:
 
 
 def _unwritten(life: Life) -> int:
-    """What a process that was killed may have admitted without having written it down: one request."""
-    return max((one.cost for one in life.decisions), default=1) if life.facts is None else 0
+    """What a process may have charged without having written it down.
+
+    Of one that was killed that is one request, and each decision that a signal has interrupted may be another.
+    """
+    interrupted = sum(one.cost for one in life.unsure)
+    return interrupted + (max((one.cost for one in life.decisions), default=1) if life.facts is None else 0)
 
 
 # -------------------------------------------------------------------- what was known
@@ -338,6 +344,12 @@ def swelling(case: Case) -> Iterator[Violation]:
             yield Violation(
                 SWOLLEN, f"node {life.node} remembers {facts['keys']} keys; {facts['keys_max']} are allowed"
             )
+
+
+def hanging(case: Case) -> Iterator[Violation]:
+    """No process stood still for ever."""
+    if case.hangs:
+        yield Violation(HUNG, f"{len(case.hangs)} processes stood still, at: {case.hangs[0]}")
 
 
 def secrets(case: Case) -> Iterator[Violation]:

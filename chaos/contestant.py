@@ -6,10 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Final, Protocol
 
 from chaos.history import FAIL, OK, UNKNOWN, Recorder
-from chaos.names import CENSUS_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET
+from chaos.names import CENSUS_NAME, FLOODED_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET
+from chaos.nonsense import ThirdPartyHub
 from chaos.plan import Plan
 from reconverge import Agent, Limiter
 from reconverge.clock import Clock, SystemClock
@@ -45,6 +47,18 @@ class Contestant(Protocol):
 
     def count(self, cost: int) -> None:
         """So much was admitted; for whoever counts that apart."""
+        ...
+
+    def knock(self, limit: int, key: str) -> bool:
+        """A stranger asks, under that one of the limits that are flooded."""
+        ...
+
+    def lie(self, *, lies: bool) -> None:
+        """Whether to be told nonsense from now on, where the hub is an object that is not ours."""
+        ...
+
+    def health(self) -> str:
+        """The state that it says it is in; empty if it says nothing of it."""
         ...
 
     def view(self) -> int:
@@ -152,6 +166,8 @@ class Ours:
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         self.name = name
         hub = open_hub(plan.url, HubSettings(name, plan.timeout_s))
+        self._third_party = ThirdPartyHub(hub, Random(f"nonsense {plan.seed}")) if plan.third_party else None
+        hub = self._third_party or hub
         rejects: Counter[str] | None = getattr(hub, "rejects", None)
         self._rejects = Counter[str]() if rejects is None else rejects
         self.agent = Agent(
@@ -168,6 +184,9 @@ class Ours:
         self._clock = clock
         self._login = self.agent.limit(LIMIT_NAME, plan.limit, policy=policy, cold_allowance=plan.cold_allowance)
         self._census = self.agent.limit(CENSUS_NAME, CENSUS, policy="available")
+        self._flooded = [
+            self.agent.limit(f"{FLOODED_NAME}-{number}", limit) for number, limit in enumerate(plan.flooded)
+        ]
         self._keys_max = plan.keys_max
         self._keys: tuple[str, ...] = ()
 
@@ -198,6 +217,19 @@ class Ours:
         """See `Contestant.count`."""
         assert self._census.allow(CENSUS_KEY, cost)
 
+    def knock(self, limit: int, key: str) -> bool:
+        """See `Contestant.knock`."""
+        return self._flooded[limit].allow(key)
+
+    def lie(self, *, lies: bool) -> None:
+        """See `Contestant.lie`."""
+        assert self._third_party is not None
+        self._third_party.lies = lies
+
+    def health(self) -> str:
+        """See `Contestant.health`."""
+        return self.agent.health().state
+
     def view(self) -> int:
         """See `Contestant.view`."""
         return self._census.usage(CENSUS_KEY).total
@@ -227,6 +259,7 @@ class Ours:
             "admitted": stats.limits[LIMIT_NAME].admitted,
             "overflowed": stats.limits[LIMIT_NAME].overflowed,
             "bugs": stats.bugs,
+            "lies": 0 if self._third_party is None else self._third_party.told,
             "failures": dict(failures),
             "rebirths": sum(exchanges.rebirths for exchanges in stats.exchanges),
             "lapses": sum(exchanges.lapses for exchanges in stats.exchanges),

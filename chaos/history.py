@@ -66,6 +66,20 @@ class View(NamedTuple):
     staleness_s: float
 
 
+class Health(NamedTuple):
+    """The state that a node says it is in."""
+
+    t_ns: int
+    state: str
+
+
+class Unsure(NamedTuple):
+    """So much was charged at most that no answer came back for: the decision was interrupted."""
+
+    t_ns: int
+    cost: int
+
+
 class Ages(NamedTuple):
     """How old a node's knowledge of each shard is, in seconds."""
 
@@ -122,6 +136,8 @@ class Life:
     views: list[View] = field(default_factory=list)
     ages: list[Ages] = field(default_factory=list)
     """Only where there are several shards."""
+    health: list[Health] = field(default_factory=list)
+    unsure: list[Unsure] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     """Only one node is asked, and only when all is quiet: asking makes a node speak."""
     late: list[Late] = field(default_factory=list)
@@ -232,8 +248,10 @@ def _read(path: Path) -> list[Life]:
             case "heard":
                 _, sent = ways.pop(event["n"])
                 life.exchanges.append(_exchange(sent, event["t"], event["outcome"], event["kind"]))
-            case "view" | "ages" | "asked":
+            case "view" | "ages" | "asked" | "health":
                 _add_look(life, event)
+            case "unsure":
+                life.unsure.append(Unsure(event["t"], event["cost"]))
             case "escaped":
                 life.escaped.append(event["what"])
             case "end":
@@ -255,6 +273,8 @@ def _add_look(life: Life, event: dict[str, Any]) -> None:
             life.views.append(View(event["t"], event["total"], event["staleness_s"]))
         case "ages":
             life.ages.append(Ages(event["t"], tuple(event["by_shard"])))
+        case "health":
+            life.health.append(Health(event["t"], event["state"]))
         case _:
             life.asked.append(Asked(event["t"], event["key"], event["epoch"], event["total"]))
 

@@ -1,7 +1,7 @@
 """A node's process: `python -m chaos.node` reads its plan, and then what it is told, from its input.
 
 It is told `go`, `end`, and in between things to do to itself: `jump` its wall clock, `stall` its loop, `hog` the
-interpreter, `flood` itself with keys.
+interpreter, `flood` itself with keys, let a `stranger` in, be told a `lie` by its hub, `ask` for one key many times.
 """
 
 from __future__ import annotations
@@ -24,69 +24,31 @@ from typing import Any, Final
 
 from chaos.contestant import Contestant, MovedClock, Ours
 from chaos.history import Recorder, short
-from chaos.mqtt_rivals import DroppingOnBroker, Gullible, NamesakeOnBroker, RequeueingOnBroker
 from chaos.names import MERGED, OURS
-from chaos.odd_rivals import CatchingUpInLoop, FirstLoop, OneGulp, Orphaned, Unbounded, Unlocked
-from chaos.plan import Plan, Request
-from chaos.rivals import (
-    Asking,
-    CatchingUp,
-    Counting,
-    Dropping,
-    Eager,
-    Expiring,
-    Locking,
-    Mute,
-    Namesake,
-    Patient,
-    Requeueing,
-    Retrying,
-)
+from chaos.plan import GEVENT, Plan, Request
+from chaos.roster import ON_BROKER, RIVALS
+from chaos.stranger import Stranger
 from chaos.watch import Watch
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota, InvalidKey
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """How often a node writes down what it knows."""
+ASK_PAUSE_S: Final = 0.003
+"""Between requests for one key; many exchanges are made until they are over."""
 LATE_NS: Final = 20 * MILLISECOND_NS
 """Later than that is worth writing down."""
 NAP_S: Final = 0.02
 READY_S: Final = 30.0
 EAGER_MAX: Final = 5
 """So many of those who try again at once are enough to see it."""
-RIVALS: Final[dict[str, type[Counting]]] = {
-    "dropping": Dropping,
-    "requeueing": Requeueing,
-    "retrying": Retrying,
-    "patient": Patient,
-    "expiring": Expiring,
-    "mute": Mute,
-    "namesake": Namesake,
-    "catching-up": CatchingUp,
-    "catching-up-in-loop": CatchingUpInLoop,
-    "eager": Eager,
-    "locking": Locking,
-    "asking": Asking,
-    "orphaned": Orphaned,
-    "unlocked": Unlocked,
-    "unbounded": Unbounded,
-    "one-gulp": OneGulp,
-    "first-loop": FirstLoop,
-    "gullible": Gullible,
-}
-ON_BROKER: Final[dict[str, type[Counting]]] = {
-    **RIVALS,
-    "dropping": DroppingOnBroker,
-    "requeueing": RequeueingOnBroker,
-    "namesake": NamesakeOnBroker,
-}
-"""The same, where there is no server to count."""
 
 
 class Node:
     """What all kinds of processes have in common."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, decides: bool = True) -> None:
+        """Without `decides` this process only asks others."""
         self.plan = plan
         self.recorder = Recorder(Path(plan.directory), plan.node)
         self.watch = Watch()
@@ -103,7 +65,18 @@ class Node:
         self._listen_to_failures()
         # Before there is any contestant, whose own last words are said first then.
         atexit.register(self._say_what_became_of_it)
-        self.teams = {name: self._team(name) for name in plan.contestants}
+        self.teams = {name: self._team(name) for name in plan.contestants if decides}
+        self._strangers = {one.name: Stranger(one, plan.node, len(plan.flooded)) for one in self.contestants}
+        self._deeds: dict[str, Callable[[float], None]] = {
+            "observe": self._observe,
+            "jump": self._jump,
+            "flood": self._flood,
+            "stall": time.sleep,
+            "hog": _hog,
+            "stranger": self._let_in,
+            "lie": self._be_lied_to,
+            "ask": self._ask_again_and_again,
+        }
 
     @property
     def contestants(self) -> list[Contestant]:
@@ -194,8 +167,8 @@ class Node:
         for team in self.teams.values():
             self.ask_one(team[number % len(team)], request)
 
-    def ask_one(self, contestant: Contestant, request: Request) -> None:
-        """Have a request decided, and write down how."""
+    def ask_one(self, contestant: Contestant, request: Request) -> bool:
+        """Have a request decided, and write down how. Returns whether it was admitted."""
         verdict = None
         wall_ns = time.time_ns()
         self.watch.begin()
@@ -209,7 +182,7 @@ class Node:
         took_ns = time.monotonic_ns() - t_ns
         touched = self.watch.end()
         if verdict is None:
-            return
+            return False
         if verdict.allowed:
             contestant.count(request.cost)
         self.recorder.decided(
@@ -222,6 +195,7 @@ class Node:
             wall_ns=wall_ns,
             touched=touched,
         )
+        return verdict.allowed
 
     def look(self, *, at_once: bool = False) -> None:
         """Write down what everybody knows, from time to time."""
@@ -237,6 +211,8 @@ class Node:
         views = [(one.name, time.monotonic_ns(), one.view(), one.staleness_s()) for one in self.contestants]
         for name, t_ns, total, staleness_s in views:
             self.recorder.write("view", who=name, t=t_ns, total=total, staleness_s=staleness_s)
+        for one in self.contestants:
+            self.recorder.write("health", who=one.name, t=time.monotonic_ns(), state=one.health())
         if self.plan.shards > 1:
             for one in self.contestants:
                 self.recorder.write("ages", who=one.name, t=time.monotonic_ns(), by_shard=one.ages_s())
@@ -256,22 +232,38 @@ class Node:
             except Empty:
                 return
             self.recorder.write("told", t=time.monotonic_ns(), what=what)
-            if what == "observe":
-                self._observing = True
-            elif what == "jump":
-                self.clock.ahead_ns += round(amount * SECOND_NS)
-            elif what == "flood":
-                self._flood(int(amount))
-            elif what == "stall":
-                time.sleep(amount)
-            elif what == "hog":
-                _hog(amount)
+            self._deeds[what](amount)
             # First of all, as whoever waited to run will exchange as soon as we do any input or output.
             self.look(at_once=True)
             self.recorder.write("told", t=time.monotonic_ns(), what=f"{what} over")
 
-    def _flood(self, keys: int) -> None:
+    def _jump(self, seconds: float) -> None:
+        """Have the wall clock be so much further ahead."""
+        self.clock.ahead_ns += round(seconds * SECOND_NS)
+
+    def _observe(self, _amount: float) -> None:
+        """From now on write down what was used."""
+        self._observing = True
+
+    def _let_in(self, keys_per_s: float) -> None:
+        """Have a stranger ask about so many distinct keys per second."""
+        for stranger in self._strangers.values():
+            stranger.flood(int(keys_per_s))
+
+    def _be_lied_to(self, lies: float) -> None:
+        for contestant in self.contestants:
+            contestant.lie(lies=bool(lies))
+
+    def _ask_again_and_again(self, requests: float) -> None:
+        """Ask so many times for the first key, one after the other."""
+        for _ in range(int(requests)):
+            self.ask(Request(0, self._keys[0], 1))
+            time.sleep(ASK_PAUSE_S)
+            self.look()
+
+    def _flood(self, amount: float) -> None:
         """Ask about so many keys that nobody has heard of."""
+        keys = int(amount)
         for contestant in self.contestants:
             t_ns, wall_ns, admitted, verdict = time.monotonic_ns(), time.time_ns(), 0, None
             for number in range(keys):
@@ -340,6 +332,7 @@ class Node:
                 logging.getLogger("chaos").info("%r %r", vars(team[0]), vars(team[0].agent))
             own = team[0].facts()
             own["keys"] = max(own["keys"], self._keys_most.get(name, 0))
+            own |= self._strangers[name].facts
             self.recorder.write("end", who=name, t=time.monotonic_ns(), facts={**own, **facts})
 
 
@@ -362,7 +355,7 @@ def main(programs: dict[str, Callable[[Node], None]]) -> None:
     for name in ("reconverge", "chaos"):
         logging.getLogger(name).setLevel(logging.DEBUG)
     plan = Plan.of_line(sys.stdin.readline())
-    programs[plan.program](Node(plan))
+    programs[plan.program](Node(plan, decides=plan.program != GEVENT))
 
 
 if __name__ == "__main__":

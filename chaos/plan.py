@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from reconverge.limit import Limit
+
+GEVENT: Final = "gevent"
+"""The program that asks a server, in whose worker the decisions are made."""
 
 
 class Request(NamedTuple):
@@ -40,6 +43,12 @@ class Plan:
     timeout_s: float
     lease_s: float
     keys_max: int
+    flooded: tuple[Limit, ...]
+    """Further limits, under which a stranger can flood the node with distinct keys."""
+    third_party: bool
+    """Whether our agents are given a hub object that can be told to answer nonsense."""
+    seed: int
+    """For what a node draws by itself."""
     obeys: bool
     """Whether our own agents obey settings that are published."""
     agents: int
@@ -57,6 +66,7 @@ class Plan:
         """The plan that travelled."""
         facts = json.loads(line)
         facts["limit"] = Limit(**facts["limit"])
+        facts["flooded"] = tuple(Limit(**limit) for limit in facts["flooded"])
         facts["requests"] = tuple(Request(*request) for request in facts["requests"])
         facts["contestants"] = tuple(facts["contestants"])
         return cls(**facts)

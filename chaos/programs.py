@@ -14,7 +14,10 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos.contestant import Contestant, Ours
+from chaos.gevent_worker import in_gevent_worker
 from chaos.odd_rivals import FirstLoop
+from chaos.plan import GEVENT
+from chaos.storm import Storm
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 
 if TYPE_CHECKING:
@@ -225,6 +228,17 @@ def preforked(node: Node) -> None:
     serve(work, workers=WORKERS)
 
 
+def in_storm(node: Node) -> None:
+    """A program whose main thread decides under a storm of signals."""
+    node.prepare()
+    node.await_readiness()
+    node.say_ready()
+    node.listen()
+    node.await_go()
+    Storm(node, node.contestants[0]).live()
+    node.wait_for_the_end()
+
+
 def _make_requests(node: Node, requests: list[Request]) -> None:
     for request in requests:
         if not node.wait_until(request.moment_ns):
@@ -238,4 +252,6 @@ PROGRAMS: Final[dict[str, Callable[[Node], None]]] = {
     "loops": in_many_loops,
     "threads": in_many_threads,
     "prefork": preforked,
+    "storm": in_storm,
+    GEVENT: in_gevent_worker,
 }

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.names import MERGED
-from chaos.node import RIVALS
 from chaos.page import page
+from chaos.roster import RIVALS
 from chaos.scenario import Scenario
 from chaos.verdict import Verdict
 from reconverge.clock import SECOND_NS, SystemClock

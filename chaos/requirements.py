@@ -7,6 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from chaos.namespace import Namespace
+from chaos.plan import GEVENT
 from chaos.proxy import Toxiproxy
 from chaos.scenario import NETWORK, WIRES, Scenario
 from chaos.venue import BROKER
@@ -29,7 +30,14 @@ def missing(scenario: Scenario) -> str:
         return "there is no gcc here, to build what shifts a server's clock"
     if scenario.program == "prefork" and find_spec("gunicorn") is None:
         return "there is no gunicorn here"
+    if scenario.program == GEVENT and (lacking := _no_gevent_worker()):
+        return lacking
     return ""
+
+
+def _no_gevent_worker() -> str:
+    missing_ones = [name for name in ("gunicorn", "gevent", "flask") if find_spec(name) is None]
+    return f"there is no {missing_ones[0]} here" if missing_ones else ""
 
 
 def _no_mosquitto() -> str:

@@ -115,6 +115,18 @@ class Counting:
         """The answer, and the place in time that it belongs to by this node's reckoning."""
         return Verdict(allowed, self.epoch(), self.clock.wall_ns(), known=True)
 
+    def knock(self, limit: int, key: str) -> bool:
+        """See `Contestant.knock`; most have one limit, and nothing to say to a stranger."""
+        raise NotImplementedError
+
+    def lie(self, *, lies: bool) -> None:
+        """See `Contestant.lie`; most have no hub but a server."""
+        raise NotImplementedError
+
+    def health(self) -> str:
+        """See `Contestant.health`."""
+        return ""
+
     def count(self, cost: int) -> None:
         """See `Contestant.count`: the sums of all keys do."""
 

@@ -19,8 +19,9 @@ from reconverge_sync.membership import PAUSE_S
 if TYPE_CHECKING:
     from chaos.case import Expectation
 
-WIRES, NETWORK, PLAIN = "wires", "network", "plain"
-"""What lies between nodes and server: a Toxiproxy for each, a namespace where packets can be dropped, or nothing."""
+WIRES, NETWORK, PLAIN, LIES = "wires", "network", "plain", "lies"
+"""What lies between nodes and server: a Toxiproxy for each, a namespace where packets can be dropped, nothing, or for
+each a proxy that can rewrite the server's replies."""
 BY_HUB, BY_MACHINE = "hub", "machine"
 """By whose clock windows are judged: by the hub's, as each node knew it, or by the machine's."""
 LEASE_S: Final = 30.0
@@ -88,6 +89,8 @@ class Scenario:
     cost_max: int = 1
     more_keys: tuple[str, ...] = ()
     """Asked about now and then, besides."""
+    flooded: tuple[Limit, ...] = ()
+    """Further limits, under which a stranger can flood the nodes with distinct keys."""
     interval_s: float = 0.1
     timeout_s: float = 0.4
     lease_s: float = LEASE_S
@@ -99,6 +102,10 @@ class Scenario:
     obeys: bool = False
     """Whether our own agents obey settings that are published."""
     program: str = "thread"
+    pure_nodes: tuple[int, ...] = ()
+    """Nodes whose kernel is the one in Python; all others have the compiled one."""
+    third_party: bool = False
+    """Our agents are given a hub object that is not ours, and that can be told to answer nonsense."""
     replica: bool = False
     shifted: bool = False
     """The server's clock can be shifted."""

@@ -7,10 +7,11 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,9 +22,10 @@ from chaos.fault import Who
 from chaos.meddler import Meddler
 from chaos.names import SECRET
 from chaos.namespace import Namespace, address_of
+from chaos.nonsense import LyingProxy
 from chaos.plan import Plan
 from chaos.proxy import Toxiproxy, Wire
-from chaos.scenario import NETWORK, WIRES, Scenario
+from chaos.scenario import LIES, NETWORK, WIRES, Scenario
 from chaos.server import Redis
 from chaos.service import Service
 from chaos.venue import BROKER, CLUSTER, REDIS, SENTINEL, Guard, Venue
@@ -47,9 +49,10 @@ class ChaosFailed(Exception):
 class NodeProcess:
     """One node's process, and those that come after it in its place."""
 
-    def __init__(self, plan: Plan, prefix: Sequence[str]) -> None:
+    def __init__(self, plan: Plan, prefix: Sequence[str], environment: Mapping[str, str]) -> None:
         self._plan = plan
         self._prefix = list(prefix)
+        self._environment = environment
         self._go: dict[str, object] | None = None
         self._child: Child | None = None
 
@@ -58,7 +61,9 @@ class NodeProcess:
         directory = Path(self._plan.directory)
         command = [sys.executable, "-m", "chaos.node"]
         log = directory / f"node-{self._plan.node}.log"
-        self._child = Child(command, prefix=self._prefix, log=log, directory=ROOT, listens=True)
+        self._child = Child(
+            command, prefix=self._prefix, log=log, directory=ROOT, environment=self._environment, listens=True
+        )
         self._say(self._plan.as_line())
 
     async def start_again(self) -> None:
@@ -101,6 +106,13 @@ class NodeProcess:
         """Whether it has not ended yet."""
         return self._child is not None and self._child.alive
 
+    def decisions(self) -> int:
+        """How many requests this process has decided and written down, of those that each contestant was asked."""
+        assert self._child is not None
+        history = Path(self._plan.directory) / f"node-{self._plan.node}.{self._child.pid}.jsonl"
+        lines = history.read_bytes() if history.exists() else b""
+        return lines.count(b'{"e":"decide"') // len(self._plan.contestants)
+
     def _say(self, line: str) -> None:
         assert self._child is not None
         try:
@@ -121,6 +133,7 @@ class Stage:
         self._directory = directory
         self._stack = AsyncExitStack()
         self._wires: list[Wire] = []
+        self._liars: list[LyingProxy] = []
         self._network: Namespace | None = None
         self._replication: Wire | None = None
         self._replica: Redis | None = None
@@ -193,6 +206,10 @@ class Stage:
         """The wires of these nodes."""
         return [self._wires[number] for number in self.numbers(who)]
 
+    def liars_of(self, who: Who) -> list[LyingProxy]:
+        """The proxies of these nodes that can rewrite the server's replies."""
+        return [self._liars[number] for number in self.numbers(who)]
+
     def callback(self, what: Callable[[], object]) -> None:
         """Have something done in the end."""
         self._stack.callback(what)
@@ -222,7 +239,9 @@ class Stage:
         for plan in plans:
             place = self._place_of(plan.node)
             url, rivals_url = self.venue.url(*place), self.venue.rivals_url(*place)
-            node = NodeProcess(replace(plan, url=url, rivals_url=rivals_url, shards=self.venue.shards), prefix)
+            environment = {"RECONVERGE_NO_EXTENSIONS": "1"} if plan.node in self._scenario.pure_nodes else {}
+            told = replace(plan, url=url, rivals_url=rivals_url, shards=self.venue.shards)
+            node = NodeProcess(told, prefix, environment)
             self._stack.callback(node.kill)
             node.start()
             self.nodes.append(node)
@@ -266,6 +285,12 @@ class Stage:
             if scenario.replica:
                 self._replication = await proxies.wire("replication", self.server.port)
                 await self._start_replica(self._replication.port)
+        if scenario.ground == LIES:
+            for node in range(scenario.nodes):
+                liar = LyingProxy(self.venue.port, Random(f"lies {node}"))
+                await liar.start()
+                self._stack.push_async_callback(liar.stop)
+                self._liars.append(liar)
 
     async def _start_replica(self, port: int) -> None:
         self._replica = replica = Redis()
@@ -284,6 +309,8 @@ class Stage:
             host = address_of(node)
         elif self._wires:
             port = self._wires[node].port
+        elif self._liars:
+            port = self._liars[node].port
         return host, port
 
     @staticmethod

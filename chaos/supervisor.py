@@ -21,6 +21,7 @@ from chaos.plan import Plan
 from chaos.scenario import Scenario
 from chaos.stage import ChaosFailed, Stage
 from chaos.venue import BROKER
+from chaos.watchdog import HANG, innermost_frame
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
 
@@ -61,6 +62,8 @@ class Record:
     """What faults have noted."""
     leaks: list[str] = field(default_factory=list)
     """Files in which the password was found."""
+    hangs: list[str] = field(default_factory=list)
+    """Where processes stood still that ended themselves because of that."""
 
     @property
     def healed_ns(self) -> int:
@@ -89,6 +92,7 @@ class Supervisor:
                     await asyncio.gather(*(observer.close() for observer in self._observers.values()))
             self.record.lives = await asyncio.to_thread(read_lives, history_files(directory))
             self.record.leaks = await asyncio.to_thread(_leaks, directory)
+            self.record.hangs = await asyncio.to_thread(_hangs, directory)
         return self.record
 
     async def _live_through(self, stage: Stage, directory: Path) -> None:
@@ -162,6 +166,9 @@ class Supervisor:
                 timeout_s=scenario.timeout_s,
                 lease_s=scenario.lease_s,
                 keys_max=scenario.keys_max,
+                flooded=scenario.flooded,
+                third_party=scenario.third_party,
+                seed=self.record.seed,
                 obeys=scenario.obeys,
                 agents=scenario.agents,
                 load_ns=round(scenario.load_s * SECOND_NS),
@@ -262,6 +269,12 @@ def _last_views(directory: Path, after_ns: int) -> list[View]:
 def _leaks(directory: Path) -> list[str]:
     """In which of the files that were left behind the password stands."""
     return [path.name for path in sorted(directory.iterdir()) if SECRET in path.read_text(errors="replace")]
+
+
+def _hangs(directory: Path) -> list[str]:
+    """Of each process that stood still, the innermost frame of its main thread."""
+    words = (path.read_text(errors="replace") for path in sorted(directory.glob(f"{HANG}-*")))
+    return [innermost_frame(traceback) for traceback in words if traceback]
 
 
 async def _sleep_until(moment_ns: int) -> None:

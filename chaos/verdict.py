@@ -34,7 +34,7 @@ class Verdict:
             self.found[who] = violations(case)
             for expectation in record.scenario.expectations:
                 self.found[who] += expectation(case)
-            self.figures[who] = figures(case)
+            self.figures[who] = {**figures(case), "noted": dict(record.noted), **_told_in_the_end(case)}
             self.series[who] = series(case)
             if who != OURS:
                 del self.series[who]["staleness"]
@@ -104,6 +104,16 @@ class Verdict:
         }
 
 
+def _told_in_the_end(case: Case) -> dict[str, Any]:
+    """What nodes have said in the end of what only some scenarios have."""
+    found: dict[str, Any] = {}
+    for name in ("stranger", "storm"):
+        said = {life.node: facts[name] for life in case.lives if (facts := life.facts or {}).get(name)}
+        if said:
+            found[name] = said
+    return found
+
+
 def case_of(record: Record, who: str) -> Case:
     """What the checker is given of one contestant in a run."""
     scenario = record.scenario
@@ -130,6 +140,7 @@ def case_of(record: Record, who: str) -> Case:
         shards=record.shards,
         noted=record.noted,
         leaks=tuple(record.leaks),
+        hangs=tuple(record.hangs),
     )
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.catalogue import elsewhere, network, process, server
+from chaos.catalogue import elsewhere, hostile, network, process, server
 from chaos.catalogue.mixed import MIX_S, draw_mix
 from chaos.scenario import Scenario
 
 MIX: Final = "mix"
+STORM: Final = "signal-storm"
 DEFAULT_SEED: Final = 1
 
 ON_ONE_REDIS: Final = (*network.SCENARIOS, *server.SCENARIOS, *process.SCENARIOS)
-ALL: Final = (*ON_ONE_REDIS, *elsewhere.SCENARIOS, *elsewhere.again(ON_ONE_REDIS))
+ALL: Final = (*ON_ONE_REDIS, *hostile.SCENARIOS, *elsewhere.SCENARIOS, *elsewhere.again(ON_ONE_REDIS))
 FIXED: Final = {scenario.name: scenario for scenario in sorted(ALL, key=lambda scenario: scenario.number)}
 NAMES: Final = (*FIXED, MIX)
 
 
-def scenario_of(name: str, seed: int, *, mix_s: float = MIX_S) -> Scenario:
-    """The scenario of that name; a mix is drawn from the seed, and lasts so long. Raises KeyError."""
-    return draw_mix(seed, length_s=mix_s) if name == MIX else FIXED[name]
+def scenario_of(name: str, seed: int, *, length_s: float | None = None) -> Scenario:
+    """The scenario of that name; a mix is drawn from the seed. Raises KeyError.
+
+    A mix and a storm of signals last for `length_s` seconds, where that is given.
+    """
+    if name == MIX:
+        return draw_mix(seed, length_s=length_s or MIX_S)
+    return hostile.storm_for(length_s) if name == STORM and length_s else FIXED[name]

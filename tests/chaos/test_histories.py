@@ -160,8 +160,8 @@ def test_every_scenario_has_somebody_to_catch_and_time_to_do_so(name: str) -> No
 
 
 def test_the_catalogue_of_faults_is_covered() -> None:
-    """Numbers 1 to 26."""
-    assert set(range(1, 27)) == {scenario_of(name, 1).number for name in NAMES}
+    """Numbers 1 to 31."""
+    assert set(range(1, 32)) == {scenario_of(name, 1).number for name in NAMES}
 
 
 def test_a_scenario_promises_what_its_policy_does() -> None:
@@ -190,6 +190,9 @@ def test_a_plan_travels_unchanged() -> None:
         timeout_s=0.4,
         lease_s=30.0,
         keys_max=10,
+        flooded=(Limit(2, 1.0),),
+        third_party=True,
+        seed=7,
         obeys=True,
         agents=1,
         load_ns=5,
