@@ -204,9 +204,12 @@ def failures() -> Callable[[int], None]:
     store_of: Any = Store
 
     def fail(number: int) -> None:
-        node.kernel.wake = broken
-        expect(lambda: limiter.hit(f"key {number % 9}"), lambda: limiter.allow(f"key {number % 9}"))
-        node.kernel.wake = lambda: None
+        for ask in (limiter.hit, limiter.allow):
+            node.kernel.look_around(0)  # so that the decision takes the slow path
+            node.kernel.wake = broken
+            node.kernel.wake_wanted = node.kernel.after_unlock = True
+            expect(partial(ask, f"key {number % 9}"))
+            node.kernel.wake = lambda: None
         table = limiter.table
         table.now_ns, now_ns = broken, table.now_ns
         other = Agent("memory://", clock=_BrokenClock(clock)).limit("limit", "10/minute")
@@ -262,10 +265,11 @@ def cells() -> Callable[[int], None]:
             store.start_over()
         kept[0].lows = kept[0].history = None
         expect(make, lambda: make(7, table, shard, 0), lambda: store["nobody"], lambda: kept[0].nothing)  # type: ignore[attr-defined]
-        lock: Any = Lock()
+        lock: Any = Lock(table.kernel)
         with lock:
             assert not lock.acquire(blocking=False)
-        expect(lock.release, lambda: Lock(1))  # type: ignore[call-arg]
+            expect(lambda: lock.run(int), lambda: lock.run(int))
+        expect(lock.release, lambda: Lock(1), lock.run, lambda: lock.run(int, "no number"))  # type: ignore[arg-type]
 
     return keep
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from reconverge.caps import as_daring
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import Verdict, gate_of
+from reconverge.kernel import Cell, Verdict, gate_of
 from reconverge.limit import (
     ALGORITHMS,
     BURSTING,
@@ -155,7 +155,8 @@ class Protocol(RuleBasedStateMachine):
         cost = min(cost, self.limit.capacity)
         self._asked(key)
         gate, costs = gate_of(table), table.costs_of(cost)
-        place = gate.queue_up(key, costs)
+        place: list[Cell] = []
+        gate.queue_up(key, costs, place)
         for _ in range(times):
             if gate.try_turn(key, costs, again=True).decision is not None:
                 self._admitted(chosen, key, cost, table.observe(key, self.clock.monotonic_ns()))

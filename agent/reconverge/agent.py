@@ -30,7 +30,7 @@ from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
 from reconverge.loop import TaskLoop
 from reconverge.meeting import meeting_at
-from reconverge.notice import tell_of_installation
+from reconverge.notice import tell_of_installation, tell_of_reentry
 from reconverge.obedience import Obedience
 from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
 from reconverge.pacing import Pacing, pace_of
@@ -478,6 +478,7 @@ class Agent:
         )
         if not self._kernel.alone:
             self._kernel.wake = self._wake
+        self._kernel.told_of_reentry = tell_of_reentry
 
     def _hub_to_use(self) -> Hub:
         assert self._hub is not None

@@ -19,7 +19,7 @@ from reconverge.kernel import hasten
 from reconverge.report import Batch
 
 if TYPE_CHECKING:
-    from reconverge.kernel import Cell, Kernel
+    from reconverge.kernel import Cell, Kernel, Table
 
 MAGIC: Final = b"rch1"
 """Begins every hint, and says in which format it is."""
@@ -162,12 +162,14 @@ class Hints:
         cell = None if table is None else table.cells.get(key)
         if table is None or cell is None:
             return
+        table.lock.run(self._hasten, table, cell, now_ns)
+
+    def _hasten(self, table: Table, cell: Cell, now_ns: int) -> None:
         subject = table.name, cell.key
-        with table.lock:
-            table.measure(cell)
-            self._remember(subject, cell)  # all others have heard it as well
-            self._pending.pop(subject, None)
-            self.heeded += hasten(cell, now_ns)
+        table.measure(cell)
+        self._remember(subject, cell)  # all others have heard it as well
+        self._pending.pop(subject, None)
+        self.heeded += hasten(cell, now_ns)
 
 
 def read_hint(payload: bytes) -> tuple[bytes, list[Subject]]:
@@ -210,5 +212,4 @@ def _written(subject: Subject) -> bytes:
 def _lacks(cell: Cell, now_ns: int) -> bool:
     """Whether this node is about to refuse what is asked next."""
     table = cell.table
-    with table.lock:
-        return table.headroom(cell, now_ns) < table.unit
+    return table.lock.run(table.headroom, cell, now_ns) < table.unit

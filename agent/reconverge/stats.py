@@ -36,6 +36,8 @@ class LimitStats:
     """Cost that all nodes together have admitted beyond the capacity, as far as exchanges have told this one."""
     switch: str = ON
     """What is in force: "on", "shadow" or "off"."""
+    reentered: int = 0
+    """Calls that came in the middle of a decision about this quota, on its thread: refused, or put off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def stats_of_limits(
             near=watch.near[name],
             overadmitted=watch.over[name],
             switch=switch,
+            reentered=table.reentered,
         )
     return stats
 

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.kernel import Elastic, Shadowed, Unlimited, WouldRefuse, many_of
+from reconverge.kernel import Elastic, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.waiting import checked_timeout_ns, waiting_at
 
 if TYPE_CHECKING:
@@ -102,14 +102,20 @@ class On:
     ) -> Decision:
         """See `Answers.wait`."""
         costs = self._table.costs_of(cost, kind)
-        return await waiting_at(self._table).wait(key, costs, timeout, max_queue)
+        try:
+            return await waiting_at(self._table).wait(key, costs, timeout, max_queue)
+        except Reentry:
+            return self._table.refuse_reentry()
 
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
         """See `Answers.wait_blocking`."""
         costs = self._table.costs_of(cost, kind)
-        return waiting_at(self._table).wait_blocking(key, costs, timeout, max_queue)
+        try:
+            return waiting_at(self._table).wait_blocking(key, costs, timeout, max_queue)
+        except Reentry:  # what this thread is in the middle of does not go on before this returns
+            return self._table.refuse_reentry()
 
 
 class InShadow:
@@ -310,7 +316,7 @@ class Switchboard:
 
     def start_over(self) -> None:
         """After a fork: the parent's counts, and whatever lock another of its threads may have held."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may ask in the middle of `note`
         self.turning = threading.RLock()
         """Held by whoever changes what is in force."""
         self.unlimited = 0

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, WaitTable, gate_of
+from reconverge.kernel import NEVER_NS, Cell, Costs, Elastic, Joint, WaitTable, gate_of
 from reconverge.turns import Bell, Ticket, Turns
 
 Steps: TypeAlias = Generator[int, None, Decision]
@@ -115,9 +115,9 @@ class Waiting:
         ticket = None if hopeless else self._join(key, costs, bell, room)
         if ticket is None:
             return gate.turn_away(key, costs, ahead=ahead, waited=False)
-        cells = None
+        cells: list[Cell] = []
         try:
-            cells = gate.queue_up(key, costs)
+            gate.queue_up(key, costs, cells)
             while True:
                 if (way_out := self._way_out) is not None:
                     return way_out(key, costs)
@@ -135,8 +135,7 @@ class Waiting:
                 tried = False
         finally:
             self._leave(key, ticket)
-            if cells is not None:
-                gate.step_out(cells, costs)
+            gate.step_out(cells, costs)
 
     # ------------------------------------------------------------ inside
 
@@ -260,15 +259,18 @@ class ThreadBell:
 def waiting_at(limit: WaitTable | Joint | Elastic) -> Waiting:
     """The queues of a limit: one set for all who decide about it, which is told of news of any of its quotas.
 
-    There is another one in a forked child.
+    There is another one in a forked child. Raises Reentry.
     """
-    tables = limit.tables
-    with tables[0].lock:
-        waiting = tables[0].listeners.get(limit.name)
-        if not isinstance(waiting, Waiting):
-            waiting = Waiting(limit)
-            for table in tables:
-                table.listeners[limit.name] = waiting
+    waiting = limit.tables[0].listeners.get(limit.name)
+    return waiting if isinstance(waiting, Waiting) else limit.tables[0].lock.run(_wait_at, limit)
+
+
+def _wait_at(limit: WaitTable | Joint | Elastic) -> Waiting:
+    waiting = limit.tables[0].listeners.get(limit.name)
+    if not isinstance(waiting, Waiting):
+        waiting = Waiting(limit)
+        for table in limit.tables:
+            table.listeners[limit.name] = waiting
     return waiting
 
 

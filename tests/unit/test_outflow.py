@@ -12,7 +12,7 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.kernel import gate_of
+from reconverge.kernel import Cell, gate_of
 from reconverge.policies import BALANCED, STRICT, Policy
 from tests.node import LEASE_NS
 from tests.unit.talker import Talker, World
@@ -30,10 +30,16 @@ class Outlet:
         self.cost = cost
         self.gate = gate_of(node.table)
         self.costs = node.table.costs_of(cost)
-        self.places = [self.gate.queue_up("ada", self.costs) for _ in range(waiters)]
+        self.places = [self.comes() for _ in range(waiters)]
         self.again_ns = 0
         self.told = 0
         self.released: list[int] = []
+
+    def comes(self) -> list[Cell]:
+        """One more waits."""
+        cells: list[Cell] = []
+        self.gate.queue_up("ada", self.costs, cells)
+        return cells
 
     def tries(self) -> None:
         """The first tries if it is time, and after him the next."""
@@ -44,7 +50,7 @@ class Outlet:
                 return
             self.released += [self.node.clock.monotonic_ns()] * self.cost
             self.gate.step_out(self.places.pop(0), self.costs)
-            self.places.append(self.gate.queue_up("ada", self.costs))
+            self.places.append(self.comes())
 
     def tell(self, key: str) -> None:
         """See `Listener`: there may be room."""
@@ -149,7 +155,7 @@ def test_a_newcomer_gets_his_part() -> None:
     outflow.runs(MET_S)
     assert outflow.parts()[0] == 1
     newcomer = outflow.outlets[1]
-    newcomer.places = [newcomer.gate.queue_up("ada", newcomer.costs) for _ in range(10)]
+    newcomer.places = [newcomer.comes() for _ in range(10)]
 
     moments = outflow.let_out(5.0)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.decision import Decision
-from reconverge.kernel import Table
+from reconverge.kernel import Reentry, Table
 
 ROOM_FOR: Final = 2
 """So many such requests should fit on each node: lines are whole numbers, and others come meanwhile."""
@@ -40,14 +40,19 @@ def for_any_node(tables: Sequence[Table], key: str, cost: int, decision: Decisio
 
 def _after_ns(table: Table, key: str, cost: int) -> int:
     """How long until there is room on every node; zero where that is not known, or if there is."""
-    now_ns = table.now_ns()
-    with table.lock:
-        cell = table.cells.get(key)
-        if cell is None or cell.shard.alone or not cell.heard:
-            return 0
-        room = max(cost, min(ROOM_FOR * cost * cell.nodes, cell.capacity // SHARE_MAX))
-        left = cell.capacity - table.fleet_used(cell, now_ns)
-        if room <= left:
-            return 0
-        after_ns = table.meter.fleet_wait_ns(cell, room, now_ns)
-        return after_ns if left < cost else min(after_ns, INTERVALS_MAX * table.kernel.interval_ns)
+    try:
+        return table.lock.run(_after_ns_at, table, key, cost, table.now_ns())
+    except Reentry:
+        return 0
+
+
+def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
+    cell = table.cells.get(key)
+    if cell is None or cell.shard.alone or not cell.heard:
+        return 0
+    room = max(cost, min(ROOM_FOR * cost * cell.nodes, cell.capacity // SHARE_MAX))
+    left = cell.capacity - table.fleet_used(cell, now_ns)
+    if room <= left:
+        return 0
+    after_ns = table.meter.fleet_wait_ns(cell, room, now_ns)
+    return after_ns if left < cost else min(after_ns, INTERVALS_MAX * table.kernel.interval_ns)

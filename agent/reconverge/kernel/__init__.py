@@ -6,14 +6,14 @@ from reconverge.clock import NEVER_NS
 from reconverge.kernel._changes import change_own_pace, change_pace
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
-from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision
+from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry
 from reconverge.kernel._exchange import hasten
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._many import Many, many_of
 from reconverge.kernel._paces import Pace
 from reconverge.kernel._pure import Kernel
-from reconverge.kernel._switched import Shadowed, Unlimited, WouldRefuse
+from reconverge.kernel._switched import Reentered, Shadowed, Unlimited, WouldRefuse
 from reconverge.kernel._table import Charged, Table, Verdict
 from reconverge.kernel._wait import WaitTable
 
@@ -33,6 +33,8 @@ __all__ = [
     "Kernel",
     "Many",
     "Pace",
+    "Reentered",
+    "Reentry",
     "Shadowed",
     "Table",
     "Turn",

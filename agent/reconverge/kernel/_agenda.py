@@ -144,6 +144,14 @@ class KernelFields:
     keys: int
     """Kept in all limits, overflow cells not among them."""
     keys_max: int
+    after_unlock: bool
+    """Whether something waits until no lock is held; see `Kernel.do_after_unlock`."""
+    wake_wanted: bool
+    """Whether that is to wake the loop."""
+
+    def do_after_unlock(self) -> None:
+        """Do what was put off while a lock was held."""
+        raise NotImplementedError
 
 
 def due_cells(
@@ -215,7 +223,6 @@ def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cel
         if len(cells) == cells_max:
             return True
         agenda.forget(cell)
-        with cell.table.lock:
-            if look_again(cell, now_ns):
-                cells[cell] = None
+        if cell.table.lock.run(look_again, cell, now_ns):
+            cells[cell] = None
     return agenda.due_ns() <= now_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from reconverge.clock import seconds
 from reconverge.errors import CostExceedsQuota
@@ -13,6 +13,7 @@ from reconverge.kernel._dated import Dated
 from reconverge.kernel._engine import Cell, Lock, Store
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
+from reconverge.kernel._listener import Listener
 from reconverge.kernel._meter import Meter, meter_for
 from reconverge.kernel._tally import Tally
 from reconverge.limit import INTERVAL, Limit
@@ -28,13 +29,6 @@ OVERFLOW_KEY = "\x00overflow"
 """What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
 
 
-class Listener(Protocol):
-    """Who waits for keys of a limit."""
-
-    def tell(self, key: str) -> None:
-        """There may be room now. Must not wait, nor fail."""
-
-
 class Cells:
     """All keys of one limit on this node: found, made, brought up to the moment, and put forward to be reported.
 
@@ -45,6 +39,8 @@ class Cells:
     """Whether it decides in a way of its own, that only Python knows."""
     compiled = False
     """Whether the compiled kernel decides about it; see `serve`."""
+    reentered = 0
+    """Calls that came in the middle of a decision, on its thread."""
 
     def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         self.kernel = kernel
@@ -72,8 +68,8 @@ class Cells:
         self.born_ns = now_ns()
         self.listeners: dict[str, Listener] = {}
         """Who waits for better news, by the name of the limit that they wait for: this one, or one made of it."""
-        self.lock = Lock()
-        """Held for the arithmetic of one cell at a time, and never across I/O."""
+        self.lock = Lock(kernel)
+        """Held for the arithmetic of one cell at a time, and never across I/O or while anything but the kernel runs."""
         self.cells = Store()
         self.overflow: Cell | None = None
         """In which the keys beyond the cap are counted together."""
@@ -159,13 +155,15 @@ class Cells:
         """Bring a cell to `now_ns`: into its window, with its meter settled."""
         meter = self.meter
         if meter.bucket:
+            cell.room = -1  # first of all: it was worked out for a meter that moves now, and an exception may come out
             self.measure(cell)
             meter.settle(cell, now_ns)
         elif now_ns < cell.until_ns:
             return
+        else:
+            cell.room = -1
         self._enter_window(cell, now_ns)
         self.set_until(cell, now_ns)
-        cell.room = -1  # it was worked out for a meter that has moved since
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """The fast path holds until the window ends, or the lease, or the bucket runs dry."""
@@ -222,9 +220,10 @@ class Cells:
         if steps != 0:
             self.measure(cell)
             if cell.epoch >= 0:
-                self.meter.open_window(cell, steps)
                 self._forget_window(cell, steps)
-            cell.epoch = epoch
+                self.meter.open_window(cell, steps, epoch)
+            else:
+                cell.epoch = epoch
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
         """Follow the hub's word on where in time it is, before its lines are installed; returns what was said.
@@ -262,19 +261,23 @@ class Cells:
         cell.fleet_window = cell.window_demand = cell.silent = 0
         cell.fleet_used = 0.0
         cell.back_off_ns = 0
-        cell.water = self.water(cell.line)
+        cell.water = self.water(cell.base if self.meter.aligned else cell.line)
 
     def measure(self, cell: Cell) -> None:
         """Take what was charged since the last look into account."""
         charged = cell.used - cell.counted
         if charged:
+            tally, requests = self.tallies[cell.shard.index], charged // self.unit
+            arrived = min(cell.arrived + charged, DEMAND_MAX)
+            # Nothing is called in between, so that no exception out of a signal handler comes in between.
             cell.counted = cell.used
             cell.charged += charged
-            cell.arrived = min(cell.arrived + charged, DEMAND_MAX)
-            self.tallies[cell.shard.index].charged += charged // self.unit
+            tally.charged += requests
+            cell.arrived = arrived
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
         """Set the cell's own meter to zero; charges before `reset_us` do not count any more."""
+        cell.room = -1
         self.measure(cell)
         cell.reset_us = reset_us
         if self.dated is not None:
@@ -307,7 +310,8 @@ class Cells:
 
     def start_over(self) -> None:
         """Drop all cells and numbers, and whatever lock another thread may have held."""
-        self.lock = Lock()
+        self.lock = Lock(self.kernel)
+        self.reentered = 0
         self.born_ns = self.now_ns()
         self.listeners = {}
         self.cells.start_over()
@@ -341,11 +345,6 @@ class Cells:
         """What can only be paid off with a line."""
         return 0.0
 
-    def tell(self, key: str) -> None:
-        """Whoever waits for `key` has better prospects now; to be called without the lock."""
-        for listener in list(self.listeners.values()):
-            listener.tell(key)
-
     # ------------------------------------------------------------ asking to exchange
 
     def water(self, headroom: int) -> int:
@@ -355,8 +354,8 @@ class Cells:
     def stir(self, cell: Cell) -> None:
         """Have the cell reported with the next exchange, by whoever is busy with this shard."""
         if not cell.stirred:
+            cell.shard.stirred.append(cell)  # first: what is there twice does no harm, what is missing is never said
             cell.stirred = True
-            cell.shard.stirred.append(cell)
 
     def _call(self, cell: Cell, now_ns: int) -> None:
         """Have the cell reported with the next exchange, and call for somebody to make one if nobody may know."""
@@ -364,7 +363,7 @@ class Cells:
         first = not shard.stirred  # asked before, because another table's decision may come in between
         self.stir(cell)
         if first or now_ns >= shard.attended_until_ns:
-            self.kernel.wake()
+            self.kernel.want_wake()
 
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
         """Ask for an exchange ahead of time if there is something to be had."""
@@ -385,12 +384,12 @@ class Cells:
         """Have the cell reported at `when_ns`, ahead of the next regular exchange."""
         if cell.wanted or cell.shard.alone or self.policy.merged_only:
             return
-        cell.wanted = True
         cell.early_ns = when_ns
         cell.shard.wanted.append(cell)
+        cell.wanted = True
         if when_ns < cell.shard.early_ns:
             cell.shard.early_ns = when_ns
-            self.kernel.wake()
+            self.kernel.want_wake()
 
     def _set_room(self, cell: Cell, spare: int) -> None:
         """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""

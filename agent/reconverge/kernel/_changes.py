@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._compiled import serve
+from reconverge.kernel._engine import Reentry
 from reconverge.kernel._paces import Pace
 from reconverge.kernel._table import Table
 from reconverge.limit import PACED, Limit
@@ -47,46 +48,59 @@ class Changes(Table):
 
     def change(self, limit: Limit) -> None:
         """Admit as `limit` says from now on; whatever has been used counts on. Nothing may speak against it."""
-        now_ns = self.now_ns()
-        with self.lock:
-            cells, before = self.all_cells(), self.capacity
-            for cell in cells:
-                self.advance(cell, now_ns)
-                self.measure(cell)
-            self.limit = limit
-            self._count_by(limit)
-            self.soft = self.capacity > self.nominal
-            self.costs = None if limit.costs is None else dict(limit.costs)
-            self.withheld = limit.withheld
-            serve(self)
-            for cell in cells:
-                self._adapt(cell, before, now_ns)
+        try:
+            self.lock.run(self._change, limit, self.now_ns())
+        except Reentry:
+            self.put_off(self.change, limit)
+
+    def _change(self, limit: Limit, now_ns: int) -> None:
+        cells, before = self.all_cells(), self.capacity
+        for cell in cells:
+            self.advance(cell, now_ns)
+            self.measure(cell)
+        self.limit = limit
+        self._count_by(limit)
+        self.soft = self.capacity > self.nominal
+        self.costs = None if limit.costs is None else dict(limit.costs)
+        self.withheld = limit.withheld
+        serve(self)
+        for cell in cells:
+            self._adapt(cell, before, now_ns)
 
     def dare(self, policy: Policy) -> None:
         """Go as far past the line as `policy` says from now on; of the overdraft, its part of that is kept at most."""
-        now_ns = self.now_ns()
-        with self.lock:
-            cells = self.all_cells()
-            for cell in cells:
-                self.advance(cell, now_ns)
-                self.measure(cell)
-            self.policy = policy
-            serve(self)
-            for cell in cells:
-                cell.room = -1
-                if policy.overshoot_milli != UNBOUNDED:
-                    overdrafts = cell.capacity * policy.overshoot_milli // 1000
-                    cell.overdraft = min(cell.overdraft, overdrafts // max(1, cell.nodes))
-                if not cell.shard.alone:
-                    self._call(cell, now_ns)
-                self.set_until(cell, now_ns)
+        try:
+            self.lock.run(self._dare, policy, self.now_ns())
+        except Reentry:
+            self.put_off(self.dare, policy)
+
+    def _dare(self, policy: Policy, now_ns: int) -> None:
+        cells = self.all_cells()
+        for cell in cells:
+            self.advance(cell, now_ns)
+            self.measure(cell)
+        self.policy = policy
+        serve(self)
+        for cell in cells:
+            cell.room = -1
+            if policy.overshoot_milli != UNBOUNDED:
+                overdrafts = cell.capacity * policy.overshoot_milli // 1000
+                cell.overdraft = min(cell.overdraft, overdrafts // max(1, cell.nodes))
+            if not cell.shard.alone:
+                self._call(cell, now_ns)
+            self.set_until(cell, now_ns)
 
     def take_pace(self) -> None:
         """Heed the interval that it has now, or else the kernel's."""
+        try:
+            self.lock.run(self._take_pace)
+        except Reentry:
+            self.put_off(self.take_pace)
+
+    def _take_pace(self) -> None:
         kernel = self.kernel
-        with self.lock:
-            self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
-            serve(self)
+        self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
+        serve(self)
 
     def _adapt(self, cell: Cell, before: int, now_ns: int) -> None:
         """Have a cell keep to the new capacity, where it was `before`."""

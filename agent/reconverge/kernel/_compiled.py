@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from reconverge.clock import SystemClock
 from reconverge.kernel._at_once import charge_at_once, goes_straight_on
 from reconverge.kernel._engine import COMPILED, native
-from reconverge.kernel._exchange import hear_cell, look_again, report_cell
 from reconverge.kernel._meter import Bucket, FixedWindow, SlidingWindow
+from reconverge.kernel._reports import hear, look_again_at, report_or_drop
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 from reconverge.report import CellReport
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
 """The meters that it knows; Python decides about the limits of all others, on the same cells."""
 POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT, BALANCED, AVAILABLE, NAIVE))}
-"""The policies that it knows; Python is asked about all others."""
+"""The policies that it knows; Python decides about the limits of all others."""
 STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
 """Whether Python may do without the lock what C does without it."""
 
@@ -86,6 +86,7 @@ def _known(table: Cells) -> bool:
         and table.calendar is None
         and not table.limit.count_refused
         and table.unit == 1
+        and table.policy.reach in POLICIES
     )
 
 
@@ -106,7 +107,7 @@ def _terms(table: Cells) -> dict[str, Any] | None:
         "keeps_lines": policy.keeps_lines,
         "merged_only": policy.merged_only,
         "overshoot_milli": policy.overshoot_milli,
-        "policy": POLICIES.get(policy.reach, len(POLICIES)),
+        "policy": POLICIES[policy.reach],
         "cold_allowance": policy.cold_allowance,
         "interval_ns": table.interval_ns,
         "interval_min_ns": table.interval_min_ns,
@@ -114,4 +115,4 @@ def _terms(table: Cells) -> dict[str, Any] | None:
 
 
 if COMPILED:
-    cast("Any", native).use(CellReport, report_cell, hear_cell, look_again, leaves)
+    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, leaves)

@@ -39,12 +39,13 @@ class Corrections(Cells):
         self.measure(cell)
         tally = self.tallies[cell.shard.index]
         if difference > 0:
-            tally.charged += difference // self.unit
             # What is beyond has happened, too, but nobody has to wait for it.
             debt = DEBT_MAX if self.limit.max_debt is None else min(self.limit.max_debt * self.unit, DEBT_MAX)
             counted = max(0, min(difference, cell.capacity + debt - self.fleet_used(cell, now_ns)))
-            cell.used += counted
+            cell.used += counted  # and all that goes with it, without a call in between
+            cell.counted += counted
             cell.charged += counted
+            tally.charged += difference // self.unit
             if self.dated is not None:
                 self.dated.settle(cell, now_ns)
                 self.set_until(cell, now_ns)
@@ -80,6 +81,8 @@ class Corrections(Cells):
         elif self.dated is not None:
             self.dated.refund(cell, epoch, amount, mark)
         elif epoch == cell.epoch:
-            cell.used -= min(amount, cell.used)
+            returned = min(amount, cell.used)
+            cell.used -= returned
+            cell.counted -= returned
         elif epoch == cell.epoch - 1:
             cell.previous -= min(amount, cell.previous)

@@ -52,8 +52,9 @@ class Dated:
 
     # ------------------------------------------------------------ as any meter
 
-    def open_window(self, cell: Cell, steps: int) -> None:
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """The edges of windows mean nothing here; only demand is counted by them."""
+        cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Put what was charged under its date, and let go of what has expired."""

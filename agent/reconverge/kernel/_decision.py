@@ -32,6 +32,8 @@ class Decision:
     """How the limit was switched: "on", "shadow" or "off"."""
     would_refuse: ClassVar[bool] = False
     """Admitted only because the limit is in shadow."""
+    reentered: ClassVar[bool] = False
+    """Refused only because the same thread was in the middle of a decision about the limit."""
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -46,9 +46,9 @@ class Elastic:
         charges: tuple[Charged, ...] = ()
         answers = []
         for table in self.able(cost):
-            decision, (charge,) = table.hit_and_mark(key, cost)
+            decision, made = table.hit_and_mark(key, cost)
             answers.append(decision)
-            charges = (charge._replace(unit=unit),)
+            charges = tuple(charge._replace(unit=unit) for charge in made)
             if decision.allowed:
                 break
         return self._first(iter(answers)), charges
@@ -79,6 +79,10 @@ class Elastic:
         keys = list(keys)
         for table in self.tables:
             table.warm(keys)
+
+    def refuse_reentry(self) -> Decision:
+        """See `Table.refuse_reentry`."""
+        return self._share.refuse_reentry()
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
         """As `Table.decide`: the verdict of the share, and if it refused, that of the pool."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from typing import TYPE_CHECKING, Final
 
-from reconverge.kernel import _agenda, _cell, _decision, _reports, _store
+from reconverge.kernel import _agenda, _cell, _decision, _lock, _reports, _store
 
 _PYTHON_IS_ASKED_FOR: Final = bool(os.environ.get("RECONVERGE_NO_EXTENSIONS"))
 
@@ -36,7 +35,8 @@ if TYPE_CHECKING or not COMPILED:
     ShardFields = _agenda.ShardFields
     TallyFields = _agenda.TallyFields
     KernelFields = _agenda.KernelFields
-    Lock = threading.Lock
+    Lock = _lock.Lock
+    Reentry = _lock.Reentry
     Reports = _reports.Reports
     due_cells = _agenda.due_cells
     report_cells = _reports.report_cells
@@ -49,11 +49,13 @@ else:
     TallyFields = native.TallyFields
     KernelFields = native.KernelFields
     Lock = native.Lock
+    Reentry = native.Reentry
     Reports = native.Reports
     due_cells = native.due_cells
     report_cells = native.report_cells
     hear_cells = native.hear_cells
     # So that dataclasses.replace, asdict and fields take it for what it stands for.
-    for name in ("__dataclass_fields__", "__dataclass_params__", "__match_args__", "switch", "would_refuse"):
+    names = "__dataclass_fields__ __dataclass_params__ __match_args__ switch would_refuse reentered"
+    for name in names.split():
         setattr(Decision, name, getattr(_decision.Decision, name))
     assert dataclasses.is_dataclass(Decision)

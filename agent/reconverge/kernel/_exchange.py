@@ -43,6 +43,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     Lines are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has.
     """
     table = cell.table
+    cell.room = -1  # so that the next charge is noticed, and nothing is charged to a line that is about to be lowered
     table.advance(cell, now_ns)
     table.measure(cell)
     early = now_ns - cell.measured_ns < table.interval_ns
@@ -65,7 +66,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     cell.stirred = cell.wanted = False
     cell.early_ns = NEVER_NS
     cell.shard.agenda.forget(cell)
-    cell.room = -1  # so that the next charge is noticed
+    cell.room = -1
     cell.reported_ns = now_ns
     report = CellReport(
         limit=limit_index,
@@ -105,6 +106,7 @@ def unreport_cell(cell: Cell, report: CellReport) -> None:
 def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
     """Install what the hub answered to `report`; `heard_ns` is when the hub said it, by this node's clock."""
     table = cell.table
+    cell.room = -1
     table.advance(cell, now_ns)
     table.measure(cell)
     table.anchor(cell, now_ns)
@@ -138,6 +140,42 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
     cell.water = table.water(max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, headroom, now_ns)
+
+
+def say_again(cell: Cell) -> None:
+    """The hub has lost what it knew of a cell."""
+    cell.confirmed = (-1, 0, 0)
+    if not cell.unconfirmed:
+        cell.unconfirmed = True
+        cell.shard.unconfirmed += 1
+    cell.table.stir(cell)
+
+
+def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
+    """The node has lost its lines, and reports what it uses from now on under another name."""
+    table = cell.table
+    cell.room = -1
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    cell.line = cell.base = cell.overdraft = 0
+    cell.held = cell.unconfirmed = False
+    if hub_remembers:
+        table.forget_confirmed(cell, now_ns)
+    cell.confirmed = (-1, 0, 0)
+    cell.room = -1
+    cell.charged = 0
+    table.stir(cell)
+
+
+def give_up_line(cell: Cell, now_ns: int) -> None:
+    """The node stops, and gives back what it holds."""
+    cell.table.advance(cell, now_ns)
+    cell.table.measure(cell)
+    if cell.stirred or cell.held or cell.line or cell.base:
+        cell.line = cell.base = cell.overdraft = 0
+        cell.asked = cell.ask = cell.arrived = 0
+        cell.demand = 0.0
+        cell.table.stir(cell)
 
 
 def look_again(cell: Cell, now_ns: int) -> bool:

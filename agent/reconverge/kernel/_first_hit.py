@@ -35,9 +35,8 @@ class FirstHitTable(WaitTable):
             self.measure(cell)
             cell.previous, cell.before_ns = cell.used, cell.opened_ns
             cell.free_us = cell.epoch + self.window_ns // MICROSECOND_NS
-            self.meter.open_window(cell, 1)
             self._forget_window(cell, 1)
-            cell.epoch = NONE
+            self.meter.open_window(cell, 1, NONE)
         if cell.epoch == NONE:
             cell.opened_ns = now_ns
         cell.lag_ns = cell.shard.lag_ns

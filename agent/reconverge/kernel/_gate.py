@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from reconverge.clock import SECOND_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._elastic import Elastic
-from reconverge.kernel._engine import Decision
+from reconverge.kernel._engine import Decision, Reentry
 from reconverge.kernel._joint import Joint, binding
 from reconverge.kernel._wait import WaitTable
 
@@ -30,18 +30,22 @@ class Turn(NamedTuple):
 
 
 class Gate(Protocol):
-    """What waiting asks of a limit. All raise CostExceedsQuota for what could never be let through."""
+    """What waiting asks of a limit. All raise CostExceedsQuota for what could never be let through, and Reentry."""
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
         """Let a request through if it may go now; `again` when it waits, so that it has been counted as demand."""
         ...
 
-    def queue_up(self, key: str, costs: Costs) -> Sequence[Cell]:
-        """Note that a request waits, and have the hub asked for what it needs."""
+    def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
+        """Note that a request waits, and have the hub asked for what it needs.
+
+        The cells in which it waits are added to `cells`, each as soon as it does, so that none is left waiting for good
+        by an exception out of a signal handler.
+        """
         ...
 
-    def step_out(self, cells: Sequence[Cell], costs: Costs) -> None:
-        """A request does not wait any more in the cells that `queue_up` returned."""
+    def step_out(self, cells: list[Cell], costs: Costs) -> None:
+        """A request does not wait any more in the cells that `queue_up` has added, which are taken out of the list."""
         ...
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
@@ -65,44 +69,52 @@ class AllOf:
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
         """See `Gate.try_turn`; the next try is for when the last of the quotas that lack something may have it."""
-        now_ns = self._first.now_ns()
-        with self._first.lock:
-            cells = self._cells(key, costs, now_ns)
-            parts = list(zip(self._tables, cells, costs, strict=True))
-            weighed = [table.weigh_turn(cell, cost, now_ns) for table, cell, cost in parts]
-            allowed = all(fits for _, fits in weighed)
-            for (table, cell, cost), (spare, fits) in zip(parts, weighed, strict=True):
-                if allowed:
-                    table.go(cell, cost, spare, now_ns)
-                elif fits:
-                    table.take_interest(cell, now_ns)
-                else:
-                    table.stay(cell, cost, spare, now_ns)
-                if again:
-                    cell.foremost = 0 if fits else table.indivisible(cost)
-            if not allowed:
-                lacking = [part for part, (_, fits) in zip(parts, weighed, strict=True) if not fits]
-                return Turn(None, max(table.again_ns(cell, cost, now_ns) for table, cell, cost in lacking))
+        return self._first.lock.run(self._try_turn, key, costs, again, self._first.now_ns())
+
+    def _try_turn(self, key: str, costs: Costs, again: bool, now_ns: int) -> Turn:
+        cells = self._cells(key, costs, now_ns)
+        parts = list(zip(self._tables, cells, costs, strict=True))
+        weighed = [table.weigh_turn(cell, cost, now_ns) for table, cell, cost in parts]
+        allowed = all(fits for _, fits in weighed)
+        for (table, cell, cost), (spare, fits) in zip(parts, weighed, strict=True):
+            if allowed:
+                table.go(cell, cost, spare, now_ns)
+            elif fits:
+                table.take_interest(cell, now_ns)
+            else:
+                table.stay(cell, cost, spare, now_ns)
             if again:
-                for table, cell, cost in parts:
-                    table.measure(cell)
-                    cell.arrived -= cost
-            return Turn(binding([table.explain(cell, cost, True, now_ns) for table, cell, cost in parts]), 0)
+                cell.foremost = 0 if fits else table.indivisible(cost)
+        if not allowed:
+            lacking = [part for part, (_, fits) in zip(parts, weighed, strict=True) if not fits]
+            return Turn(None, max(table.again_ns(cell, cost, now_ns) for table, cell, cost in lacking))
+        if again:
+            for table, cell, cost in parts:
+                table.measure(cell)
+                cell.arrived -= cost
+        return Turn(binding([table.explain(cell, cost, True, now_ns) for table, cell, cost in parts]), 0)
 
-    def queue_up(self, key: str, costs: Costs) -> Sequence[Cell]:
+    def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """See `Gate.queue_up`."""
-        now_ns = self._first.now_ns()
-        with self._first.lock:
-            cells = self._cells(key, costs, now_ns)
-            for table, cell, cost in zip(self._tables, cells, costs, strict=True):
-                table.queue_up(cell, cost, now_ns)
-            return cells
+        self._first.lock.run(self._queue_up, key, costs, cells, self._first.now_ns())
 
-    def step_out(self, cells: Sequence[Cell], costs: Costs) -> None:
+    def _queue_up(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> None:
+        for table, cell, cost in zip(self._tables, self._cells(key, costs, now_ns), costs, strict=True):
+            cells.append(cell)
+            table.queue_up(cell, cost, now_ns)
+
+    def step_out(self, cells: list[Cell], costs: Costs) -> None:
         """See `Gate.step_out`."""
-        with self._first.lock:
-            for table, cell, cost in zip(self._tables, cells, costs, strict=True):
-                table.step_out(cell, cost)
+        try:
+            self._first.lock.run(self._step_out, cells, costs)
+        except Reentry:
+            self._first.put_off(self.step_out, cells, costs)
+
+    def _step_out(self, cells: list[Cell], costs: Costs) -> None:
+        while cells:
+            place = len(cells) - 1
+            self._tables[place].step_out(cells[place], costs[place])
+            cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
         """See `Gate.turn_away`; the answer is that of the quota to wait for longest, those ahead included.
@@ -110,37 +122,39 @@ class AllOf:
         Only the quotas that refuse, to this request or to those ahead, count a refusal; or all, if none does but those
         ahead have not gone yet.
         """
-        now_ns = self._first.now_ns()
-        with self._first.lock:
-            cells = self._cells(key, costs, now_ns)
-            parts = list(zip(self._tables, cells, costs, strict=True))
-            fit = [table.weigh_turn(cell, cost, now_ns)[1] for table, cell, cost in parts]
-            least_ns = [
-                table.at_least_ns(cell, cost, before, now_ns)
-                for (table, cell, cost), before in zip(parts, ahead, strict=True)
-            ]
-            refuse = [not fits or wait_ns > 0 for fits, wait_ns in zip(fit, least_ns, strict=True)]
-            answers = []
-            for (table, cell, cost), wait_ns, refuses in zip(parts, least_ns, refuse, strict=True):
-                if refuses or not any(refuse):
-                    table.turn_away(cell, cost, now_ns, waited=waited)
-                    answer = table.explain(cell, cost, False, now_ns)
-                    answers.append(replace(answer, retry_after=max(answer.retry_after, wait_ns / SECOND_NS)))
-                else:
-                    table.take_interest(cell, now_ns)
-            return binding(answers)
+        return self._first.lock.run(self._turn_away, key, costs, ahead, waited, self._first.now_ns())
+
+    def _turn_away(self, key: str, costs: Costs, ahead: Costs, waited: bool, now_ns: int) -> Decision:
+        cells = self._cells(key, costs, now_ns)
+        parts = list(zip(self._tables, cells, costs, strict=True))
+        fit = [table.weigh_turn(cell, cost, now_ns)[1] for table, cell, cost in parts]
+        least_ns = [
+            table.at_least_ns(cell, cost, before, now_ns)
+            for (table, cell, cost), before in zip(parts, ahead, strict=True)
+        ]
+        refuse = [not fits or wait_ns > 0 for fits, wait_ns in zip(fit, least_ns, strict=True)]
+        answers = []
+        for (table, cell, cost), wait_ns, refuses in zip(parts, least_ns, refuse, strict=True):
+            if refuses or not any(refuse):
+                table.turn_away(cell, cost, now_ns, waited=waited)
+                answer = table.explain(cell, cost, False, now_ns)
+                answers.append(replace(answer, retry_after=max(answer.retry_after, wait_ns / SECOND_NS)))
+            else:
+                table.take_interest(cell, now_ns)
+        return binding(answers)
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
         """See `Gate.at_least_ns`: as long as the slowest of the quotas takes."""
-        now_ns = self._first.now_ns()
-        with self._first.lock:
-            cells = self._cells(key, costs, now_ns)
-            for table, cell in zip(self._tables, cells, strict=True):
-                table.advance(cell, now_ns)
-            if not cells[0].shard.alone:
-                return 0
-            parts = zip(self._tables, cells, costs, ahead, strict=True)
-            return max(table.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
+        return self._first.lock.run(self._at_least_ns, key, costs, ahead, self._first.now_ns())
+
+    def _at_least_ns(self, key: str, costs: Costs, ahead: Costs, now_ns: int) -> int:
+        cells = self._cells(key, costs, now_ns)
+        for table, cell in zip(self._tables, cells, strict=True):
+            table.advance(cell, now_ns)
+        if not cells[0].shard.alone:
+            return 0
+        parts = zip(self._tables, cells, costs, ahead, strict=True)
+        return max(table.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
 
     def _cells(self, key: str, costs: Costs, now_ns: int) -> list[Cell]:
         """The cells of a key. Raises CostExceedsQuota, before any is made."""
@@ -173,14 +187,22 @@ class EitherOf:
             again_ns.append(turn.again_ns)
         return Turn(None, min(again_ns))
 
-    def queue_up(self, key: str, costs: Costs) -> Sequence[Cell]:
+    def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """See `Gate.queue_up`: it waits for both."""
-        return [cell for gate in self._able(costs) for cell in gate.queue_up(key, costs)]
+        for gate in self._able(costs):
+            joined: list[Cell] = []
+            try:
+                gate.queue_up(key, costs, joined)
+            finally:
+                cells += joined
 
-    def step_out(self, cells: Sequence[Cell], costs: Costs) -> None:
+    def step_out(self, cells: list[Cell], costs: Costs) -> None:
         """See `Gate.step_out`."""
-        for gate, cell in zip(self._able(costs), cells, strict=True):
-            gate.step_out((cell,), costs)
+        gates = self._able(costs)
+        while cells:
+            left = cells[-1:]
+            gates[len(cells) - 1].step_out(left, costs)
+            cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:  # noqa: ARG002  # see above
         """See `Gate.turn_away`; the answer is that of whichever may admit the request first."""
@@ -193,8 +215,9 @@ class EitherOf:
 
     def _count_for_share(self, key: str, costs: Costs) -> None:
         """What is borrowed was asked of the share: somebody came there, and left again."""
-        share = AllOf((self._share,))
-        share.step_out(share.queue_up(key, costs), costs)
+        share, cells = AllOf((self._share,)), list[Cell]()
+        share.queue_up(key, costs, cells)
+        share.step_out(cells, costs)
 
     def _able(self, costs: Costs) -> list[AllOf]:
         return [AllOf((table,)) for table in self._elastic.able(costs[0])]

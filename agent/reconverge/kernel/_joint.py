@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from reconverge.errors import UnknownKind
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._decision import Usage
-from reconverge.kernel._engine import Decision, Lock
+from reconverge.kernel._engine import Decision, Lock, Reentry
+from reconverge.kernel._keys import plain_key
 from reconverge.kernel._table import Charged, Verdict
 from reconverge.kernel._wait import WaitTable
 
@@ -36,7 +37,7 @@ class Joint:
 
     def share_lock(self) -> None:
         """Give all tables one lock, in place of those they have."""
-        self.lock = Lock()
+        self.lock = Lock(self.tables[0].kernel)
         for table in self.tables:
             table.share_lock(self.lock)
 
@@ -45,41 +46,43 @@ class Joint:
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """As `Table.allow`, for all quotas at once."""
         costs = self.costs_of(cost, kind)
-        now_ns = self.now_ns()
-        with self.lock:
-            return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._allow, key, costs, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.hit`, with the grounds of the quota that binds."""
         costs = self.costs_of(cost, kind)
-        now_ns = self.now_ns()
-        with self.lock:
-            return self._explain(self._decide(key, costs, now_ns)[0], costs, now_ns)
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._hit, key, costs, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry()
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `Table.hit_and_mark`; every quota remembers where it was charged."""
         units = self.costs_of(1, kind)
         costs = self.costs_of(cost, kind)
-        now_ns = self.now_ns()
-        with self.lock:
-            parts, _ = self._decide(key, costs, now_ns)
-            marks = tuple(
-                Charged(table, table.mark(cell), unit // table.unit)
-                for table, (cell, _), unit in zip(self.tables, parts, units, strict=True)
-            )
-            return self._explain(parts, costs, now_ns), marks
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._hit_and_mark, key, costs, units, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry(), ()
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.test`: what `hit` would answer, nothing charged."""
         costs = self.costs_of(cost, kind)
-        now_ns = self.now_ns()
-        with self.lock:
-            cells = self._cells(key, costs, now_ns)
-            parts = [
-                (cell, table.foresee(cell, each, now_ns))
-                for table, cell, each in zip(self.tables, cells, costs, strict=True)
-            ]
-            return self._explain(parts, costs, now_ns, charged=False)
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._test, key, costs, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry()
 
     def usage(self, key: str) -> Usage:
         """How much of the quota with the least left has been used."""
@@ -87,26 +90,30 @@ class Joint:
 
     def usages(self, key: str) -> dict[str, Usage]:
         """How much has been used of every quota, all at the same moment."""
-        now_ns = self.now_ns()
-        with self.lock:
-            return {table.name: table.usage_at(key, now_ns) for table in self.tables}
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._usages, key, self.now_ns())
+        except Reentry:
+            return {table.name: table.usage_as_it_stands(key) for table in self.tables}
 
     def reset(self, key: str) -> None:
         """Forget what `key` has used of every quota."""
-        now_ns = self.now_ns()
-        with self.lock:
-            for table in self.tables:
-                table.reset_at(key, now_ns)
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            self.lock.run(self._reset, key, self.now_ns())
+        except Reentry:
+            self.tables[0].put_off(self._reset_now, key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
         """As `Table.refund`, to every quota."""
         costs = self.costs_of(cost, kind)
+        if type(key) is not str:
+            key = self.check_key(key)
         for table, each in zip(self.tables, costs, strict=True):
             table.check_correction(each // table.unit)
-        now_ns = self.now_ns()
-        with self.lock:
-            for table, each in zip(self.tables, costs, strict=True):
-                table.refund_at(key, each, now_ns)
+        self._refund(key, costs)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Have the hub asked about `keys`, for every quota."""
@@ -137,19 +144,82 @@ class Joint:
             raise UnknownKind(self.name, kind, ())
         return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
 
+    # ------------------------------------------------------------ in the middle of another decision; see `_lock.py`
+
+    def refuse_reentry(self) -> Decision:
+        """See `Table.refuse_reentry`: all quotas share the lock, so that none can be asked."""
+        return self.tables[0].refuse_reentry()
+
+    def check_key(self, key: object) -> str:
+        """The key as a plain string, before the lock is taken: one of another type may run what it likes.
+
+        Raises InvalidKey.
+        """
+        return self.tables[0].check_key(key)
+
+    def _refund(self, key: str, costs: Sequence[int]) -> None:
+        try:
+            self.lock.run(self._refund_at, key, costs, self.now_ns())
+        except Reentry:
+            self.tables[0].put_off(self._refund_now, key, costs)
+
+    def _reset_now(self, key: str) -> None:
+        self.reset(key)
+        self._tell(key)
+
+    def _refund_now(self, key: str, costs: Sequence[int]) -> None:
+        self._refund(key, costs)
+        self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        for table in self.tables:
+            table.tell(key)
+
     # ------------------------------------------------------------ deciding; whoever calls these holds the lock
+
+    def _allow(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
+        return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]
+
+    def _hit(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
+        return self._explain(self._decide(key, costs, now_ns)[0], costs, now_ns)
+
+    def _hit_and_mark(
+        self, key: str, costs: Sequence[int], units: Sequence[int], now_ns: int
+    ) -> tuple[Decision, tuple[Charged, ...]]:
+        parts, _ = self._decide(key, costs, now_ns)
+        marks = tuple(
+            Charged(table, table.mark(cell), unit // table.unit)
+            for table, (cell, _), unit in zip(self.tables, parts, units, strict=True)
+        )
+        return self._explain(parts, costs, now_ns), marks
+
+    def _test(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
+        cells = self._cells(key, costs, now_ns)
+        parts = [
+            (cell, table.foresee(cell, each, now_ns))
+            for table, cell, each in zip(self.tables, cells, costs, strict=True)
+        ]
+        return self._explain(parts, costs, now_ns, charged=False)
+
+    def _usages(self, key: str, now_ns: int) -> dict[str, Usage]:
+        return {table.name: table.usage_at(key, now_ns) for table in self.tables}
+
+    def _reset(self, key: str, now_ns: int) -> None:
+        for table in self.tables:
+            table.reset_at(key, now_ns)
+
+    def _refund_at(self, key: str, costs: Sequence[int], now_ns: int) -> None:
+        for table, each in zip(self.tables, costs, strict=True):
+            table.refund_at(key, each, now_ns)
 
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
         """Charge all quotas if each has room for it on its fast path; otherwise nothing has happened."""
         cells = []
-        try:
-            for table, cost in zip(self.tables, costs, strict=True):
-                cell = table.cells.get(key)
-                if cell is None or cell.used + cost > cell.room or now_ns >= cell.until_ns:
-                    return False
-                cells.append(cell)
-        except TypeError:  # a key that is no string; the slow path tells what is wrong with it
-            return False
+        for table, cost in zip(self.tables, costs, strict=True):
+            cell = table.cells.get(key)
+            if cell is None or cell.used + cost > cell.room or now_ns >= cell.until_ns:
+                return False
+            cells.append(cell)
         for table, cell, cost in zip(self.tables, cells, costs, strict=True):
             cell.used += cost
             table.cells.admitted += 1
@@ -196,8 +266,21 @@ def binding(answers: Sequence[Decision]) -> Decision:
 def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
     """Charge so many units more wherever something was charged, or give them back, in a single moment."""
     table = charges[0].table
-    now_ns = table.now_ns()
-    with table.lock:  # of several quotas, the lock that all of them share
-        for table, mark, unit in charges:
-            if difference * unit:
-                table.correct_at(key, mark.epoch, difference * unit * table.unit, mark, now_ns)
+    if type(key) is not str:
+        key = plain_key(key, table.kernel.key_bytes_max)
+    try:
+        table.lock.run(_settle, charges, key, difference, table.now_ns())  # of several quotas, the lock of all of them
+    except Reentry:
+        table.put_off(_settle_now, charges, key, difference)
+
+
+def _settle(charges: Sequence[Charged], key: str, difference: int, now_ns: int) -> None:
+    for table, mark, unit in charges:
+        if difference * unit:
+            table.correct_at(key, mark.epoch, difference * unit * table.unit, mark, now_ns)
+
+
+def _settle_now(charges: Sequence[Charged], key: str, difference: int) -> None:
+    settle(charges, key, difference)
+    for charge in charges:
+        charge.table.tell(key)

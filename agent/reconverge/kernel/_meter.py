@@ -20,7 +20,11 @@ IDLE_MAX_NS = NEVER_NS // 8
 
 
 class Meter(Protocol):
-    """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window."""
+    """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
+
+    An exception may come out of a signal handler wherever something is called. So what changes together is worked out
+    first and then assigned without a call in between, in an order in which even a part of it keeps the bound.
+    """
 
     aligned: bool
     """Whether the count starts at zero with every window, from the base line."""
@@ -28,8 +32,8 @@ class Meter(Protocol):
     idle_ns: int
     """After twice as long without a charge the meter reads zero."""
 
-    def open_window(self, cell: Cell, steps: int) -> None:
-        """Enter another window, `steps` after the last (1 when they touch)."""
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
+        """Enter window number `epoch`, `steps` after the last (1 when they touch)."""
         ...
 
     def settle(self, cell: Cell, now_ns: int) -> None:
@@ -74,10 +78,12 @@ class FixedWindow:
     def __init__(self, limit: Limit) -> None:
         self.idle_ns = limit.window_ns
 
-    def open_window(self, cell: Cell, steps: int) -> None:
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """The count starts at zero and the line at its base."""
-        cell.used = cell.counted = 0
         cell.line = cell.base
+        cell.epoch = epoch
+        cell.counted = 0
+        cell.used = 0
         cell.others_current = 0
 
     def settle(self, cell: Cell, now_ns: int) -> None:
@@ -125,10 +131,12 @@ class SlidingWindow:
         self._window_ns = limit.window_ns
         self.idle_ns = limit.window_ns
 
-    def open_window(self, cell: Cell, steps: int) -> None:
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Current becomes previous; what was previous is gone."""
         cell.previous = cell.used if steps == 1 else 0
-        cell.used = cell.counted = 0
+        cell.epoch = epoch
+        cell.counted = 0
+        cell.used = 0
         cell.others_previous = cell.others_current if steps == 1 else 0
         cell.others_current = 0
 
@@ -204,8 +212,9 @@ class Bucket:
         self._merged_only = merged_only
         self.idle_ns = min(max(limit.window_ns, -(-limit.window_ns * limit.capacity // limit.quota)), IDLE_MAX_NS)
 
-    def open_window(self, cell: Cell, steps: int) -> None:
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """A bucket knows no windows; only demand is counted by them."""
+        cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Let the bucket drain since it was last marked."""
@@ -224,9 +233,12 @@ class Bucket:
         """Pour in what was charged, let out what has run out, and mark the cell."""
         if cell.lows is not None:
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
-        cell.level = max(0, cell.level + cell.used * self._window_ns - drained)
-        cell.used = cell.counted = 0
-        cell.marked_ns = max(cell.marked_ns, now_ns)
+        level = max(0, cell.level + cell.used * self._window_ns - drained)
+        marked_ns = max(cell.marked_ns, now_ns)
+        cell.marked_ns = marked_ns
+        cell.level = level
+        cell.counted = 0
+        cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
         """A bucket that has run dry must be marked anew, or it would go on draining below zero."""
@@ -281,16 +293,18 @@ class StepBucket(Bucket):
     passed does not drain with it: that is `previous`.
     """
 
-    def open_window(self, cell: Cell, steps: int) -> None:
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """So many edges have passed; those after the end of the lease bring nothing back to this node."""
-        edges = max(0, steps)
+        edges, level = max(0, steps), cell.level
         if not self._merged_only:
             edges = min(edges, max(0, (cell.shard.lease_until_ns - cell.opened_ns) // self._window_ns))
         if edges > 0:
             part = self._window_ns * self._rate(cell)
-            after = min(cell.level, cell.previous * self._window_ns)
-            cell.level = max(after, cell.level - part // self._capacity)
-            cell.level = max(0, cell.level - (edges - 1) * part // self._capacity)
+            after = min(level, cell.previous * self._window_ns)
+            level = max(after, level - part // self._capacity)
+            level = max(0, level - (edges - 1) * part // self._capacity)
+        cell.epoch = epoch
+        cell.level = level
         cell.previous = 0
         if cell.lows is not None:
             cell.lows.note(cell.level)
@@ -299,11 +313,13 @@ class StepBucket(Bucket):
         """Nothing drains within a window."""
         if cell.lows is not None:
             cell.lows.note(cell.level)
+        after_edge = cell.used if cell.marked_ns >= self._edge_from_ns(cell) else 0
+        marked_ns = max(cell.marked_ns, now_ns)
+        cell.marked_ns = marked_ns
         cell.level += cell.used * self._window_ns
-        if cell.marked_ns >= self._edge_from_ns(cell):
-            cell.previous += cell.used
-        cell.used = cell.counted = 0
-        cell.marked_ns = max(cell.marked_ns, now_ns)
+        cell.previous += after_edge
+        cell.counted = 0
+        cell.used = 0
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
         return 0

@@ -71,9 +71,10 @@ class LeakyBucket(Bucket):
     def go(self, cell: Cell, cost: int) -> None:
         """See `Pacer`; the request is taken to have gone when the bucket ran dry, as far as lateness is made up for."""
         price = cost * self._window_ns
-        cell.level += max(0, price - cell.late)
-        cell.late = max(0, cell.late - price)
-        cell.credit = cell.level
+        level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
+        cell.late = late
+        cell.level = level
+        cell.credit = level
 
     def bound(self, cell: Cell) -> int:
         """See `Pacer`."""
@@ -106,16 +107,19 @@ class Smooth(LeakyBucket):
         self._follow_line(cell, now_ns)
         drained = self._drained(cell, now_ns)
         surplus = max(0, drained - cell.level)
-        cell.level = max(0, cell.level - drained)
+        level, marked_ns = max(0, cell.level - drained), max(cell.marked_ns, now_ns)
+        cell.marked_ns = marked_ns
+        cell.level = level
         if cell.lows is not None:
             cell.lows.note(cell.level)
         if surplus > 0:
             surplus = self._be_late(cell, surplus)
             cell.stored = max(cell.stored, min(cell.stored + surplus, self._stored_most(cell)))
         if cell.used:
-            cell.level += self._price(cell, cell.used * self._window_ns)
-            cell.used = cell.counted = 0
-        cell.marked_ns = max(cell.marked_ns, now_ns)
+            price = self._price(cell, cell.used * self._window_ns)
+            cell.level += price
+            cell.counted = 0
+            cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
         """No charge may simply be added."""
@@ -144,8 +148,9 @@ class Smooth(LeakyBucket):
     def go(self, cell: Cell, cost: int) -> None:
         """See `Pacer`."""
         price = self._price(cell, cost * self._window_ns)
-        cell.level += max(0, price - cell.late)
-        cell.late = max(0, cell.late - price)
+        level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
+        cell.late = late
+        cell.level = level
 
     def bound(self, cell: Cell) -> int:
         """See `Pacer`: what is owed has gone, and keeps nobody else from going."""

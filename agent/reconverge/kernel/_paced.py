@@ -58,8 +58,9 @@ class PacedTable(WaitTable):
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """See `Table.hit_and_mark`."""
-        decision, (charge,) = super().hit_and_mark(key, self.cost_of(cost, kind) * self.unit)
-        return decision, (charge._replace(unit=self.cost_of(1, kind)),)
+        decision, charges = super().hit_and_mark(key, self.cost_of(cost, kind) * self.unit)
+        unit = self.cost_of(1, kind)
+        return decision, tuple(charge._replace(unit=unit) for charge in charges)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """See `Table.test`."""
@@ -127,11 +128,13 @@ class PacedTable(WaitTable):
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
         """See `WaitTable.go`."""
-        self._pacer.go(cell, cost)
+        tally, requests = self.tallies[cell.shard.index], cost // self.unit
+        arrived = min(cell.arrived + cost, DEMAND_MAX)
         cell.charged += cost
-        cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
-        self.tallies[cell.shard.index].charged += cost // self.unit
+        tally.charged += requests
+        cell.arrived = arrived
         self.cells.admitted += 1
+        self._pacer.go(cell, cost)
         self.set_until(cell, now_ns)
         cell.room = -1
         if not cell.shard.alone:

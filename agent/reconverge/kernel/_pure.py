@@ -5,7 +5,9 @@ No I/O, no clock and no randomness of its own: moments, answers and failures are
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container
+from functools import partial
 from hashlib import blake2b
 
 from reconverge.clock import NEVER_NS, Clock
@@ -15,7 +17,7 @@ from reconverge.kernel._cells import Cells
 from reconverge.kernel._compiled import evict
 from reconverge.kernel._composites import Composites
 from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cells, report_cells
-from reconverge.kernel._exchange import unreport_cell
+from reconverge.kernel._exchange import begin_under_new_name, give_up_line, say_again, unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._paced import PacedTable
 from reconverge.kernel._paces import hold_back, let_ask_again
@@ -75,7 +77,12 @@ class Kernel(KernelFields):
         self.region_ppm = MILLION
         """The part of every capacity that this node's region has by itself, in millionths."""
         self.wake: Callable[[], None] = _nobody
-        """Called when an exchange is wanted sooner than expected; it must not wait."""
+        """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
+        self.told_of_reentry: Callable[[str], None] = _nobody_told
+        """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
+        self.after_unlock = self.wake_wanted = False
+        self._put_off: deque[Callable[[], None]] = deque()
+        self._reentry_noted = False
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
         self._flights: dict[int, Reports] = {}
@@ -120,6 +127,7 @@ class Kernel(KernelFields):
         Without a hub nothing else makes idle keys leave: with every new key, look at two of the old ones.
         """
         if self.alone:
+            self.refresh_offset_ns(now_ns)
             self._evict_some(table, now_ns)
         if self.alone and self.keys >= self.keys_max:
             self._evict_elsewhere(table, now_ns)
@@ -128,6 +136,38 @@ class Kernel(KernelFields):
         self.keys += 1
         return True
 
+    # ------------------------------------------------------------ when no lock is held
+
+    def put_off(self, work: Callable[[], None]) -> None:
+        """Have something done when no lock is held any more."""
+        self._put_off.append(work)
+        self.after_unlock = True
+
+    def want_wake(self) -> None:
+        """Have the loop woken when no lock is held."""
+        self.wake_wanted = self.after_unlock = True
+
+    def note_reentry(self, name: str) -> None:
+        """A decision about that limit was asked for in the middle of another one; have it said once."""
+        if not self._reentry_noted:
+            self._reentry_noted = True
+            self.put_off(partial(self.told_of_reentry, name))
+
+    def do_after_unlock(self) -> None:
+        """See `KernelFields`. What meets a lock that this thread holds is put off again until that is free."""
+        self.after_unlock = False
+        if self.wake_wanted:
+            self.wake_wanted = False
+            self.wake()
+        for _ in range(len(self._put_off)):
+            try:
+                work = self._put_off.popleft()
+            except IndexError:  # another thread has done it
+                return
+            work()
+
+    # ------------------------------------------------------------ keys that leave
+
     def _evict_elsewhere(self, table: Cells, now_ns: int) -> None:
         """Look at two keys of another limit, each in its turn; if somebody is at that one just now, nothing is done."""
         others = [other for other in list(self.tables.values()) if other is not table and other.cells]
@@ -135,11 +175,7 @@ class Kernel(KernelFields):
             return
         self._evictions += 1
         other = others[self._evictions % len(others)]
-        if other.lock.acquire(blocking=False):
-            try:
-                self._evict_some(other, now_ns)
-            finally:
-                other.lock.release()
+        other.lock.run_if_free(self._evict_some, other, now_ns)
 
     def _evict_some(self, table: Cells, now_ns: int) -> None:
         """Let those of the next two keys leave about which there is nothing to remember."""
@@ -169,6 +205,8 @@ class Kernel(KernelFields):
         self.composites.start_over()
         offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.keys = 0
+        self.after_unlock = self.wake_wanted = False
+        self._put_off.clear()
         for shard in self.shards:
             shard.start_over(offset_ns)
         self._flights.clear()
@@ -205,51 +243,55 @@ class Kernel(KernelFields):
             more = shard.later.sort(shard, due, cells_max)
             if due is not None and not early:
                 held = hold_back(shard, due, now_ns)
-        cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
-        let_ask_again(shard, held)
         indexes: dict[str, int] = {}
-        reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
-        self._flights[shard_index] = reports
-        everything = not shard.stirred or not early
-        return self._limit_reports(shard, indexes, now_ns, due), reports, later or more, everything
+        try:
+            cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
+            let_ask_again(shard, held)
+            reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
+            everything = not shard.stirred or not early
+            limits = self._limit_reports(shard, indexes, now_ns, due)
+            self._flights[shard_index] = reports
+        except BaseException:  # out of a signal handler, say, if this is the main thread
+            self._put_back(shard, held, now_ns)
+            raise
+        return limits, reports, later or more, everything
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
-        for cell in hear_cells(self._flights.pop(shard_index), answer.cells, heard_ns, now_ns):
-            cell.table.tell(cell.key)
+        reports = self._flights.pop(shard_index)
+        try:
+            news = hear_cells(reports, answer.cells, heard_ns, now_ns)
+        except BaseException:  # likewise
+            for cell in reports.cells:
+                cell.table.stir(cell)
+            raise
+        for cell in news:
+            self.tables[cell.table.name].tell(cell.key)
         for table in self.tables.values():
             table.tallies[shard_index].confirm()
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be."""
         for cell in self._cells_of(self.shards[shard_index]):
-            with cell.table.lock:
-                cell.table.rebase(cell, now_ns)
+            cell.table.lock.run(cell.table.rebase, cell, now_ns)
 
     def take_back(self, shard_index: int) -> None:
         """What was under way got no answer; it will be said again."""
         reports = self._flights.pop(shard_index)
         for cell, report in zip(reports.cells, reports, strict=True):
-            with cell.table.lock:
-                unreport_cell(cell, report)
+            cell.table.lock.run(unreport_cell, cell, report)
 
     def open_account(self, shard_index: int) -> None:
         """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""
         for table in self.tables.values():
-            with table.lock:
-                table.tallies[shard_index].drop_confirmed()
+            table.lock.run(table.tallies[shard_index].drop_confirmed)
 
     def say_everything_again(self, shard_index: int) -> None:
         """The hub has lost its data: every cell must be reported before the lease is worth anything."""
         shard = self.shards[shard_index]
         self._unconfirm_tallies(shard_index)
         for cell in self._cells_of(shard):
-            with cell.table.lock:
-                cell.confirmed = (-1, 0, 0)
-                if not cell.unconfirmed:
-                    cell.unconfirmed = True
-                    shard.unconfirmed += 1
-                cell.table.stir(cell)
+            cell.table.lock.run(say_again, cell)
 
     def start_under_new_name(self, shard_index: int, *, hub_remembers: bool, now_ns: int) -> None:
         """The lease is over, and with it every line; what the hub has counted under the old name stays there.
@@ -261,31 +303,13 @@ class Kernel(KernelFields):
         if not hub_remembers:
             self._unconfirm_tallies(shard_index)
         for cell in self._cells_of(shard):
-            table = cell.table
-            with table.lock:
-                table.advance(cell, now_ns)
-                table.measure(cell)
-                cell.line = cell.base = cell.overdraft = 0
-                cell.held = cell.unconfirmed = False
-                if hub_remembers:
-                    table.forget_confirmed(cell, now_ns)
-                cell.confirmed = (-1, 0, 0)
-                cell.room = -1
-                cell.charged = 0
-                table.stir(cell)
+            cell.table.lock.run(begin_under_new_name, cell, hub_remembers, now_ns)
 
     def give_up_lines(self, shard_index: int, *, now_ns: int) -> None:
         """Leave: the node stops, and everything it holds goes back with its last report."""
         shard = self.shards[shard_index]
         for cell in self._cells_of(shard):
-            with cell.table.lock:
-                cell.table.advance(cell, now_ns)
-                cell.table.measure(cell)
-                if cell.stirred or cell.held or cell.line or cell.base:
-                    cell.line = cell.base = cell.overdraft = 0
-                    cell.asked = cell.ask = cell.arrived = 0
-                    cell.demand = 0.0
-                    cell.table.stir(cell)
+            cell.table.lock.run(give_up_line, cell, now_ns)
 
     def look_around(self, shard_index: int) -> None:
         """Have the next decision about any cell take the slow path, and see whether somebody is there to exchange."""
@@ -293,14 +317,25 @@ class Kernel(KernelFields):
         for table in list(self.tables.values()):
             first = 0
             while True:
-                with table.lock:
-                    first = table.cells.look_around(shard, first)
-                    if first == 0 and table.overflow is not None:
-                        table.overflow.room = -1
+                first = table.lock.run(table.cells.look_around, shard, first)
                 if first == 0:
                     break
+            if table.overflow is not None:
+                table.overflow.room = -1
 
     # ------------------------------------------------------------ inside
+
+    def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
+        """What was taken at `now_ns` is not said: have every cell be where it asked to be. Twice does no harm."""
+        let_ask_again(shard, held)
+        for cell in self._cells_of(shard):
+            if cell.reported_ns == now_ns:
+                cell.table.stir(cell)
+            elif cell.stirred:
+                shard.stirred.append(cell)
+            if cell.wanted:
+                shard.wanted.append(cell)
+                shard.early_ns = min(shard.early_ns, cell.early_ns)
 
     def _unconfirm_tallies(self, shard_index: int) -> None:
         for table in self.tables.values():
@@ -327,10 +362,7 @@ class Kernel(KernelFields):
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     def _limit_report(self, table: WaitTable, shard: ShardState, now_ns: int) -> LimitReport:
-        tally = table.tallies[shard.index]
-        with table.lock:
-            tally.report()
-            charged, refunded = tally.charged, tally.refunded
+        charged, refunded = table.lock.run(table.tallies[shard.index].report)
         limit, calendar = table.limit, table.calendar
         window = 0 if calendar is None else calendar.number(now_ns + shard.offset_ns)
         return LimitReport(
@@ -354,3 +386,7 @@ class Kernel(KernelFields):
 
 def _nobody() -> None:
     """No loop is running that could be woken."""
+
+
+def _nobody_told(name: str) -> None:
+    """Nobody wants to hear of a decision in the middle of another one."""

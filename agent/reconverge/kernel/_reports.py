@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from reconverge.kernel._cell import Cell
-from reconverge.kernel._exchange import hear_cell, report_cell
+from reconverge.kernel._exchange import hear_cell, look_again, report_cell
 from reconverge.report import CellAnswer, CellReport
 
 
@@ -25,27 +25,53 @@ def report_cells(
     for cell in cells:
         table = cell.table
         index = indexes.setdefault(table.name, len(indexes))
-        with table.lock:
-            report = report_cell(cell, index, now_ns, in_touch)
-            if report is None:
-                drop(cell)
-                continue
-        reported.append(cell)
-        reports.append(report)
+        report = report_or_drop(cell, index, now_ns, in_touch, drop)
+        if report is not None:
+            reported.append(cell)
+            reports.append(report)
     made = Reports(reports)
     made.cells = reported
     return made
+
+
+def report_or_drop(
+    cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
+) -> CellReport | None:
+    """The report of a cell; None if there was nothing to say, and it was dropped."""
+    return cell.table.lock.run(_report_or_drop, cell, index, now_ns, in_touch, drop)
+
+
+def _report_or_drop(
+    cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
+) -> CellReport | None:
+    report = report_cell(cell, index, now_ns, in_touch)
+    if report is None:
+        drop(cell)
+    return report
+
+
+def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
+    """Take in the answer to a report; returns whether somebody who waits has to be told."""
+    return cell.table.lock.run(_hear, cell, report, answer, heard_ns, now_ns)
+
+
+def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
+    before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+    hear_cell(cell, report, answer, heard_ns, now_ns)
+    return cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+
+
+def look_again_at(cell: Cell, now_ns: int) -> bool:
+    """See `look_again`."""
+    return cell.table.lock.run(look_again, cell, now_ns)
 
 
 def hear_cells(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
     """Take in what was answered to each report; returns the cells of which somebody who waits has to be told."""
     news: list[Cell] = []
     for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
-        with cell.table.lock:
-            before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
-            hear_cell(cell, report, answer, heard_ns, now_ns)
-            if cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us):
-                news.append(cell)
+        if hear(cell, report, answer, heard_ns, now_ns):
+            news.append(cell)
         if cell.unconfirmed:
             cell.unconfirmed = False
             cell.shard.unconfirmed -= 1

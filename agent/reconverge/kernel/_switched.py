@@ -1,4 +1,4 @@
-"""The answers of limits that are not on: decisions, whichever of the twins makes those."""
+"""The answers that are no ordinary decisions, whichever of the twins makes those."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ class Unlimited(Decision):
 
     __slots__ = ()
     switch: ClassVar[str] = "off"
+
+
+class Reentered(Decision):
+    """The refusal of what asks for admission in the middle of another decision, on the same thread."""
+
+    __slots__ = ()
+    reentered: ClassVar[bool] = True
 
 
 class Shadowed(Decision):

@@ -26,9 +26,10 @@ class Tally(TallyFields):
         """Charged, and not known to have arrived."""
         return self.charged - self._confirmed[0]
 
-    def report(self) -> None:
-        """The numbers are on their way."""
+    def report(self) -> tuple[int, int]:
+        """The numbers, which are on their way now."""
         self._reported = (self.charged, self.refunded)
+        return self._reported
 
     def confirm(self) -> None:
         """They have arrived."""

@@ -62,16 +62,27 @@ open_window(const Terms *terms, Cell *cell, i64 steps)
     }
 }
 
+bool
+needs_time(const Shard *shard, i64 now_ns)
+{
+    return shard->alone && now_ns - shard->refreshed_ns >= SOLO_REFRESH_NS;
+}
+
+int
+refresh_time(Store *store, i64 now_ns)
+{
+    PyObject *offset = PyObject_CallMethod((PyObject *)store->kernel, "refresh_offset_ns", "L", (long long)now_ns);
+    Py_XDECREF(offset);
+    return offset == NULL ? -1 : 0;
+}
+
 /* The hub's time, as far as this node knows it; a node without a hub compares its two clocks now and then. */
 static int
 hub_time(Store *store, const Cell *cell, i64 now_ns, i64 *hub_ns)
 {
-    if (cell->shard->alone && now_ns - cell->shard->refreshed_ns >= SOLO_REFRESH_NS) {
-        PyObject *offset = PyObject_CallMethod((PyObject *)store->kernel, "refresh_offset_ns", "L", (long long)now_ns);
-        if (offset == NULL) {
-            return -1;
-        }
-        Py_DECREF(offset);
+    if (needs_time(cell->shard, now_ns)) {
+        store->missing = TIME;
+        return -1;
     }
     *hub_ns = now_ns + cell->shard->offset_ns;
     return 0;
@@ -133,12 +144,11 @@ advance(Store *store, Cell *cell, i64 now_ns)
 
 /* ------------------------------------------------------------------ asking to exchange */
 
-static int
+/* Have the loop woken once no lock is held. */
+static void
 wake(Store *store)
 {
-    PyObject *done = PyObject_CallMethod((PyObject *)store->kernel, "wake", NULL);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    store->kernel->wake_wanted = store->kernel->after_unlock = true;
 }
 
 int
@@ -147,8 +157,11 @@ stir(Cell *cell)
     if (cell->stirred) {
         return 0;
     }
+    if (queue_append(cell->shard->stirred, cell) < 0) {
+        return -1;
+    }
     cell->stirred = true;
-    return queue_append(cell->shard->stirred, cell);
+    return 0;
 }
 
 int
@@ -159,7 +172,10 @@ call_for_exchange(Store *store, Cell *cell, i64 now_ns)
     if (stir(cell) < 0) {
         return -1;
     }
-    return first || now_ns >= shard->attended_until_ns ? wake(store) : 0;
+    if (first || now_ns >= shard->attended_until_ns) {
+        wake(store);
+    }
+    return 0;
 }
 
 int
@@ -169,14 +185,14 @@ want(Store *store, Cell *cell, i64 when_ns)
     if (cell->wanted || shard->alone || store->terms.merged_only) {
         return 0;
     }
-    cell->wanted = true;
-    cell->early_ns = when_ns;
     if (queue_append(shard->wanted, cell) < 0) {
         return -1;
     }
+    cell->wanted = true;
+    cell->early_ns = when_ns;
     if (when_ns < shard->early_ns) {
         shard->early_ns = when_ns;
-        return wake(store);
+        wake(store);
     }
     return 0;
 }

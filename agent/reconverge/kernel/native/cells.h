@@ -11,7 +11,9 @@
 bool fits(const Store *store, const Cell *cell); /* whether all of its numbers can be reckoned with here */
 void measure(Store *store, Cell *cell);
 int enter_window(Store *store, Cell *cell, i64 now_ns);
-int advance(Store *store, Cell *cell, i64 now_ns); /* -1 with an error */
+int advance(Store *store, Cell *cell, i64 now_ns); /* -1 if the time is missing */
+bool needs_time(const Shard *shard, i64 now_ns); /* whether a node without a hub has to compare its two clocks */
+int refresh_time(Store *store, i64 now_ns);      /* does so, in Python: not with the lock held. -1 with an error */
 void set_until(const Store *store, Cell *cell, i64 now_ns);
 int stir(Cell *cell);
 int call_for_exchange(Store *store, Cell *cell, i64 now_ns);

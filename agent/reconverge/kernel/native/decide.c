@@ -77,6 +77,7 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
     }
     asked->key = given[0];
     asked->cost_object = NULL;
+    asked->shard = NULL;
     asked->cost = store->unit;
     if (given[1] == NULL && (given[2] == NULL || given[2] == Py_None)) {
         return 0;
@@ -106,6 +107,7 @@ ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Aske
         asked->key = args[0];
         asked->cost = store->unit;
         asked->cost_object = NULL;
+        asked->shard = NULL;
         return 0;
     }
     return read_arguments(store, args, count, names, asked);
@@ -134,22 +136,14 @@ read_clock(Store *store, i64 *now_ns)
 /* ------------------------------------------------------------------ the slow path; the lock is held */
 
 /* The cost that this node may still admit: below its line, or as far past it as the policy dares. */
-static int
-spare_beyond(Store *store, Cell *cell, i64 cost, i64 now_ns, i64 *spare)
+static i64
+spare_beyond(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
 {
-    const Terms *terms = &store->terms;
     i64 line = usable_line(terms, cell, now_ns), reach = line;
     if (!cell->shard->alone) {
-        i64 further = line;
-        if (!is_heard(cell)) {
-            further = cold_reach(terms, cell);
-        } else if (policy_reach(store, cell, line, cost, now_ns, &further) < 0) {
-            return -1;
-        }
-        reach = at_least(reach, further);
+        reach = is_heard(cell) ? policy_reach(terms, cell, line, cost, now_ns) : cold_reach(terms, cell);
     }
-    *spare = meter_spare(terms, cell, reach, now_ns);
-    return 0;
+    return meter_spare(terms, cell, at_least(reach, line), now_ns);
 }
 
 static void
@@ -221,26 +215,6 @@ fits_with(const Store *store, const Cell *cell, i64 cost)
                                                               terms->level_max);
 }
 
-/* Decide, and explain if `decision` is not NULL, as Python does. -1 with an error. */
-static int
-decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
-{
-    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
-    PyObject *answer = cost == NULL ? NULL
-                                    : PyObject_CallMethod(store->table, decision == NULL ? "_decide" : "_hit", "OOL",
-                                                          asked->key, cost, (long long)now_ns);
-    PyObject *first, *second;
-    int failed = answer == NULL || !PyArg_ParseTuple(answer, "OO", &first, &second) ? -1 : 0;
-    if (!failed && decision != NULL) {
-        *decision = Py_NewRef(first); /* and the window that was charged */
-    } else if (!failed) {
-        *allowed = second == Py_True; /* and before it the cell */
-    }
-    Py_XDECREF(cost);
-    Py_XDECREF(answer);
-    return failed;
-}
-
 /* ------------------------------------------------------------------ all of it; the lock is held */
 
 static int
@@ -253,93 +227,177 @@ decide_cell(Store *store, Cell *cell, i64 cost, i64 now_ns, bool *allowed)
     i64 spare = meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns);
     *allowed = cost <= spare;
     if (!*allowed && !cell->shard->alone) {
-        i64 further;
-        if (spare_beyond(store, cell, cost, now_ns, &further) < 0) {
-            return -1;
-        }
-        *allowed = cost <= further;
+        *allowed = cost <= spare_beyond(terms, cell, cost, now_ns);
     }
     return book(store, cell, cost, spare, *allowed, now_ns);
 }
 
-/* Decide, and explain the decision if `decision` is not NULL. -1 with an error. */
+/* Python has to decide, with the lock in its own hands. */
+static int
+leave_to_python(Store *store)
+{
+    store->missing = PYTHON;
+    return -1;
+}
+
+/* Decide about a key without an object. */
+static int
+decide_lone(Store *store, Place *place, i64 cost, i64 now_ns, bool *allowed, PyObject **decision)
+{
+    Cell scratch;
+    lone_read(store, place, &scratch);
+    if (!fits_with(store, &scratch, cost)) {
+        return whole(store, place) == NULL ? -1 : leave_to_python(store);
+    }
+    if (decide_cell(store, &scratch, cost, now_ns, allowed) < 0) {
+        return -1;
+    }
+    if (!lone_write(store, &scratch, place)) {
+        Cell *made = whole(store, place);
+        if (made == NULL) {
+            return -1;
+        }
+        lone_assign(&scratch, made);
+    }
+    if (decision != NULL) {
+        *decision = explain(store, &scratch, cost, *allowed, now_ns);
+    }
+    return decision != NULL && *decision == NULL ? -1 : 0;
+}
+
+/* Decide, and explain the decision if `decision` is not NULL. -1 with an error, or if something is missing; then nothing
+ * has been charged. */
 static int
 decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
 {
-    const Terms *terms = &store->terms;
-    Place *place = NULL;
-    bool here = terms->plain && asked->cost <= terms->cost_max && asked->cost_object == NULL &&
-                PyUnicode_CheckExact(asked->key);
-    if (here) {
-        place = store_place(store, asked->key);
-        if (place == NULL && store_meet(store, asked->key, now_ns, &place) < 0) {
-            return -1;
-        }
-        if (place != NULL && form_of(place) == QUIET && whole(store, place) == NULL) {
-            return -1;
-        }
-        here = place != NULL;
-    }
-    if (here && form_of(place) == LONE) {
-        Cell scratch;
-        lone_read(store, place, &scratch);
-        if (!fits_with(store, &scratch, asked->cost)) {
-            here = false;
-            if (whole(store, place) == NULL) {
-                return -1;
-            }
-        } else {
-            /* Nothing that may be run on the way knows of the key: a clock is asked for the time, at most. */
-            if (decide_cell(store, &scratch, asked->cost, now_ns, allowed) < 0) {
-                return -1;
-            }
-            place = store_place(store, asked->key);
-            if (place == NULL) {
-                *allowed = false; /* all was forgotten, in this very moment */
-            } else if (form_of(place) == WHOLE || !lone_write(store, &scratch, place)) {
-                Cell *made = whole(store, place);
-                if (made == NULL) {
-                    return -1;
-                }
-                lone_assign(&scratch, made);
-            }
-            if (decision != NULL && (*decision = explain(store, &scratch, asked->cost, *allowed, now_ns)) == NULL) {
-                return -1;
-            }
-            return 0;
-        }
-    }
-    int failed;
-    if (here && fits_with(store, place->cell, asked->cost)) {
-        Cell *cell = (Cell *)Py_NewRef((PyObject *)place->cell);
-        failed = decide_cell(store, cell, asked->cost, now_ns, allowed);
-        if (!failed && decision != NULL) {
-            *decision = explain(store, cell, asked->cost, *allowed, now_ns);
-            failed = *decision == NULL ? -1 : 0;
-        }
-        Py_DECREF(cell);
-    } else {
-        failed = decide_in_python(store, asked, now_ns, allowed, decision);
-    }
-    if (failed) {
+    Place *place = store_place(store, asked->key);
+    if (place == NULL && store_meet(store, asked->key, now_ns, asked->shard, &place) < 0) {
         return -1;
     }
-    if (store->lone_shard != NULL && (place = store_place(store, asked->key)) != NULL) {
+    if (place == NULL) {
+        return leave_to_python(store);
+    }
+    if (form_of(place) == LONE) {
+        return decide_lone(store, place, asked->cost, now_ns, allowed, decision);
+    }
+    Cell *cell = whole(store, place);
+    if (cell == NULL) {
+        return -1;
+    }
+    if (!fits_with(store, cell, asked->cost)) {
+        return leave_to_python(store);
+    }
+    if (decide_cell(store, cell, asked->cost, now_ns, allowed) < 0) {
+        return -1;
+    }
+    if (decision != NULL && (*decision = explain(store, cell, asked->cost, *allowed, now_ns)) == NULL) {
+        return -1;
+    }
+    if (store->lone_shard != NULL) {
         try_lone(store, place);
     }
     return 0;
 }
 
+/* ------------------------------------------------------------------ without the lock: what C lacks */
+
+/* Decide, and explain if `decision` is not NULL, as Python does. -1 with an error. */
+static int
+decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
+{
+    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
+    PyObject *answer = cost == NULL ? NULL
+                                    : PyObject_CallMethod(store->table, decision == NULL ? "allow_at" : "hit_at", "OOL",
+                                                          asked->key, cost, (long long)now_ns);
+    Py_XDECREF(cost);
+    if (answer == NULL) {
+        return -1;
+    }
+    if (decision != NULL) {
+        *decision = answer;
+    } else {
+        *allowed = answer == Py_True;
+        Py_DECREF(answer);
+    }
+    if (store->lone_shard != NULL && !store->lock->held && PyUnicode_CheckExact(asked->key)) {
+        Place *place = store_place(store, asked->key);
+        if (place != NULL) {
+            try_lone(store, place);
+        }
+    }
+    return 0;
+}
+
+/* Fetch what was missing. -1 with an error. */
+static int
+fetch_missing(Store *store, int missing, Asked *asked, i64 now_ns)
+{
+    if (missing == TIME) {
+        return refresh_time(store, now_ns);
+    }
+    PyObject *shard = PyObject_CallMethod((PyObject *)store->kernel, "shard_of", "OO", store->name, asked->key);
+    if (shard != NULL && !PyObject_TypeCheck(shard, types.shard)) {
+        Py_CLEAR(shard);
+        PyErr_SetString(PyExc_TypeError, "that is no shard");
+    }
+    Py_XSETREF(asked->shard, (Shard *)shard);
+    return shard == NULL ? -1 : 0;
+}
+
+/* The thread is in the middle of a decision: it is refused, and Python keeps account of that. -1 with an error. */
+static int
+refuse_reentry(Store *store, bool *allowed, PyObject **decision)
+{
+    PyObject *answer = PyObject_CallMethod(store->table, "refuse_reentry", NULL);
+    *allowed = false;
+    if (answer != NULL && decision != NULL) {
+        *decision = answer;
+    } else {
+        Py_XDECREF(answer);
+    }
+    return answer == NULL ? -1 : 0;
+}
+
 /* ------------------------------------------------------------------ what callers ask */
 
+#define TRIES_MAX 8
+/* What is missing is fetched so often at most; it takes two tries but for a clock that goes wild. */
+
 int
-decide_under_lock(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
+decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
 {
-    Lock *lock = (Lock *)Py_NewRef((PyObject *)store->lock); /* it may be replaced meanwhile */
-    lock_enter(lock);
-    int failed = decide(store, asked, now_ns, allowed, decision);
-    lock_leave(lock);
-    Py_DECREF(lock);
+    int failed = -1, missing = PYTHON;
+    bool here = asked->cost <= store->terms.cost_max && asked->cost_object == NULL && PyUnicode_CheckExact(asked->key);
+    for (int tries = 0; store->terms.plain && here && tries < TRIES_MAX; tries++) {
+        Lock *lock = (Lock *)Py_NewRef((PyObject *)store->lock); /* it may be replaced meanwhile */
+        if (!lock_enter(lock)) {
+            Py_DECREF(lock);
+            failed = refuse_reentry(store, allowed, decision);
+            missing = NOTHING;
+            break;
+        }
+        store->missing = NOTHING;
+        failed = decide(store, asked, now_ns, allowed, decision);
+        missing = failed ? store->missing : NOTHING;
+        lock_leave(lock);
+        failed |= do_after_unlock(lock->kernel);
+        Py_DECREF(lock);
+        if (missing == NOTHING || missing == PYTHON) {
+            break;
+        }
+        if (PyErr_Occurred() || fetch_missing(store, missing, asked, now_ns) < 0) {
+            missing = NOTHING;
+            break;
+        }
+        missing = PYTHON;
+    }
+    if (missing == PYTHON && !PyErr_Occurred()) {
+        failed = decide_in_python(store, asked, now_ns, allowed, decision);
+    }
+    Py_CLEAR(asked->shard);
+    if (failed && decision != NULL) {
+        Py_CLEAR(*decision);
+    }
     return failed;
 }
 
@@ -390,9 +448,7 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     }
     PyObject *decision = NULL;
     bool allowed = false;
-    if (decide_under_lock(store, &asked, now_ns, &allowed, &decision) < 0) {
-        Py_CLEAR(decision);
-    }
+    decide_under_lock(store, &asked, now_ns, &allowed, &decision);
     Py_XDECREF(asked.cost_object);
     return decision;
 }

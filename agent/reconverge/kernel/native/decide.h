@@ -13,13 +13,14 @@
 typedef struct {
     PyObject *key;
     PyObject *cost_object; /* owned; only if the cost is too large for `cost` */
+    Shard *shard;          /* owned; only if it had to be fetched */
     i64 cost;
 } Asked;
 
 int read_clock(Store *store, i64 *now_ns); /* -1 with an error */
-/* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
 PyObject *serves_nobody(void); /* NULL, with an error */
-int decide_under_lock(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
+/* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
+int decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
 
 enum { OWN_CLOCK, TOLD };
 

@@ -93,20 +93,23 @@ take_stirred(Shard *shard, Found *found)
 static int
 look_again_under_lock(Cell *cell, i64 now_ns)
 {
+    if (!known_here(cell)) {
+        PyObject *answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
+        int now = answer == NULL ? -1 : PyObject_IsTrue(answer);
+        Py_XDECREF(answer);
+        return now;
+    }
     Lock *lock = lock_of(cell);
     if (lock == NULL) {
         return -1;
     }
-    int now;
-    lock_enter(lock);
-    if (known_here(cell)) {
+    int now = -1;
+    if (lock_enter(lock)) {
         now = look_again(cell, now_ns);
+        lock_leave(lock);
     } else {
-        PyObject *answer = PyObject_CallFunction(python.look_again, "OL", cell, (long long)now_ns);
-        now = answer == NULL ? -1 : PyObject_IsTrue(answer);
-        Py_XDECREF(answer);
+        raise_reentry();
     }
-    lock_leave(lock);
     Py_DECREF(lock);
     return now;
 }
@@ -131,13 +134,15 @@ take_promised(Shard *shard, i64 now_ns, Found *found)
         agenda_forget(cell);
         Py_INCREF(cell);
         int now = look_again_under_lock(cell, now_ns);
-        if (now > 0) {
-            now = add(found, cell);
-        } else {
-            let_rest(cell);
-        }
         if (now < 0) {
+            Py_DECREF(cell);
             return -1;
+        }
+        if (now > 0 && add(found, cell) < 0) {
+            return -1;
+        }
+        if (now == 0) {
+            let_rest(cell);
         }
     }
     found->more = agenda_due_ns(agenda) <= now_ns;
@@ -160,6 +165,7 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     if (PyErr_Occurred() || early < 0 || (found.list = PyList_New(0)) == NULL) {
         return NULL;
     }
+    Py_INCREF(shard);
     int failed = take_wanted(shard, now_ns, early, &found);
     if (!failed && !found.more &&
         (!early || (PyList_GET_SIZE(found.list) > 0 && shard->stirred->count <= companions_max))) {
@@ -171,6 +177,7 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(found.list); at++) {
         ((Cell *)PyList_GET_ITEM(found.list, at))->taken = false;
     }
+    Py_DECREF(shard);
     if (failed) {
         Py_DECREF(found.list);
         return NULL;

@@ -268,6 +268,20 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
     return agenda_promise(agenda, cell, (i64)ceil_div(due_ns, interval_ns) * interval_ns);
 }
 
+/* Set the cell's own meter to zero; charges before `reset_us` do not count any more. */
+static void
+forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
+{
+    measure(store, cell);
+    cell->reset_us = reset_us;
+    cell->used = cell->counted = cell->previous = 0;
+    cell->level = 0;
+    cell->confirmed_epoch = -1;
+    cell->confirmed_current = cell->confirmed_previous = 0;
+    set_until(store, cell, now_ns);
+    cell->room = -1; /* nobody decides before all of the answer is heard */
+}
+
 int
 hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
 {
@@ -283,12 +297,7 @@ hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, 
     set_until(store, cell, now_ns);
     cell->room = -1;
     if (answer->reset_us > cell->reset_us) {
-        PyObject *done = PyObject_CallMethod(cell->table, "forget", "OLL", cell, (long long)answer->reset_us,
-                                             (long long)now_ns);
-        if (done == NULL) {
-            return -1;
-        }
-        Py_DECREF(done);
+        forget(store, cell, answer->reset_us, now_ns);
     }
     if (answer->epoch == cell->epoch || terms->kind != FIXED) {
         cell->line = answer->line;

@@ -25,26 +25,19 @@ is_plain(const Store *store, PyObject *key)
     return bytes <= store->key_bytes_max;
 }
 
-/* The shard that keeps a key: a new reference; NULL with an error. */
-static Shard *
-shard_of(const Store *store, PyObject *key)
-{
-    if (PyList_GET_SIZE(store->shards) == 1) {
-        return (Shard *)Py_NewRef(PyList_GET_ITEM(store->shards, 0));
-    }
-    PyObject *shard = PyObject_CallMethod((PyObject *)store->kernel, "shard_of", "OO", store->name, key);
-    if (shard != NULL && !PyObject_TypeCheck(shard, types.shard)) {
-        Py_CLEAR(shard);
-        PyErr_SetString(PyExc_TypeError, "that is no shard");
-    }
-    return (Shard *)shard;
-}
-
 /* With every new key of a node without a hub, look at two of the old ones. */
 static int
 make_room(Store *store, i64 now_ns)
 {
     KernelFields *kernel = store->kernel;
+    if (needs_time(store->lone_shard, now_ns)) { /* before any leaves, because all is done anew when it was fetched */
+        store->missing = TIME;
+        return -1;
+    }
+    if (!next_fit(store, 2)) {
+        store->missing = PYTHON;
+        return -1;
+    }
     /* A key that begins without a part of its capacity would begin so again, so it stays while there is room. */
     bool keep = store->terms.withheld > 0 && kernel->keys < kernel->keys_max;
     i64 gone = evict(store, now_ns, 2, keep);
@@ -54,13 +47,11 @@ make_room(Store *store, i64 now_ns)
 
 /* A place for a key, with an object; NULL with an error. */
 static Place *
-begin_whole(Store *store, PyObject *key, Py_hash_t hash, i64 now_ns)
+begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     i64 number;
-    Shard *shard = shard_of(store, key);
-    Cell *cell = shard == NULL ? NULL : cell_new(key, store->table, shard, terms->capacity, now_ns);
-    Py_XDECREF(shard);
+    Cell *cell = cell_new(key, store->table, shard, terms->capacity, now_ns);
     Place *place = cell == NULL ? NULL : store_enter(store, key, hash, &number);
     if (place == NULL) {
         Py_XDECREF(cell);
@@ -97,13 +88,20 @@ begin_lone(Store *store, PyObject *key, Py_hash_t hash, i64 now_ns)
 }
 
 int
-store_meet(Store *store, PyObject *key, i64 now_ns, Place **place)
+store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place)
 {
     const Terms *terms = &store->terms;
     KernelFields *kernel = store->kernel;
     *place = NULL;
     if (!is_plain(store, key) || kernel->keys >= kernel->keys_max) {
         return 0;
+    }
+    if (PyList_GET_SIZE(store->shards) == 1) {
+        shard = (Shard *)PyList_GET_ITEM(store->shards, 0);
+    }
+    if (shard == NULL) { /* it takes a hash that Python has */
+        store->missing = SHARD;
+        return -1;
     }
     bool alone = store->lone_shard != NULL;
     Py_hash_t hash = hash_of(store, key);
@@ -112,7 +110,7 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Place **place)
     }
     i128 level = (i128)terms->withheld * terms->window_ns;
     bool needs_none = alone && level == (i64)level;
-    *place = needs_none ? begin_lone(store, key, hash, now_ns) : begin_whole(store, key, hash, now_ns);
+    *place = needs_none ? begin_lone(store, key, hash, now_ns) : begin_whole(store, key, hash, shard, now_ns);
     if (*place == NULL) {
         return -1;
     }

@@ -1,15 +1,32 @@
-/* A lock of which the fast path can see, without touching it, whether somebody holds it. */
-#include "native.h"
+/* The lock of a limit, which knows the thread that holds it: `_lock.py` has the rules.
+ *
+ * What C does while it holds one never gives up the interpreter's lock, and runs nothing that is not ours: no function in
+ * Python, no finalizer, no collection (see `cell_new`). So C never meets itself. Python holds it as well, by `run`, for
+ * whatever is decided there; signals and collections come then at any instruction, and may ask for a decision that needs
+ * the same lock on the same thread. Such a call is turned away instead of waiting for itself. The same is done if the
+ * thread is in the middle of another decision, because two threads could wait for each other then.
+ *
+ * `run` calls the work from C, so there is no instruction between taking the lock and the work, nor between the work and
+ * letting go: whatever is raised at whatever instruction leaves the lock free.
+ */
+#include "python.h"
+
+/* How many locks of limits this thread holds. */
+static _Thread_local int holding;
 
 bool
 lock_enter(Lock *lock)
 {
     if (!PyThread_acquire_lock(lock->inner, NOWAIT_LOCK)) {
+        if (holding > 0) {
+            return false;
+        }
         Py_BEGIN_ALLOW_THREADS
         PyThread_acquire_lock(lock->inner, WAIT_LOCK);
         Py_END_ALLOW_THREADS
     }
     lock->held = true;
+    holding++;
     return true;
 }
 
@@ -17,19 +34,48 @@ void
 lock_leave(Lock *lock)
 {
     lock->held = false;
+    holding--;
     PyThread_release_lock(lock->inner);
+}
+
+int
+do_after_unlock(KernelFields *kernel)
+{
+    if (LIKELY(!kernel->after_unlock)) {
+        return 0;
+    }
+    PyObject *type, *value, *trace; /* of an error that is on its way out */
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = PyObject_CallMethod((PyObject *)kernel, "do_after_unlock", NULL);
+    Py_XDECREF(done);
+    if (type == NULL) {
+        return done == NULL ? -1 : 0;
+    }
+    if (done == NULL) {
+        PyErr_WriteUnraisable((PyObject *)kernel);
+    }
+    PyErr_Restore(type, value, trace);
+    return 0;
+}
+
+void
+raise_reentry(void)
+{
+    PyErr_SetString(types.reentry, "this thread is in the middle of a decision about the same limit");
 }
 
 static PyObject *
 Lock_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    if (!PyArg_ParseTuple(args, ":Lock")) {
+    PyObject *kernel;
+    if (!PyArg_ParseTuple(args, "O!:Lock", types.kernel, &kernel)) {
         return NULL;
     }
     Lock *self = (Lock *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
+    self->kernel = (KernelFields *)Py_NewRef(kernel);
     self->inner = PyThread_allocate_lock();
     if (self->inner == NULL) {
         Py_DECREF(self);
@@ -38,17 +84,28 @@ Lock_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     return (PyObject *)self;
 }
 
+static int
+Lock_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((Lock *)object)->kernel);
+    return 0;
+}
+
+/* The kernel stays until the end, because whoever holds a lock needs it after the unlock. Kernels break the circle. */
 static void
 Lock_dealloc(PyObject *object)
 {
     Lock *self = (Lock *)object;
     PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     if (self->inner != NULL) {
         if (self->held) {
             PyThread_release_lock(self->inner);
         }
         PyThread_free_lock(self->inner);
     }
+    Py_XDECREF(self->kernel);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -63,13 +120,17 @@ Lock_acquire(PyObject *object, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     if (blocking) {
-        lock_enter(self);
+        if (!lock_enter(self)) {
+            raise_reentry();
+            return NULL;
+        }
         Py_RETURN_TRUE;
     }
     if (!PyThread_acquire_lock(self->inner, NOWAIT_LOCK)) {
         Py_RETURN_FALSE;
     }
     self->held = true;
+    holding++;
     Py_RETURN_TRUE;
 }
 
@@ -78,17 +139,20 @@ Lock_release(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Lock *self = (Lock *)object;
     if (!self->held) {
-        PyErr_SetString(PyExc_RuntimeError, "release of a lock that nobody holds");
+        PyErr_SetString(PyExc_RuntimeError, "release of a lock that is not held");
         return NULL;
     }
     lock_leave(self);
-    Py_RETURN_NONE;
+    return do_after_unlock(self->kernel) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
 Lock_enter(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    lock_enter((Lock *)object);
+    if (!lock_enter((Lock *)object)) {
+        raise_reentry();
+        return NULL;
+    }
     Py_RETURN_TRUE;
 }
 
@@ -104,7 +168,52 @@ Lock_locked(PyObject *object, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(((Lock *)object)->held);
 }
 
+static PyObject *
+run(Lock *lock, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *result = PyObject_Vectorcall(args[0], args + 1, (size_t)(count - 1), NULL);
+    lock_leave(lock);
+    if (do_after_unlock(lock->kernel) < 0) {
+        Py_CLEAR(result);
+    }
+    return result;
+}
+
+/* run(work, *args): what `work` returns, which is called with the lock held. Raises Reentry. */
+static PyObject *
+Lock_run(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    if (count < 1) {
+        PyErr_SetString(PyExc_TypeError, "run(work, *args)");
+        return NULL;
+    }
+    if (!lock_enter((Lock *)object)) {
+        raise_reentry();
+        return NULL;
+    }
+    return run((Lock *)object, args, count);
+}
+
+/* run_if_free(work, *args): the same, unless the lock is held; then nothing is done. */
+static PyObject *
+Lock_run_if_free(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    Lock *self = (Lock *)object;
+    if (count < 1) {
+        PyErr_SetString(PyExc_TypeError, "run_if_free(work, *args)");
+        return NULL;
+    }
+    if (!PyThread_acquire_lock(self->inner, NOWAIT_LOCK)) {
+        Py_RETURN_NONE;
+    }
+    self->held = true;
+    holding++;
+    return run(self, args, count);
+}
+
 static PyMethodDef Lock_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))Lock_run, METH_FASTCALL, NULL},
+    {"run_if_free", (PyCFunction)(void (*)(void))Lock_run_if_free, METH_FASTCALL, NULL},
     {"acquire", (PyCFunction)(void (*)(void))Lock_acquire, METH_VARARGS | METH_KEYWORDS, NULL},
     {"release", Lock_release, METH_NOARGS, NULL},
     {"locked", Lock_locked, METH_NOARGS, NULL},
@@ -115,6 +224,7 @@ static PyMethodDef Lock_methods[] = {
 
 static PyType_Slot Lock_slots[] = {
     {Py_tp_new, Lock_new},
+    {Py_tp_traverse, Lock_traverse},
     {Py_tp_dealloc, Lock_dealloc},
     {Py_tp_methods, Lock_methods},
     {0, NULL},
@@ -123,6 +233,6 @@ static PyType_Slot Lock_slots[] = {
 PyType_Spec Lock_spec = {
     .name = "reconverge.kernel._native.Lock",
     .basicsize = sizeof(Lock),
-    .flags = Py_TPFLAGS_DEFAULT,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = Lock_slots,
 };

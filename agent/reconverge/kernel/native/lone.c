@@ -1,5 +1,7 @@
 /* Keys of a node without a hub. Nothing of them is ever reported, so that most of what a cell knows is of no use to
  * them: what is left fits into the place itself, and an object is only made of it when Python wants to see one. */
+#include "places.h"
+
 #include "cells.h"
 #include "python.h"
 
@@ -75,8 +77,7 @@ whole(Store *store, Place *place)
     if (form_of(place) == QUIET) {
         return unquiet(store, place);
     }
-    Cell *cell = (Cell *)PyObject_CallFunction((PyObject *)types.cell, "OOOi", key_of(place), store->table,
-                                               store->lone_shard, 0);
+    Cell *cell = cell_new(key_of(place), store->table, store->lone_shard, store->terms.capacity, 0);
     if (cell == NULL) {
         return NULL;
     }
@@ -104,7 +105,7 @@ try_lone(Store *store, Place *place)
 }
 
 /* Whether there is nothing to remember about a key without an object, which is brought to the moment. It may become an
- * object on the way, which then is to be asked about. -1 with an error. */
+ * object on the way, which then is to be asked about. -1 with an error, or if the time is missing. */
 static int
 lone_leaves(Store *store, Place *place, i64 now_ns, bool keep)
 {
@@ -130,6 +131,22 @@ lone_leaves(Store *store, Place *place, i64 now_ns, bool keep)
     return 0;
 }
 
+/* The same in Python, which holds the lock itself then: see `next_fit`. */
+static int
+leaves_in_python(Cell *cell, i64 now_ns, bool keep)
+{
+    Py_INCREF(cell);
+    PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", cell, (long long)now_ns, (int)keep);
+    int gone = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    if (gone > 0 && place_of(cell) == NULL) {
+        gone = 0; /* somebody else has seen to it meanwhile */
+    }
+    Py_XDECREF(answer);
+    Py_DECREF(cell);
+    return gone;
+}
+
+/* The same for any key. */
 static int
 leaves(Store *store, Place *place, i64 now_ns, bool keep)
 {
@@ -143,13 +160,37 @@ leaves(Store *store, Place *place, i64 now_ns, bool keep)
     if (cell == NULL) {
         return -1;
     }
-    PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", cell, (long long)now_ns, (int)keep);
-    int gone = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    if (gone == 0) {
-        try_lone(store, place);
+    if (!fits(store, cell)) {
+        return leaves_in_python(cell, now_ns, keep);
     }
-    return gone;
+    if (advance(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    measure(store, cell);
+    if (!keep && cell->waiters == 0 && meter_used(&store->terms, cell, now_ns) == 0) {
+        return 1;
+    }
+    try_lone(store, place);
+    return 0;
+}
+
+bool
+next_fit(const Store *store, i64 most)
+{
+    const Terms *terms = &store->terms;
+    i64 seen = 0, looks = terms->kind == BUCKET ? at_most(store->places, PLACES_PASSED) : 0;
+    for (i64 look = 0; look < looks && seen < most; look++) {
+        const Place *place = place_at(store, (store->hand + look) % store->places);
+        if (place->key == 0) {
+            continue;
+        }
+        seen++;
+        if (form_of(place) == LONE ? place->lone.level + (i128)place->lone.used * terms->window_ns > terms->level_max
+                                   : !fits(store, place->cell)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 i64
@@ -162,11 +203,14 @@ evict(Store *store, i64 now_ns, i64 most, bool keep)
             continue;
         }
         seen++;
+        PyObject *key = Py_NewRef(key_of(place));
         int left = leaves(store, place, now_ns, keep);
+        place = left > 0 ? store_place(store, key) : NULL; /* anew, because Python may have been asked */
+        Py_DECREF(key);
         if (left < 0) {
-            return -1;
+            return PyErr_Occurred() ? -1 : gone;
         }
-        if (left) {
+        if (place != NULL) {
             store_leave(store, place);
             gone++;
         }
@@ -185,9 +229,11 @@ store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
     }
     i64 now_ns = PyLong_AsLongLong(args[0]), most = PyLong_AsLongLong(args[1]);
     int keep = PyObject_IsTrue(args[2]);
-    if (PyErr_Occurred() || keep < 0) {
+    Store *store = (Store *)object;
+    if (PyErr_Occurred() || keep < 0 || (store->lone_shard != NULL && needs_time(store->lone_shard, now_ns) &&
+                                         refresh_time(store, now_ns) < 0)) {
         return NULL;
     }
-    i64 gone = evict((Store *)object, now_ns, most, keep);
+    i64 gone = evict(store, now_ns, most, keep);
     return gone < 0 ? NULL : PyLong_FromLongLong(gone);
 }

@@ -72,6 +72,14 @@ PyInit__native(void)
         random != NULL && PyObject_IsTrue(random) == 1 && (seed == NULL || *seed == 0 || strcmp(seed, "random") == 0);
     Py_XDECREF(random);
     PyErr_Clear();
+    types.reentry = PyErr_NewExceptionWithDoc(
+        "reconverge.kernel._native.Reentry",
+        "A thread that is in the middle of a decision has asked for what would make it wait for itself.",
+        PyExc_RuntimeError, NULL);
+    if (types.reentry == NULL || PyModule_AddObjectRef(module, "Reentry", types.reentry) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
     if (!add(module, &Lock_spec, &types.lock) || !add(module, &Queue_spec, &types.queue) ||
         !add(module, &Agenda_spec, &types.agenda) || !add(module, &Reports_spec, &types.reports) ||
         !add(module, &Shard_spec, &types.shard) || !add(module, &Tally_spec, &types.tally) ||

@@ -3,7 +3,10 @@
  * The kernel in Python is the definition. Everything in here has the name that it has there, and does the same to the
  * last bit; what is not written here falls back to the Python of the same name, which works on the same objects.
  *
- * Whoever touches a cell holds the interpreter's lock, and the lock of its limit too if anything may run in between.
+ * Whoever touches a cell holds the interpreter's lock, and the lock of its limit too if anything may run in between. While
+ * C holds the lock of a limit, or knows a place by its address, nothing that is not ours runs: no function in Python, and no
+ * collection. What is wanted of Python is noted and done after the unlock; what C lacks is fetched without the lock, and
+ * then the decision is made anew (`decide_under_lock`).
  */
 #ifndef RECONVERGE_NATIVE_H
 #define RECONVERGE_NATIVE_H
@@ -30,15 +33,21 @@ typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 b
 
 /* ------------------------------------------------------------------ lock.c: held for the arithmetic of one cell */
 
+typedef struct KernelFields KernelFields;
+
 typedef struct {
     PyObject_HEAD
     PyThread_type_lock inner;
+    KernelFields *kernel;
     bool held;
 } Lock;
 
 extern PyType_Spec Lock_spec;
-bool lock_enter(Lock *lock); /* may wait, with the interpreter's lock released */
+bool lock_enter(Lock *lock); /* may wait, with the interpreter's lock released; false for a re-entry, see lock.c */
 void lock_leave(Lock *lock);
+void raise_reentry(void);
+/* To be called after `lock_leave`: do what was put off while the lock was held. -1 with an error. */
+int do_after_unlock(KernelFields *kernel);
 
 typedef struct Cell Cell;
 
@@ -120,11 +129,13 @@ typedef struct {
     i64 charged, refunded;
 } Tally;
 
-/* How many keys a node keeps, and how many it may. */
-typedef struct {
+/* How many keys a node keeps, and how many it may; and what waits until no lock is held. */
+struct KernelFields {
     PyObject_HEAD
     i64 keys, keys_max;
-} KernelFields;
+    char after_unlock; /* something does */
+    char wake_wanted;  /* the loop is to be woken */
+};
 
 extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 
@@ -169,7 +180,7 @@ int amount_from_whole(PyObject *whole, i128 *amount); /* -1 and OverflowError if
 /* ------------------------------------------------------------------ store.c: the cells of one limit by key */
 
 enum { FIXED, SLIDING, BUCKET };
-enum { STRICT, BALANCED, AVAILABLE, NAIVE, STRANGE }; /* a strange policy is known to Python alone */
+enum { STRICT, BALANCED, AVAILABLE, NAIVE };
 
 /* What decides about a limit, if it is one that this kernel knows: the attributes of a Table. */
 typedef struct {
@@ -185,6 +196,9 @@ typedef struct {
     uint64_t *entries; /* number of the place in the upper half, and a part of the hash; 0 when empty */
     uint32_t size, count;
 } Segment;
+
+/* What has to be fetched from Python, without the lock, before a decision can be made. */
+enum { NOTHING, TIME, SHARD, PYTHON };
 
 /* How a key is kept. Most keys of a node without a hub are never looked at but to decide, and most of those that are
  * shared not even that; both need no object. */
@@ -232,6 +246,7 @@ struct Store {
     KernelFields *kernel;
     PyObject *table, *clock; /* clock: NULL if it is the machine's own */
     PyObject *tallies, *shards, *name, *hash;
+    int missing; /* why a decision failed without an error */
     Tally *lone_tally; /* borrowed from the list */
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
 };
@@ -273,6 +288,7 @@ void lone_assign(const Cell *scratch, Cell *cell);
 Cell *whole(Store *store, Place *place);                         /* borrowed; NULL with an error */
 void try_lone(Store *store, Place *place);                       /* do without the object, if nobody else has it */
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
+bool next_fit(const Store *store, i64 most); /* whether `evict` needs no Python for so many of a node without a hub */
 i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -1 with an error */
 
 /* ------------------------------------------------------------------ quiet.c: shared keys that nobody asks about */
@@ -286,8 +302,9 @@ void quiet_leave(Place *place); /* as the key is forgotten */
 
 /* ------------------------------------------------------------------ fresh.c: keys that are new */
 
-/* A place for a key that has none; NULL if Python has to see to it. -1 with an error. */
-int store_meet(Store *store, PyObject *key, i64 now_ns, Place **place);
+/* A place for a key that has none; NULL if Python has to see to it. `shard` is that of the key if it is known, or NULL.
+ * -1 with an error, or if something is missing. */
+int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place);
 
 /* serve.c */ PyObject *store_serve(PyObject *self, PyObject *args);
 
@@ -330,6 +347,7 @@ PyObject *hear_cells(PyObject *module, PyObject *args);
 typedef struct {
     bool secret_hashes; /* whether nobody outside of the process can know the hash of a key */
     PyTypeObject *lock, *queue, *agenda, *shard, *tally, *kernel, *cell, *store, *decision, *reports;
+    PyObject *reentry; /* the exception */
 } Types;
 
 extern Types types;

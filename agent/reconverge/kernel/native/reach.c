@@ -100,36 +100,20 @@ cold_reach(const Terms *terms, const Cell *cell)
     return (i64)(terms->cold_allowance * (double)at_least(cell->capacity - terms->withheld, 0));
 }
 
-int
-policy_reach(Store *store, Cell *cell, i64 line, i64 cost, i64 now_ns, i64 *reach)
+i64
+policy_reach(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns)
 {
-    const Terms *terms = &store->terms;
     View view;
     if (terms->policy == STRICT) {
-        *reach = line;
-        return 0;
-    }
-    if (terms->policy == STRANGE) {
-        PyObject *answer = PyObject_CallMethod(store->table, "reach", "OLLL", cell, (long long)line, (long long)cost,
-                                               (long long)now_ns);
-        if (answer == NULL) {
-            return -1;
-        }
-        *reach = PyLong_AsLongLong(answer);
-        Py_DECREF(answer);
-        return *reach == -1 && PyErr_Occurred() ? -1 : 0;
+        return line;
     }
     look(terms, cell, line, cost, now_ns, &view);
     switch (terms->policy) {
     case BALANCED:
-        *reach = balanced(terms, cell, &view, now_ns);
-        break;
+        return balanced(terms, cell, &view, now_ns);
     case AVAILABLE:
-        *reach = available(terms, cell, &view, now_ns);
-        break;
+        return available(terms, cell, &view, now_ns);
     default:
-        *reach = left_beside(cell, view.heard); /* naive */
-        break;
+        return left_beside(cell, view.heard); /* naive */
     }
-    return 0;
 }

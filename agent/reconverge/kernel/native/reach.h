@@ -5,6 +5,6 @@
 #include "cells.h"
 
 i64 cold_reach(const Terms *terms, const Cell *cell); /* what may be admitted before the first answer */
-int policy_reach(Store *store, Cell *cell, i64 line, i64 cost, i64 now_ns, i64 *reach); /* -1 with an error */
+i64 policy_reach(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns);
 
 #endif

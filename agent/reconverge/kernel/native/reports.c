@@ -1,5 +1,7 @@
 /* What is said and heard of many cells at once: one row of numbers for each, which become a CellReport when somebody
  * wants to see it. */
+#include "places.h"
+
 #include "cells.h"
 #include "python.h"
 
@@ -361,6 +363,21 @@ lock_of(const Cell *cell)
     return (Lock *)lock;
 }
 
+/* Let go of the lock that is held, if one is. -1 with an error. */
+static int
+let_go(Lock **held)
+{
+    Lock *lock = *held;
+    if (lock == NULL) {
+        return 0;
+    }
+    *held = NULL;
+    lock_leave(lock);
+    int failed = do_after_unlock(lock->kernel);
+    Py_DECREF(lock);
+    return failed;
+}
+
 /* Hold the lock of a cell, in place of the one that is held already if that is another. -1 with an error. */
 static int
 hold(Lock **held, Cell *cell)
@@ -370,35 +387,60 @@ hold(Lock **held, Cell *cell)
         Py_XDECREF(lock);
         return lock == NULL ? -1 : 0;
     }
-    if (*held != NULL) {
-        lock_leave(*held);
-        Py_DECREF(*held);
+    if (let_go(held) < 0 || !lock_enter(lock)) {
+        Py_DECREF(lock);
+        if (!PyErr_Occurred()) {
+            raise_reentry();
+        }
+        return -1;
     }
-    lock_enter(lock);
     *held = lock;
     return 0;
 }
 
-static void
-let_go(Lock *held)
-{
-    if (held != NULL) {
-        lock_leave(held);
-        Py_DECREF(held);
-    }
-}
-
+/* Python has the lock in its own hands, and has dropped the key if there is nothing to say. */
 static int
-report_in_python(Cell *cell, i64 limit, i64 now_ns, bool in_touch, Report *row)
+report_in_python(Cell *cell, i64 limit, i64 now_ns, bool in_touch, PyObject *drop, Report *row)
 {
-    PyObject *report =
-        PyObject_CallFunction(python.report_cell, "OLLO", cell, (long long)limit, (long long)now_ns, in_touch ? Py_True : Py_False);
+    PyObject *report = PyObject_CallFunction(python.report_cell, "OLLOO", cell, (long long)limit, (long long)now_ns,
+                                             in_touch ? Py_True : Py_False, drop);
     if (report == NULL) {
         return -1;
     }
     int said = report == Py_None ? 0 : row_from(report, row) < 0 ? -1 : 1;
     Py_DECREF(report);
     return said;
+}
+
+/* The same here, with the lock held; 1, 0 if there was nothing to say and the key is dropped, or -1 with an error. */
+static int
+report_or_drop(Cell *cell, i64 now_ns, bool in_touch, Report *row)
+{
+    Store *store = (Store *)cell->store;
+    int said = report_cell(cell, now_ns, in_touch, row);
+    Place *place = said == 0 ? place_of(cell) : NULL;
+    if (said == 0) {
+        agenda_forget(cell);
+    }
+    if (place != NULL) { /* as `Kernel._drop` */
+        store_leave(store, place);
+        store->kernel->keys--;
+    }
+    return said;
+}
+
+/* Nobody hears these reports: all of it has to be said again. */
+static void
+take_back(Reports *reports)
+{
+    for (Py_ssize_t at = 0; at < reports->count; at++) {
+        Cell *cell = reports->cells[at];
+        cell->asked = at_most(cell->asked + reports->rows[at].asked, DEMAND_MAX);
+        cell->ask = at_least(cell->ask, reports->rows[at].ask);
+        if (stir(cell) < 0) {
+            PyErr_Clear(); /* there is no memory; the next charge tries again */
+        }
+    }
 }
 
 /* report_cells(cells, indexes, now_ns, in_touch, drop): the reports of those cells, and of nothing about which there is
@@ -440,33 +482,35 @@ report_cells(PyObject *Py_UNUSED(module), PyObject *args)
         }
         if (cell->table != table) {
             table = cell->table;
-            if (number_of(table, indexes, &limit) < 0) {
+            if (let_go(&held) < 0 || number_of(table, indexes, &limit) < 0) {
                 goto failed;
             }
         }
         Report *row = &reports->rows[reports->count];
-        if (hold(&held, cell) < 0) {
-            goto failed;
+        int said = -1;
+        Py_INCREF(cell); /* the list is Python's */
+        if (known_here(cell)) {
+            said = hold(&held, cell) < 0 ? -1 : report_or_drop(cell, now_ns, in_touch, row);
+        } else if (let_go(&held) == 0) {
+            said = report_in_python(cell, limit, now_ns, in_touch, drop, row);
         }
-        int said = known_here(cell) ? report_cell(cell, now_ns, in_touch, row)
-                                    : report_in_python(cell, limit, now_ns, in_touch, row);
-        if (said == 0) {
-            PyObject *dropped = PyObject_CallOneArg(drop, (PyObject *)cell);
-            said = dropped == NULL ? -1 : 0;
-            Py_XDECREF(dropped);
+        if (said > 0) {
+            row->limit = limit;
+            reports->cells[reports->count++] = cell;
+        } else {
+            Py_DECREF(cell);
         }
         if (said < 0) {
             goto failed;
         }
-        if (said) {
-            row->limit = limit;
-            reports->cells[reports->count++] = (Cell *)Py_NewRef((PyObject *)cell);
-        }
     }
-    let_go(held);
+    if (let_go(&held) < 0) {
+        goto failed;
+    }
     return (PyObject *)reports;
 failed:
-    let_go(held);
+    let_go(&held);
+    take_back(reports);
     Py_DECREF(reports);
     return NULL;
 }
@@ -531,16 +575,33 @@ answer_at(const Answers *answers, Py_ssize_t at, Answer *answer)
     return 0;
 }
 
+/* Whether somebody who waits has to be told; or -1 with an error. Python has the lock in its own hands. */
 static int
-hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answer, i64 heard_ns, i64 now_ns)
+hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answers, i64 heard_ns, i64 now_ns)
 {
-    PyObject *report = as_tuple(reports, at);
-    PyObject *done = report == NULL ? NULL
+    PyObject *report = as_tuple(reports, at), *answer = report == NULL ? NULL : PySequence_GetItem(answers, at);
+    PyObject *done = answer == NULL ? NULL
                                     : PyObject_CallFunction(python.hear_cell, "OOOLL", reports->cells[at], report, answer,
                                                             (long long)heard_ns, (long long)now_ns);
+    int told = done == NULL ? -1 : PyObject_IsTrue(done);
     Py_XDECREF(report);
+    Py_XDECREF(answer);
     Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    return told;
+}
+
+/* The same here, with the lock held. */
+static int
+hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 heard_ns, i64 now_ns)
+{
+    Cell *cell = reports->cells[at];
+    Answer answer;
+    i64 line = cell->line, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
+    if (answer_at(answers, at, &answer) < 0 || hear_cell(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0) {
+        return -1;
+    }
+    return cell->waiters > 0 && (line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
+                                 (heard > -NEVER_NS) != is_heard(cell));
 }
 
 /* hear_cells(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells of which
@@ -565,27 +626,16 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
     Lock *held = NULL;
     for (Py_ssize_t at = 0; news != NULL && at < reports->count; at++) {
         Cell *cell = reports->cells[at];
-        Answer answer;
         if (at + AHEAD < reports->count) {
             fetch_cell(reports->cells[at + AHEAD]);
         }
-        if (hold(&held, cell) < 0) {
-            Py_CLEAR(news);
-            break;
-        }
-        i64 line = cell->line, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
-        int failed;
+        int told = -1;
         if (known_here(cell)) {
-            failed = answer_at(&answers, at, &answer) < 0 || hear_cell(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0;
-        } else {
-            PyObject *one = PySequence_GetItem(given, at);
-            failed = one == NULL || hear_in_python(reports, at, one, heard_ns, now_ns) < 0;
-            Py_XDECREF(one);
+            told = hold(&held, cell) < 0 ? -1 : hear_here(reports, at, &answers, heard_ns, now_ns);
+        } else if (let_go(&held) == 0) {
+            told = hear_in_python(reports, at, given, heard_ns, now_ns);
         }
-        bool told = !failed && cell->waiters > 0 &&
-                    (line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
-                     (heard > -NEVER_NS) != is_heard(cell));
-        if (failed || (told && PyList_Append(news, (PyObject *)cell) < 0)) {
+        if (told < 0 || (told && PyList_Append(news, (PyObject *)cell) < 0)) {
             Py_CLEAR(news);
             break;
         }
@@ -594,7 +644,9 @@ hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
             cell->shard->unconfirmed--;
         }
     }
-    let_go(held);
+    if (let_go(&held) < 0) {
+        Py_CLEAR(news);
+    }
     close_answers(&answers);
     return news;
 }

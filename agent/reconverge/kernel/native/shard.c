@@ -37,12 +37,18 @@ static PyObject *
 Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Shard *self = (Shard *)object;
-    Py_XSETREF(self->stirred, (Queue *)PyObject_CallNoArgs((PyObject *)types.queue));
-    Py_XSETREF(self->wanted, (Queue *)PyObject_CallNoArgs((PyObject *)types.queue));
-    Py_XSETREF(self->agenda, (Agenda *)PyObject_CallNoArgs((PyObject *)types.agenda));
-    if (self->stirred == NULL || self->wanted == NULL || self->agenda == NULL) {
+    PyObject *stirred = PyObject_CallNoArgs((PyObject *)types.queue);
+    PyObject *wanted = PyObject_CallNoArgs((PyObject *)types.queue);
+    PyObject *agenda = PyObject_CallNoArgs((PyObject *)types.agenda);
+    if (stirred == NULL || wanted == NULL || agenda == NULL) {
+        Py_XDECREF(stirred);
+        Py_XDECREF(wanted);
+        Py_XDECREF(agenda);
         return NULL;
     }
+    Py_XSETREF(self->stirred, (Queue *)stirred);
+    Py_XSETREF(self->wanted, (Queue *)wanted);
+    Py_XSETREF(self->agenda, (Agenda *)agenda);
     Py_RETURN_NONE;
 }
 
@@ -107,6 +113,8 @@ PyType_Spec Tally_spec = {
 static PyMemberDef Kernel_members[] = {
     {"keys", T_LONGLONG, offsetof(KernelFields, keys), 0, NULL},
     {"keys_max", T_LONGLONG, offsetof(KernelFields, keys_max), 0, NULL},
+    {"after_unlock", T_BOOL, offsetof(KernelFields, after_unlock), 0, NULL},
+    {"wake_wanted", T_BOOL, offsetof(KernelFields, wake_wanted), 0, NULL},
     {NULL},
 };
 
