@@ -544,9 +544,11 @@ def test_calls_without_a_key_are_treated_as_said(missing: str, expected: list[st
 # -------------------------------------------------------------------- what goes wrong
 
 
-@pytest.mark.parametrize(("fail", "expected"), [("open", ["OK", "OK"]), ("closed", ["UNAVAILABLE"] * 2)])
-def test_a_broken_function_lets_calls_go_on_or_not_as_said(fail: str, expected: list[str], serving: Serves) -> None:
-    """Open, they go on; closed, they are refused as unavailable."""
+@pytest.mark.parametrize(
+    ("fail", "expected"), [("open", ["OK", "RESOURCE_EXHAUSTED"]), ("closed", ["UNAVAILABLE"] * 2)]
+)
+def test_a_broken_function_makes_no_call_unlimited(fail: str, expected: list[str], serving: Serves) -> None:
+    """Open, they are counted by their peer; closed, they are refused as unavailable."""
 
     def broken(request: Any) -> str:
         raise ZeroDivisionError

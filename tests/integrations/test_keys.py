@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from ipaddress import ip_address
+from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -13,7 +19,9 @@ from hypothesis import strategies as st
 
 from reconverge import InvalidKey, InvalidSetting
 from reconverge.integrations import (
+    Guard,
     PlainRequest,
+    Rule,
     by_header,
     by_ip,
     by_ip_network,
@@ -115,7 +123,53 @@ def test_numbers_and_tuples_are_keys_too(value: object, expected: str | None) ->
     assert expected == written(value)
 
 
-@pytest.mark.parametrize("value", [True, 1.5, b"ada", object(), {"a": 1}])
+class Plan(Enum):
+    """Members with values of several kinds."""
+
+    FREE = "free"
+    PAID = 7
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.5, Decimal("1.5"), Decimal("1.50"), Decimal("15e-1")], "1.5"),
+        ([0.0, -0.0], "0.0"),
+        ([Decimal("0.00"), Decimal("-0"), Decimal("0e9")], "0"),
+        ([float("nan")], "nan"),
+        ([float("inf")], "inf"),
+        ([Decimal("NaN")], "NaN"),
+        ([date(2026, 2, 3)], "2026-02-03"),
+        ([time(4, 5)], "04:05:00"),
+        ([timedelta(hours=1), timedelta(minutes=60)], "1:00:00"),
+        ([datetime(2026, 2, 3, 4, 5)], "2026-02-03T04:05:00"),  # noqa: DTZ001  # as a path may have it
+        (
+            [datetime(2026, 2, 3, 4, tzinfo=UTC), datetime(2026, 2, 3, 6, tzinfo=timezone(timedelta(hours=2)))],
+            "2026-02-03T04:00:00+00:00",
+        ),
+        ([Plan.FREE], "free"),
+        ([Plan.PAID], "7"),
+        ([PurePosixPath("a/b"), PurePosixPath("a//b/.")], "a/b"),
+        ([ip_address("2001:db8::1"), ip_address("2001:DB8:0::1")], "2001:db8::1"),
+        ([Fraction(1, 2), Fraction(2, 4)], "1/2"),
+        ([(date(2026, 2, 3), 1.5)], "2026-02-03|1.5"),
+    ],
+)
+def test_what_a_path_can_have_is_a_key_in_one_spelling(values: list[object], expected: str) -> None:
+    """Frameworks make numbers, dates and more of values in paths; the same thing is the same key."""
+    assert [expected] * len(values) == [written(value) for value in values]
+
+
+@pytest.mark.parametrize("value", [1.5, date(2026, 2, 3), Decimal(2), Plan.FREE, object()])
+def test_a_value_in_the_path_limits_whatever_it_is(guard: Guard, value: object) -> None:
+    """One that is no key is as good as none: the request is counted by its address."""
+    rule = guard.declare(Rule(limits="1/hour", key_func=by_path_parameter("value")))
+    request = PlainRequest(client="192.0.2.1", path_parameters={"value": value})
+
+    assert [True, False, False] == [bool(guard.check(request, [rule])) for _ in range(3)]
+
+
+@pytest.mark.parametrize("value", [True, b"ada", object(), {"a": 1}])
 def test_what_has_no_stable_text_is_no_key(value: object) -> None:
     """An object whose text has its place in memory would be a key of its own in each request."""
     with pytest.raises(InvalidKey):

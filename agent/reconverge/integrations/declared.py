@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, cast
@@ -29,6 +29,7 @@ from reconverge.integrations.keys import (
     written,
 )
 from reconverge.integrations.paths import Places
+from reconverge.integrations.prices import Price, check_fixed, checked_cost, has_prices, most_of, price_of
 from reconverge.integrations.request import Request
 from reconverge.integrations.rules import Fixed, Rule, fitting_name
 from reconverge.limit import Limit
@@ -36,6 +37,14 @@ from reconverge.limiter import Limiter
 
 TIERS_MAX: Final = 100
 """So many different limits may one rule have by request. More are no tiers, but numbers made up for each."""
+BY_ADDRESS: Final = "is counted by its address, as it has no key"
+NOT_EXEMPT: Final = "is not exempt"
+NO_SCOPE: Final = "is counted with all that have no scope"
+STRICTEST: Final = "is counted by the strictest of the limits that the rule has given so far"
+DEAREST: Final = "costs as much as the dearest one so far"
+"""What becomes of a request that a function of the application has failed for."""
+Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
+"""Is told what has failed, and what becomes of the request. Raises the error again if that is not to be."""
 Steps: TypeAlias = Generator[Any, Any, "Claim | None"]
 """Yields what has to be awaited, is sent what that was, and ends with the claim; None when nothing is limited."""
 
@@ -45,15 +54,23 @@ class TooManyTiers(ReconvergeError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"limit {name!r} was given {TIERS_MAX} different limits by request; use a few tiers")
+        super().__init__(
+            f"rule {name!r} has given {TIERS_MAX} different limits by request, and no more are made; use a few tiers"
+        )
+
+
+class NoTier(ReconvergeError):
+    """Raised when the limit of a request cannot be told, and the rule has given none so far to count it by."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the limit of the request cannot be told for {name!r}, and none is known")
 
 
 class NoKey(ReconvergeError):
     """Raised when a request has no key, and is to be refused for that."""
 
-    def __init__(self, declared: Declared) -> None:
-        self.declared = declared
-        super().__init__(f"the request has no key to be counted under for {declared.name!r}")
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the request has no key to be counted under for {name!r}")
 
 
 @dataclass(slots=True)
@@ -64,13 +81,19 @@ class Claim:
     limiter: Limiter
     key: str
     cost: int
+    kind: str | None = None
+    """See `Price.kind`."""
 
 
 class Declared:
     """A rule that is ready to be asked.
 
+    A function of the application that fails, or returns what cannot be used, makes no request unlimited: often it is
+    the client that chooses what is looked at, and so when the function fails. What stands for its result is on the
+    safe side, and the limit holds; see `claim`.
+
     Raises:
-        InvalidSetting: a value makes no sense.
+        InvalidSetting: a value makes no sense, or a cost that is the same for all requests exceeds the quota.
         InvalidLimit, LimitConflict: the limits cannot be read, or the name stands for others.
     """
 
@@ -91,7 +114,11 @@ class Declared:
         self._parts = self._scopes()
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
+        self._dearest = 1
+        """The highest cost that a function has given so far."""
         self._tiers: dict[object, Limiter] = {}
+        self._given: dict[str, Limiter] = {}
+        """Limiters that the application has given by request itself, by name; as many as tiers are remembered."""
         self._declaring = threading.Lock()
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
@@ -99,6 +126,7 @@ class Declared:
             self._by_request = asks(rule.limits, "limits")
         else:
             self._limiter = self._declare(name, rule.limits)
+            check_fixed(self._limiter, rule.cost, "cost")
 
     def concerns(self, request: Request) -> bool:
         """Whether the rule is about such requests."""
@@ -106,43 +134,103 @@ class Declared:
             return False
         return self.places is None or self.places.find(request) is not None
 
-    def claim(self, request: Request) -> Steps:
-        """What the request asks for. Raises NoKey, and whatever the application's functions raise."""
-        if self._exempt is not None and (yield from _come(self._exempt(request))):
+    def claim(self, request: Request, mend: Mend) -> Steps:
+        """What the request asks for. Raises NoKey, NoTier, and what `mend` raises.
+
+        What a function has failed to say is replaced: a key by the request's address, unless the rule refuses requests
+        without a key or counts them together; a limit by the strictest one that the function has given so far; a cost
+        by the highest one; a scope by the one that all such share; and who may be exempt is not.
+        """
+        if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return None
         limiter = self._limiter
         if limiter is None:
-            assert self._by_request is not None
-            limits = yield from _come(self._by_request(request))
-            if not limits:
+            limiter = yield from self._limiter_by_request(request, mend)
+            if limiter is None:
                 return None
-            limiter = self._tier(limits)
-        found = self._key(request)
-        if inspect.isawaitable(found):
-            found = yield found
-        key = written(found)
+        missing = self.missing
+        try:
+            found = self._key(request)
+            if inspect.isawaitable(found):
+                found = yield found
+            key = written(found)
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, BY_ADDRESS)
+            key, missing = None, ADDRESS if missing == EXEMPT else missing
         if key is None:
-            if self.missing == EXEMPT:
+            if missing == EXEMPT:
                 return None
-            key = self._stand_in(request)
+            key = self._stand_in(request, missing)
         else:
             key = plain(key)
         if self._parts:
-            parts: list[object] = []
-            for part in self._parts:
+            parts = yield from self._scope_of(request, mend)
+            key = joined([*parts, key]) or key
+        cost: int | str = cast("int | str", self.rule.cost)
+        if self._cost is not None:
+            cost = yield from self._cost_by_request(request, limiter, mend)
+        key = fitting(key, limiter.table.kernel.key_bytes_max)
+        if type(cost) is int and not has_prices(limiter):
+            return Claim(self, limiter, key, cost)
+        price = self._price(limiter, cost, request, mend)
+        return Claim(self, limiter, key, price.cost, price.kind)
+
+    def _is_exempt(self, request: Request, mend: Mend) -> Generator[Any, Any, bool]:
+        assert self._exempt is not None
+        try:
+            return bool((yield from _come(self._exempt(request))))
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, NOT_EXEMPT)
+            return False
+
+    def _limiter_by_request(self, request: Request, mend: Mend) -> Generator[Any, Any, Limiter | None]:
+        """The limiter that is meant for the request; None for no limit, which is what None says and nothing else."""
+        assert self._by_request is not None
+        try:
+            limits = yield from _come(self._by_request(request))
+            return None if limits is None else self._tier(limits)
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, STRICTEST)
+            return self._strictest()
+
+    def _scope_of(self, request: Request, mend: Mend) -> Generator[Any, Any, list[object]]:
+        parts: list[object] = []
+        for part in self._parts:
+            try:
                 value = yield from _come(part(request))
                 parts.append(written(value) or NOWHERE)
-            key = joined([*parts, key]) or key
-        cost = self.rule.cost
-        if self._cost is not None:
-            cost = yield from _come(self._cost(request))
-        return Claim(self, limiter, fitting(key, limiter.table.kernel.key_bytes_max), cast("int", cost))
+            except Exception as error:  # noqa: BLE001  # of the application's function
+                mend(error, self, NO_SCOPE)
+                parts.append(NOWHERE)
+        return parts
 
-    def _stand_in(self, request: Request) -> str:
+    def _cost_by_request(self, request: Request, limiter: Limiter, mend: Mend) -> Generator[Any, Any, int | str]:
+        assert self._cost is not None
+        try:
+            said = yield from _come(self._cost(request))
+            if isinstance(said, str):
+                return said
+            cost = checked_cost(said)
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, DEAREST)
+            return min(self._dearest, most_of(limiter))
+        self._dearest = max(self._dearest, cost)
+        return cost
+
+    def _price(self, limiter: Limiter, cost: int | str, request: Request, mend: Mend) -> Price:
+        """What the request costs by the limit's own table."""
+        price = price_of(limiter, cost, request.method)
+        if price.unknown is not None:
+            mend(price.unknown, self, "costs as much as the dearest kind")
+            if isinstance(cost, str) and not has_prices(limiter):
+                return Price(min(self._dearest, most_of(limiter)))
+        return price
+
+    def _stand_in(self, request: Request, missing: str) -> str:
         """What to count under that has no key. Raises NoKey."""
-        if self.missing == REFUSE:
-            raise NoKey(self)
-        address = by_ip(request) if self.missing == ADDRESS else None
+        if missing == REFUSE:
+            raise NoKey(self.name)
+        address = by_ip(request) if missing == ADDRESS else None
         return NOBODY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def _path_of(self, request: Request) -> str | None:
@@ -170,6 +258,8 @@ class Declared:
     def _tier(self, limits: object) -> Limiter:
         """The limiter of a limit that was given for a request."""
         if isinstance(limits, Limiter):
+            if len(self._given) < TIERS_MAX:
+                self._given[limits.name] = limits
             return limits
         known = tuple(limits) if isinstance(limits, list) else limits
         limiter = self._tiers.get(known)
@@ -186,10 +276,23 @@ class Declared:
                 limiter = self._tiers[known] = self._declare(fitting_name(name), quotas)
         return limiter
 
+    def _strictest(self) -> Limiter:
+        """The limiter of the lowest rate among those that were given so far. Raises NoTier."""
+        known = [*self._tiers.values(), *self._given.values()]
+        if not known:
+            raise NoTier(self.name)
+        return min(known, key=_rate)
+
     def _declare(self, name: str, limits: Fixed) -> Limiter:
         if isinstance(limits, Limiter):
             return limits
         return self.agent.limit(name, quotas_of_fixed(limits))
+
+
+def _rate(limiter: Limiter) -> tuple[float, int]:
+    """How much a limit admits in the long run, and at once."""
+    quotas = limiter.quotas.values()
+    return min(limit.quota / limit.window for limit in quotas), min(limit.capacity for limit in quotas)
 
 
 def _methods(methods: Sequence[str]) -> frozenset[str]:

@@ -17,6 +17,7 @@ from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.integrations.declared import quotas_of_fixed
 from reconverge.integrations.keys import fitting, plain, waits, written
 from reconverge.integrations.outcome import RateLimited
+from reconverge.integrations.prices import check_of_call, kind_of_call
 from reconverge.integrations.rules import Fixed, fitting_name, name_of
 from reconverge.limiter import Limiter
 
@@ -33,7 +34,7 @@ def limited(
     agent: Agent | None = None,
     name: str | None = None,
     key: str | Callable[..., Any] | None = None,
-    cost: int | Callable[..., int] = 1,
+    cost: int | str | Callable[..., int | str] = 1,
     wait: bool | float = False,
     max_queue: int | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -46,12 +47,13 @@ def limited(
         agent: decides.
         name: of the limit; by default that of the function. Functions with the same name count together.
         key: whom a call is counted for: a text, or a function of what the call is given. All calls by default.
-        cost: what a call costs, or a function of what it is given.
+        cost: what a call costs, or a function of what it is given. A text is a kind of call that the limit's `costs`
+            name.
         wait: True to wait as long as it takes, or the seconds after which `RateLimited` is raised after all.
         max_queue: so many may wait for a key on this node; see `Limiter.wait`.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
+        InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; also for a fixed cost that exceeds the quota.
     """
     if not isinstance(limits, Limiter) and agent is None:
         raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
@@ -63,6 +65,7 @@ def limited(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
+        check_of_call(limiter, cost, "cost")
         call = _Call(limiter, key, cost, wait, max_queue)
         if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
@@ -80,7 +83,7 @@ class _Call:
         self,
         limiter: Limiter,
         key: str | Callable[..., Any] | None,
-        cost: int | Callable[..., int],
+        cost: int | str | Callable[..., int | str],
         wait: bool | float,  # noqa: FBT001  # private, and there is one caller
         max_queue: int | None,
     ) -> None:
@@ -94,12 +97,12 @@ class _Call:
     def around(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            key, cost = self._asked(args, kwargs)
+            key, cost, kind = self._asked(args, kwargs)
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
-                self._check(limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room))
+                self._check(limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind))
             else:
-                self._check(self._limiter.hit(key, cost))
+                self._check(self._limiter.hit(key, cost, kind))
             return function(*args, **kwargs)
 
         return call
@@ -107,23 +110,25 @@ class _Call:
     def around_coroutine(self, function: Callable[P, Any]) -> Callable[P, Any]:
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            key, cost = self._asked(args, kwargs)
+            key, cost, kind = self._asked(args, kwargs)
             if self._waits:
-                self._check(await self._limiter.wait(key, cost, timeout=self._timeout, max_queue=self._max_queue))
+                limiter, room = self._limiter, self._max_queue
+                self._check(await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind))
             else:
-                self._check(self._limiter.hit(key, cost))
+                self._check(self._limiter.hit(key, cost, kind))
             return await function(*args, **kwargs)
 
         return call
 
-    def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int]:
-        """The key and the cost of a call. Raises InvalidKey, and whatever the functions that find them raise."""
+    def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
+        """The key, the cost and the kind of a call. Raises InvalidKey, and what the functions that find them raise."""
         found = self._key(*args, **kwargs) if callable(self._key) else self._key or EVERY_CALL
         key = written(found)
         if key is None:
             raise InvalidKey(f"a call has no key to be counted under for {self._limiter.name!r}")
-        cost = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
-        return fitting(plain(key), self._limiter.table.kernel.key_bytes_max), cost
+        said = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
+        cost, kind = kind_of_call(self._limiter, said)
+        return fitting(plain(key), self._limiter.table.kernel.key_bytes_max), cost, kind
 
     def _check(self, decision: Decision) -> None:
         if not decision.allowed:

@@ -27,18 +27,25 @@ class Failures:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._logged_ns: int | None = None
+        self._said: set[tuple[str, str]] = set()
 
-    def add(self, error: Exception, name: str) -> None:
-        """Count a failure about a limit, and log it unless another was logged within the last minute."""
+    def add(self, error: Exception, name: str, goes: str | None = None) -> None:
+        """Count a failure about a limit, and log it: the first of its kind, and then one of all in a minute.
+
+        `goes` says what becomes of the request, where that is not the same as ever.
+        """
         now_ns = self._now_ns()
         with self._lock:
             kind = type(error).__name__
             known = kind in self._counts or len(self._counts) < KINDS_MAX
             self._counts[kind if known else OTHER] += 1
-            if self._logged_ns is not None and now_ns - self._logged_ns < QUIET_NS:
+            news = (name, kind) not in self._said and len(self._said) < KINDS_MAX
+            if news:
+                self._said.add((name, kind))
+            elif self._logged_ns is not None and now_ns - self._logged_ns < QUIET_NS:
                 return
             self._logged_ns = now_ns
-        logger.warning("reconverge: %r failed, and the request %s", name, self._goes, exc_info=error)
+        logger.warning("reconverge: %r failed, and the request %s", name, goes or self._goes, exc_info=error)
 
     @property
     def total(self) -> int:

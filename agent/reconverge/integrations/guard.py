@@ -16,7 +16,7 @@ from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.integrations.addresses import X_FORWARDED_FOR, Addresses
 from reconverge.integrations.cold import DECIDE, Cold, cold_key, cold_s
 from reconverge.integrations.coming_again import for_any_node
-from reconverge.integrations.declared import Claim, Declared, NoKey
+from reconverge.integrations.declared import Claim, Declared, NoKey, NoTier
 from reconverge.integrations.failures import Failures
 from reconverge.integrations.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.keys import ADDRESS, Asked, KeyFunction, asks, by_ip, checked_missing, waits
@@ -82,8 +82,10 @@ class Guard:
         dialect: the response fields: `ietf-11`, `draft-06`, `x-ratelimit`, or several of them.
         headers_enabled: whether responses have these fields. Refusals have Retry-After in any case.
         trusted_proxies, forwarded_header: whom to believe about a client's address; see `Addresses`.
-        fail: when a limit cannot be decided about because something is broken, its request goes on ("open"), or is
-            refused with status 503 ("closed"). A hub that is away is no such case: then the agent decides from memory.
+        fail: when a function of the application fails, its request is counted all the same, on the safe side ("open"),
+            or is refused with status 503 ("closed"). Neither makes a request unlimited: what goes on uncounted is only
+            what this library itself fails to decide. A hub that is away is no such case: then the agent decides from
+            memory.
         status: of refusals, 429 or 503.
         cold: what a request on a key does that is new to this node; see `Rule.cold`.
         on_breach: see `Rule.on_breach`, for rules without.
@@ -216,15 +218,15 @@ class Guard:
         claims: list[Claim] = []
         for declared in rules:
             try:
-                claim = (yield from declared.claim(request)) if declared.concerns(request) else None
+                claim = (yield from declared.claim(request, self._mend)) if declared.concerns(request) else None
                 if claim is not None:
                     claims.append(claim)
                     cold = cold_key(claim.limiter, claim.key, declared.cold_s) if declared.cold_s else None
                     if cold is not None:
                         yield cold
-            except NoKey as error:
-                if not error.declared.rule.shadow:
-                    return (yield from self._refuse(Outcome(self), error.declared))
+            except (NoKey, NoTier) as error:
+                if not declared.rule.shadow:
+                    return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
             except Exception as error:
                 self._let_pass(error, declared.name)
                 if self._fails_closed and not declared.rule.shadow:
@@ -239,7 +241,7 @@ class Guard:
                 if inspect.isawaitable(exempt):
                     exempt = yield exempt
             except Exception as error:
-                self._let_pass(error, "request_filter")
+                self._let_pass(error, "request_filter", "is limited as any other")
                 continue
             if exempt:
                 with self._lock:
@@ -273,29 +275,32 @@ class Guard:
 
     def _ruling(self, claim: Claim, *, charge: bool) -> Ruling:
         """What one limit says."""
-        limiter, key, cost = claim.limiter, claim.key, claim.cost
+        limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         reservation: Reservation | None = None
         try:
             if not charge:
-                decision = limiter.test(key, cost)
+                decision = limiter.test(key, cost, kind)
             elif claim.declared.settles or _borrows(claim):
-                reservation = limiter.reserve(key, cost)
+                reservation = limiter.reserve(key, cost, kind)
                 decision = reservation.decision
             else:
-                decision = limiter.hit(key, cost)
-        except CostExceedsQuota:
-            # It is the request that asks for too much, and not the limit that is broken. Waiting does not help.
+                decision = limiter.hit(key, cost, kind)
+        except CostExceedsQuota as error:
+            # It is the request that asks for too much, and not the limit that is broken. Waiting does not help. Where
+            # all requests of a rule ask for as much, its limit has become too low for them, which has to be known.
+            if not callable(claim.declared.rule.cost):
+                self._failures.add(error, claim.declared.name, "is refused, as every request of this cost is")
             decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
         if not decision.allowed:
             decision = for_any_node(limiter.tables, key, cost, decision)
-        return Ruling(claim.declared, limiter, key, cost, decision, reservation)
+        return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind)
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
         """The ruling on a request that another limit refuses."""
         if ruling.decision.allowed:
             try:
                 ruling.give_back()
-                decision: Decision = ruling.limiter.test(ruling.key, ruling.cost)
+                decision: Decision = ruling.limiter.test(ruling.key, ruling.cost, ruling.kind)
                 ruling = replace(ruling, decision=decision, reservation=None)
             except Exception as error:
                 self._let_pass(error, ruling.name)
@@ -358,11 +363,20 @@ class Guard:
         """Count what went wrong about a limit, and log it unless something was within the last minute."""
         self._failures.add(error, name)
 
-    def _let_pass(self, error: Exception, name: str) -> None:
+    def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
         """As `failed`, unless the error is meant for the framework: then it is raised again."""
         if isinstance(error, self._passes):
             raise error
-        self.failed(error, name)
+        self._failures.add(error, name, becomes)
+
+    def _mend(self, error: Exception, declared: Declared, becomes: str) -> None:
+        """Note what a function of the application has failed to say, which the rule replaces by what is safe.
+
+        Raises the error again if it is meant for the framework, or if such a request is to be refused.
+        """
+        if self._fails_closed and not declared.rule.shadow:
+            raise error
+        self._let_pass(error, declared.name, becomes)
 
     def stats(self) -> GuardStats:
         """A snapshot of what was done."""

@@ -80,7 +80,8 @@ class LimitedTransport(httpx.BaseTransport):
         key = self._key(request)
         if key is None:
             return self._inner.handle_request(request)
-        decision = self.outgoing.admit_blocking(key, 1 if self._cost is None else self._cost(request))
+        cost = 1 if self._cost is None else self._cost(request)
+        decision = self.outgoing.admit_blocking(key, cost, request.method)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = self._inner.handle_request(request)
@@ -114,7 +115,8 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         key = self._key(request)
         if key is None:
             return await self._inner.handle_async_request(request)
-        decision = await self.outgoing.admit(key, 1 if self._cost is None else self._cost(request))
+        cost = 1 if self._cost is None else self._cost(request)
+        decision = await self.outgoing.admit(key, cost, request.method)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = await self._inner.handle_async_request(request)

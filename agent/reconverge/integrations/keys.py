@@ -1,15 +1,22 @@
 """Whom a request is counted for: functions that find the key in it, and what becomes of keys that cannot be used.
 
-A key function takes the request and returns a string, a number or a UUID, several of them as a tuple, or None when it
-finds nothing. It may be a coroutine function where the framework is asynchronous.
+A key function takes the request and returns a string, a number, a date, a UUID, an address, a path or a member of an
+enumeration, several of them as a tuple, or None when it finds nothing. It may be a coroutine function where the
+framework is asynchronous. One that raises, or returns what has no text of its own, has found nothing, and that is said.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from hashlib import blake2b
 from http import HTTPMethod
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from pathlib import PurePath
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -39,6 +46,8 @@ NOWHERE: Final = "-"
 """The part of a key for what is not there: no route was found, say."""
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 """Which count each on their own."""
+WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
+"""What is the same thing when its text is the same."""
 DIGEST_BYTES: Final = 20
 PARTS_MAX: Final = 16
 _ATTRIBUTES: Final = ("pk", "id", "identity", "username")
@@ -176,10 +185,29 @@ def written(value: object) -> str | None:
         return None
     if isinstance(value, tuple | list):
         return joined(cast("Iterable[object]", value))
-    if isinstance(value, bool) or not isinstance(value, int | UUID):
-        raise InvalidKey(f"a key is a string, a number or a UUID, not {type(value).__name__}: {shown(value)}")
-    # The same number as ever, even where a class of its own would write it otherwise.
-    return str(int(value)) if isinstance(value, int) else str(value)
+    if isinstance(value, Enum):
+        return written(value.value)
+    if isinstance(value, bool):
+        raise InvalidKey(f"a key is a text, a number, a date or a UUID, not a truth value: {value}")
+    if isinstance(value, int):
+        return str(int(value))  # the same number as ever, even where a class of its own would write it otherwise
+    if isinstance(value, float | Decimal):
+        return _number(value)
+    if isinstance(value, datetime):
+        # One moment can be written in as many time zones as a client likes.
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, WRITTEN):
+        return str(value) or None
+    raise InvalidKey(f"a key is a text, a number, a date or a UUID, not {type(value).__name__}: {shown(value)}")
+
+
+def _number(value: float | Decimal) -> str:
+    """A number as one text, however a client has written it: 1.50 is 1.5, and -0.0 is 0."""
+    if isinstance(value, Decimal):
+        return str(value.normalize() + 0) if value.is_finite() else str(value)
+    return str(value + 0.0)
 
 
 def joined(parts: Iterable[object]) -> str | None:

@@ -33,6 +33,8 @@ class Ruling:
     decision: Decision
     reservation: Reservation | None = None
     """If there is something to settle."""
+    kind: str | None = None
+    """What the cost is counted in, where several quotas have different prices for it."""
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class Ruling:
             if self.reservation is not None:
                 self.reservation.settle(0)
             elif self.cost:
-                self.limiter.refund(self.key, self.cost)
+                self.limiter.refund(self.key, self.cost, self.kind)
 
 
 @dataclass(frozen=True, slots=True)

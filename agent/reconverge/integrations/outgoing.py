@@ -15,6 +15,7 @@ from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
 from reconverge.integrations.failures import Failures
 from reconverge.integrations.heard import heard
+from reconverge.integrations.prices import has_prices, price_of
 from reconverge.limiter import Limiter
 from reconverge.waiting import checked_room, checked_timeout_ns
 
@@ -74,8 +75,12 @@ class Outgoing:
         self._lock = threading.Lock()
         self._held_until_ns: OrderedDict[str, int] = OrderedDict()
 
-    async def admit(self, key: str, cost: int = 1) -> Decision | None:
-        """Wait for one's turn; the answer is false if that takes too long, and None if the limiter has failed."""
+    async def admit(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
+        """Wait for one's turn; the answer is false if that takes too long, and None if the limiter has failed.
+
+        With the method of the call, a limit that has `costs` charges what these say for it, `cost` times.
+        """
+        cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         steps = self._steps(key, began_ns)
         with contextlib.closing(steps):
@@ -87,15 +92,17 @@ class Outgoing:
                     refusal: Decision = end.value
                     return refusal
         try:
-            return await self.limiter.wait(key, cost, timeout=self._left_s(began_ns), max_queue=self._max_queue)
+            timeout_s = self._left_s(began_ns)
+            return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
         except MISTAKES:
             raise
         except Exception as error:  # noqa: BLE001  # a call must not fail because of what should only pace it
             self.failures.add(error, self.limiter.name)
             return None
 
-    def admit_blocking(self, key: str, cost: int = 1) -> Decision | None:
+    def admit_blocking(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
         """As `admit`, for a thread."""
+        cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         steps = self._steps(key, began_ns)
         nobody = threading.Event()
@@ -109,7 +116,7 @@ class Outgoing:
                     return refusal
         try:
             timeout_s = self._left_s(began_ns)
-            return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue)
+            return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
         except MISTAKES:
             raise
         except Exception as error:  # noqa: BLE001  # likewise
@@ -129,6 +136,14 @@ class Outgoing:
                 self._lower(key, remaining)
         except Exception as error:  # noqa: BLE001  # a response must not be lost because of what it says about limits
             self.failures.add(error, self.limiter.name)
+
+    def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
+        if method is None or not has_prices(self.limiter):
+            return cost, None
+        price = price_of(self.limiter, cost, method)
+        if price.unknown is not None:
+            self.failures.add(price.unknown, self.limiter.name, "costs as much as the dearest kind")
+        return price.cost, price.kind
 
     def _hold(self, key: str, hold_s: float) -> None:
         until_ns = self._now_ns() + round(hold_s * SECOND_NS)

@@ -73,7 +73,8 @@ class LimitedAdapter(HTTPAdapter):
         key = self._key(request)
         if key is None:
             return super().send(request, *args, **options)
-        decision = self.outgoing.admit_blocking(key, 1 if self._cost is None else self._cost(request))
+        cost = 1 if self._cost is None else self._cost(request)
+        decision = self.outgoing.admit_blocking(key, cost, request.method)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = super().send(request, *args, **options)

@@ -57,8 +57,9 @@ class Rule:
     """The paths that are limited, such as `/items/{id}`, `/files/{name:path}`, or `/api/*` for all below, in every
     spelling that may lead to the same place; by default all of them. The one that matches is the route for `by_route`,
     if the framework knows none."""
-    cost: int | ByRequest = 1
-    """What a request costs, or is expected to cost."""
+    cost: int | str | ByRequest = 1
+    """What a request costs, or is expected to cost: a number, or a kind of request that the limit's `costs` name. With
+    a number, a limit that has `costs` charges as many requests of the kind that its method is."""
     settle: Callable[[Response], int] | str | None = None
     """What the request has cost in truth, by its response; `spent` if the application says so itself."""
     deduct_when: Callable[[Response], bool] | None = None
@@ -86,8 +87,9 @@ class Rule:
             checked_status(self.status)
         if self.cold is not None:
             cold_s(self.cold)
-        if isinstance(self.cost, bool) or not (callable(self.cost) or (isinstance(self.cost, int) and self.cost >= 0)):
-            raise InvalidSetting("cost", self.cost, "is neither a whole number of zero or more nor a function")
+        said = self.cost
+        if isinstance(said, bool) or not (callable(said) or (said if isinstance(said, str) else _is_whole(said))):
+            raise InvalidSetting("cost", said, "is no whole number of zero or more, no kind of request and no function")
         if self.settle is not None and self.settle != SPENT and not callable(self.settle):
             raise InvalidSetting("settle", self.settle, f"is neither a function of the response nor {SPENT!r}")
         self._check_functions()
@@ -133,7 +135,7 @@ class UnscopedSettings(TypedDict, total=False):
     per_method: bool
     methods: Sequence[str] | None
     paths: Sequence[str] | None
-    cost: int | ByRequest
+    cost: int | str | ByRequest
     settle: Callable[..., int] | str | None
     deduct_when: Callable[..., bool] | None
     exempt_when: ByRequest | None
@@ -149,6 +151,10 @@ class RuleSettings(UnscopedSettings, total=False):
     """What `Rule` takes besides the limits, for whoever hands it on."""
 
     scope: str | ByRequest | None
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def all_rules(limits: Limits | None, rules: Sequence[Rule]) -> list[Rule]:
