@@ -24,7 +24,7 @@ from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
 from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import MEMORY, HubSettings
-from reconverge.kernel import IMPLEMENTATION, Kernel
+from reconverge.kernel import IMPLEMENTATION, Kernel, first_odd_cell
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
@@ -142,7 +142,7 @@ class Agent:
         self._timeout_s = exchange_timeout
         self._sigterm = sigterm
         met_at = HubSettings(self._namespace, exchange_timeout)
-        self._hub, self._hub_name = meeting_at(hub, fallback, met_at, self._clock)
+        self._hub, self._hub_name = meeting_at(hub, fallback, met_at, self._clock, odd_cell=first_odd_cell)
         self._limiters: dict[str, Limiter] = {}
         self._runner: ThreadLoop | TaskLoop | None = None
         self._starting = threading.Lock()

@@ -21,6 +21,7 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub_clock import DRIFT, HubClock
 from reconverge.limit import SLIDING_LOG
 from reconverge.report import (
+    WHOLE_MAX,
     Answer,
     Batch,
     CellReport,
@@ -213,7 +214,10 @@ class Bridge:
 
     def hear_totals(self, totals: Mapping[str, Totals]) -> None:
         """What the region has charged and given back in all."""
-        self._totals = dict(totals)
+        # Sums of what many said may be larger than a number that travels.
+        self._totals = {
+            name: Totals(min(each.charged, WHOLE_MAX), min(each.refunded, WHOLE_MAX)) for name, each in totals.items()
+        }
 
     def leave(self) -> None:
         """Give everything back from here on."""

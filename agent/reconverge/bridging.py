@@ -8,12 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from reconverge.answers import check_answer, check_lent, check_totals, check_wishes
 from reconverge.borrowing import CLOCKS_APART_NS, Lending
 from reconverge.bridge import Bridge
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub, Region
-from reconverge.report import Batch
+from reconverge.kernel import first_odd_cell
+from reconverge.report import Answer, Batch
 
 logger = logging.getLogger("reconverge")
 
@@ -33,10 +35,14 @@ class Side:
         self._away = False
         self._surprised = False
 
-    async def ask(self, question: Awaitable[T]) -> T | None:
-        """What is answered; None if nothing is in time. Warns once when that begins, and once when it is over."""
+    async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
+        """What is answered; None if nothing is in time. Warns once when that begins, and once when it is over.
+
+        `check` raises HubUnavailable for what no hub may answer.
+        """
         try:
             answer = await asyncio.wait_for(question, self._timeout_s)
+            check(answer)
         except HubUnavailable as error:
             self._complain(str(error).rstrip("."))
         except TimeoutError:
@@ -101,14 +107,14 @@ class Bridging:
             await self.go_round()
             await asyncio.sleep(min(self._interval_s, LAST_ROUND_S))
         for batch in self._bridge.last_words(self._clock.monotonic_ns()):
-            await self._wide_side.ask(self._wide.exchange(batch))
+            await self._exchange(batch)
 
     async def go_round(self) -> None:
         """Hear what the region needs, tell the wide hub, and lend what it has granted. Raises nothing."""
         shards = range(self._home.shards)
         await asyncio.gather(*(self._listen(shard) for shard in shards))
         if isinstance(self._home, Hub) and self._rounds % TOTALS_ROUNDS == 0:
-            totals = await self._home_side.ask(self._home.totals())
+            totals = await self._home_side.ask(self._home.totals(), check_totals)
             if totals is not None:
                 self._bridge.hear_totals(totals)
         self._rounds += 1
@@ -119,21 +125,29 @@ class Bridging:
 
     async def _listen(self, shard: int) -> None:
         sent_ns = self._clock.monotonic_ns()
-        wishes = await self._home_side.ask(self._home.wishes(shard))
+        wishes = await self._home_side.ask(self._home.wishes(shard), check_wishes)
         if wishes is not None:
             self._bridge.hear_wishes(shard, wishes, sent_ns=sent_ns, now_ns=self._clock.monotonic_ns())
 
     async def _tell(self, batch: Batch) -> None:
         sent_ns = self._clock.monotonic_ns()
-        answer = await self._wide_side.ask(self._wide.exchange(batch))
+        answer = await self._exchange(batch)
         if answer is None:
             self._bridge.failed(batch)
         else:
             self._bridge.merged(batch, answer, sent_ns=sent_ns)
 
+    async def _exchange(self, batch: Batch) -> Answer | None:
+        return await self._wide_side.ask(
+            self._wide.exchange(batch), lambda answer: check_answer(batch, answer, first_odd_cell)
+        )
+
     async def _lend(self, shard: int, lending: Lending) -> None:
         sent_ns = self._clock.monotonic_ns()
-        lent = await self._home_side.ask(self._home.lend(shard, lending.lender.name, lending.sequence, lending.loans))
+        lent = await self._home_side.ask(
+            self._home.lend(shard, lending.lender.name, lending.sequence, lending.loans),
+            lambda lent: check_lent(lending.loans, lent),
+        )
         if lent is not None:
             self._bridge.hear_lent(shard, lending, lent, sent_ns=sent_ns, now_ns=self._clock.monotonic_ns())
 

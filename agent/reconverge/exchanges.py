@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from reconverge.answers import check_answer, check_posted
 from reconverge.bulletin import Reader
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hinting import Hinting
 from reconverge.hub import Bulletin, Hub, Working
+from reconverge.kernel import first_odd_cell
 from reconverge.orders import PAYLOAD_BYTES_MAX
 from reconverge.report import Answer, Batch, Status
 from reconverge.syncer import Syncer
@@ -263,7 +265,7 @@ class Exchanges:
             logger.error("reconverge: an exchange failed in a way that was not foreseen", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
-        """Make one exchange; whatever goes wrong is told to the syncer. Returns whether it was answered."""
+        """Make one exchange; whatever goes wrong is told to the syncer. Returns whether that got the node anywhere."""
         sent_ns = self._clock.monotonic_ns()
         batch = syncer.take(sent_ns)
         if batch is None:
@@ -272,6 +274,7 @@ class Exchanges:
             if self._hub is None:
                 self._hub = self._open_hub()
             answer = await asyncio.wait_for(self._hub.exchange(batch), self._timeout_s)
+            check_answer(batch, answer, first_odd_cell)
         except HubUnavailable as error:
             self._complain(syncer, error)
             syncer.failed(error.kind, now_ns=self._clock.monotonic_ns())
@@ -290,9 +293,14 @@ class Exchanges:
         else:
             self._be_glad(syncer)
             now_ns = self._clock.monotonic_ns()
-            syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
+            try:
+                syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
+            except Exception as error:
+                # A bug of our own, past every check. What was under way is said again, and the next exchange tried.
+                syncer.failed(f"bug:{type(error).__name__}", now_ns=now_ns)
+                raise
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
-            return True
+            return not (syncer.failing or syncer.begins_anew_again)
         return False
 
     async def _read(self, reader: Reader) -> None:
@@ -304,6 +312,7 @@ class Exchanges:
                 self._hub = self._open_hub()
             assert isinstance(self._hub, Bulletin)
             payload = await asyncio.wait_for(self._hub.read(bytes_max=PAYLOAD_BYTES_MAX), self._timeout_s)
+            check_posted(payload)
         except HubUnavailable as error:
             reader.failed(error.kind)
         except TimeoutError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from reconverge.answers import OddCell, first_odd_cell
 from reconverge.clock import Clock
 from reconverge.errors import InvalidSetting
 from reconverge.hub import Hub
@@ -19,15 +20,24 @@ class Meeting(NamedTuple):
     name: str
 
 
-def meeting_at(hub: str | Hub, fallback: str | Hub | None, settings: HubSettings, clock: Clock) -> Meeting:
-    """Where `hub` says, and if that fails at `fallback`. Raises InvalidSetting."""
+def meeting_at(
+    hub: str | Hub,
+    fallback: str | Hub | None,
+    settings: HubSettings,
+    clock: Clock,
+    *,
+    odd_cell: OddCell = first_odd_cell,
+) -> Meeting:
+    """Where `hub` says, and if that fails at `fallback`; see `two_hubs`. Raises InvalidSetting."""
     first = _opened(hub, settings)
     if fallback is None:
         return first
     second = _opened(fallback, settings)
     if first.hub is None or second.hub is None:
         raise InvalidSetting("fallback", second.name, f"needs two hubs; {MEMORY}:// has nobody to meet")
-    both = two_hubs(first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name)
+    both = two_hubs(
+        first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
+    )
     return Meeting(both, f"{first.name} (fallback {second.name})")
 
 

@@ -100,7 +100,7 @@ STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
 class Health:
     """How well an agent can decide now, with the grounds for it. True while it can be sent requests.
 
-    `ready`: the hub answers. `starting`: it has not been asked yet, or has not had the time to answer.
+    `ready`: the hub answers. `starting`: it has not been asked yet, or has not had the time to answer the first time.
     `degraded`: it does not answer just now, or keys share one count, and decisions go on within their lines.
     `partitioned`: it has not answered for so long that there are no lines, and the policy alone decides.
     """
@@ -133,4 +133,6 @@ def _health_of_shard(number: int, shard: SyncerStats, *, running: bool) -> tuple
         return PARTITIONED, f"{failing}, and no lines are left"
     if not running:
         return STARTING, f"shard {number}: nobody exchanges; the first decision begins to, or `with agent`"
+    if shard.exchanges:
+        return PARTITIONED, f"shard {number}: the lease is over, and the hub has yet to answer under a new name"
     return STARTING, f"shard {number}: the hub has yet to answer"

@@ -112,6 +112,10 @@ class Syncer:
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
         self._failing = ""
+        self._beginnings = 0
+        """How many answers in a row had this node begin anew, under another name or with other data."""
+        self._not_before_ns = -NEVER_NS
+        """When the next exchange may begin at the earliest, because answers had this node begin anew time and again."""
         self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
 
     @property
@@ -127,10 +131,19 @@ class Syncer:
         """Whether the last exchange was not answered."""
         return self._failures_in_a_row > 0
 
+    @property
+    def begins_anew_again(self) -> bool:
+        """Whether several answers in a row had this node begin anew."""
+        return self._beginnings > 1
+
     # ------------------------------------------------------------ when
 
     def due_ns(self, now_ns: int) -> int:
         """When the next exchange should begin; in the past when it should have."""
+        return max(self._wanted_ns(now_ns), self._not_before_ns)
+
+    def _wanted_ns(self, now_ns: int) -> int:
+        """The same, by what there is to say and hear."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:
@@ -244,19 +257,17 @@ class Syncer:
     # ------------------------------------------------------------ what to make of the answer
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
-        """Take in the answer to the batch under way, which was sent at `sent_ns` at the earliest."""
+        """Take in the answer, checked before, to the batch under way, which was sent at `sent_ns` at the earliest."""
         if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
             self.failed("stale", now_ns=now_ns)
             return
+        if answer.status is Status.LAPSED and self._lapsed:
+            # Under a name that nobody can have had before. Another one is tried, but not at once, for ever.
+            self._generation += 1
+            self.failed("lapsed", now_ns=now_ns)
+            return
         shard = self._shard
-        jumped = self._clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=answer.hub_us)
-        shard.offset_ns = self._clock.offset_ns(now_ns)
-        error_ns = self._clock.error_ns(now_ns)
-        shard.lag_ns = 2 * error_ns
-        shard.late_ns = min(error_ns, now_ns + shard.offset_ns - answer.hub_us * MICROSECOND_NS)
-        shard.round_trip_ns = now_ns - sent_ns
-        if jumped:
-            self._kernel.rebase(shard.index, now_ns=now_ns)
+        self._set_clock(answer.hub_us, sent_ns=sent_ns, now_ns=now_ns)
         self._failures_in_a_row = 0
         self._exchanges += 1
         self._under_way = False
@@ -264,6 +275,7 @@ class Syncer:
             self._take_back()
             shard.lease_until_ns = min(shard.lease_until_ns, now_ns)
             self._lapse()
+            self._begin_anew(now_ns)
             return
         reborn = self._incarnation not in ("", answer.incarnation)
         if self._lapsed:
@@ -272,10 +284,13 @@ class Syncer:
             self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
         else:
             self._kernel.install(shard.index, answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
+            self._beginnings = self._beginnings if reborn else 0
             if reborn:
                 self._more, self._about = True, None
                 self._kernel.say_everything_again(shard.index)
         self._rebirths += reborn
+        if reborn:
+            self._begin_anew(now_ns)
         self._incarnation = answer.incarnation
         self._answered = True
         shard.acked_ns = sent_ns
@@ -286,6 +301,17 @@ class Syncer:
             # As that batch asked for it, and less by what the hub's clock may be faster.
             shard.lease_until_ns = sent_ns + int(batch.lease_us * MICROSECOND_NS * (1 - DRIFT))
 
+    def _set_clock(self, hub_us: int, *, sent_ns: int, now_ns: int) -> None:
+        shard = self._shard
+        jumped = self._clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=hub_us)
+        shard.offset_ns = self._clock.offset_ns(now_ns)
+        error_ns = self._clock.error_ns(now_ns)
+        shard.lag_ns = 2 * error_ns
+        shard.late_ns = min(error_ns, now_ns + shard.offset_ns - hub_us * MICROSECOND_NS)
+        shard.round_trip_ns = now_ns - sent_ns
+        if jumped:
+            self._kernel.rebase(shard.index, now_ns=now_ns)
+
     def failed(self, kind: str, *, now_ns: int) -> None:
         """The batch under way got no answer, for a reason of class `kind`; it may have arrived all the same."""
         self._under_way = False
@@ -293,11 +319,19 @@ class Syncer:
         self._failures_in_a_row += 1
         self._failing = kind
         self._take_back()
+        self._regular.all_at(max(now_ns, self._started_ns + self._delay_ns(self._failures_in_a_row)))
+
+    def _begin_anew(self, now_ns: int) -> None:
+        """An answer calls for another exchange at once; a hub that does so time and again may not set the pace."""
+        self._beginnings += 1
+        if self._beginnings > 1:
+            self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
+
+    def _delay_ns(self, times: int) -> int:
+        """How long to wait with the next exchange, after so many in a row that call for a pause."""
         cap_ns = max(self._kernel.interval_ns, BACKOFF_CAP_NS)
-        doublings = min(self._failures_in_a_row - 1, 30)
-        delay_ns = min(cap_ns, self._kernel.interval_ns << doublings)
-        again_ns = self._started_ns + int(delay_ns * (0.75 + 0.25 * self._random.random()))
-        self._regular.all_at(max(now_ns, again_ns))
+        delay_ns = min(cap_ns, self._kernel.interval_ns << min(times - 1, 30))
+        return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
         """Whoever drove this syncer is gone; what was under way will not be answered, and last words were none."""

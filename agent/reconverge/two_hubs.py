@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import Final
 
 from reconverge.acquaintance import Acquaintance
+from reconverge.answers import OddCell, check_answer, first_odd_cell
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub import Bulletin, Hub, Working
@@ -32,7 +33,15 @@ class TwoHubs:
     """
 
     def __init__(
-        self, primary: Hub, fallback: Hub, *, clock: Clock, timeout_s: float, name: str, random: Random
+        self,
+        primary: Hub,
+        fallback: Hub,
+        *,
+        clock: Clock,
+        timeout_s: float,
+        name: str,
+        random: Random,
+        odd_cell: OddCell = first_odd_cell,
     ) -> None:
         if primary.shards != fallback.shards:
             raise InvalidSetting(
@@ -44,6 +53,7 @@ class TwoHubs:
         self._fallback = fallback
         self._clock = clock
         self._timeout_s = timeout_s
+        self._odd_cell = odd_cell
         self._shards = [_Shard(random) for _ in range(primary.shards)]
         self._prober = token_hex(8)
         self._probes: dict[int, asyncio.Task[None]] = {}
@@ -85,6 +95,7 @@ class TwoHubs:
         answered = False
         try:
             answer = await (self._primary if primary else self._fallback).exchange(said)
+            check_answer(said, answer, self._odd_cell)
             answered = True
         finally:  # who waited for too long cancels, and that is a failure as well
             if choice.primary is primary and choice.exchanged(answered=answered, now_ns=self._clock.monotonic_ns()):
@@ -128,9 +139,8 @@ class TwoHubs:
         question = trial_batch(f"{self._prober}.{os.getpid()}", shard.asked)
         answered = False
         with contextlib.suppress(HubUnavailable, TimeoutError):
-            await asyncio.wait_for(
-                self._primary.exchange(question._replace(shard=index, lease_us=PROBE_LEASE_US)), self._timeout_s
-            )
+            question = question._replace(shard=index, lease_us=PROBE_LEASE_US)
+            check_answer(question, await asyncio.wait_for(self._primary.exchange(question), self._timeout_s))
             answered = True
         if shard.choice.probed(answered=answered, now_ns=self._clock.monotonic_ns()):
             logger.warning("reconverge: the hub answers again; going back from the fallback")
@@ -158,11 +168,29 @@ class TwoHubsWithBulletin(TwoHubs):
 
 
 def two_hubs(
-    primary: Hub, fallback: Hub, *, clock: Clock, timeout_s: float, name: str, random: Random | None = None
+    primary: Hub,
+    fallback: Hub,
+    *,
+    clock: Clock,
+    timeout_s: float,
+    name: str,
+    random: Random | None = None,
+    odd_cell: OddCell = first_odd_cell,
 ) -> TwoHubs:
-    """Both as one; `name` is what the fallback may be called in messages. Raises InvalidSetting."""
+    """Both as one. Raises InvalidSetting.
+
+    `name` is what the fallback may be called in messages; `odd_cell` finds the cell answer that no hub may give.
+    """
     kind = TwoHubsWithBulletin if isinstance(primary, Bulletin) else TwoHubs
-    return kind(primary, fallback, clock=clock, timeout_s=timeout_s, name=name, random=random or Random())
+    return kind(
+        primary,
+        fallback,
+        clock=clock,
+        timeout_s=timeout_s,
+        name=name,
+        random=random or Random(),
+        odd_cell=odd_cell,
+    )
 
 
 class _Shard:

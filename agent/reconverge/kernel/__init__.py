@@ -6,7 +6,7 @@ from reconverge.clock import NEVER_NS
 from reconverge.kernel._changes import change_own_pace, change_pace
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
-from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry
+from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry, first_odd_cell
 from reconverge.kernel._exchange import hasten
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
@@ -45,6 +45,7 @@ __all__ = [
     "WouldRefuse",
     "change_own_pace",
     "change_pace",
+    "first_odd_cell",
     "gate_of",
     "hasten",
     "many_of",

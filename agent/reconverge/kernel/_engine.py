@@ -9,6 +9,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Final
 
+from reconverge import answers
 from reconverge.kernel import _agenda, _cell, _decision, _lock, _reports, _store
 
 _PYTHON_IS_ASKED_FOR: Final = bool(os.environ.get("RECONVERGE_NO_EXTENSIONS"))
@@ -41,6 +42,7 @@ if TYPE_CHECKING or not COMPILED:
     due_cells = _agenda.due_cells
     report_cells = _reports.report_cells
     hear_cells = _reports.hear_cells
+    first_odd_cell = answers.first_odd_cell
 else:
     Cell = native.Cell
     Decision = native.Decision
@@ -54,6 +56,7 @@ else:
     due_cells = native.due_cells
     report_cells = native.report_cells
     hear_cells = native.hear_cells
+    first_odd_cell = native.first_odd_cell
     # So that dataclasses.replace, asdict and fields take it for what it stands for.
     names = "__dataclass_fields__ __dataclass_params__ __match_args__ switch would_refuse reentered"
     for name in names.split():

@@ -277,7 +277,9 @@ class Kernel(KernelFields):
 
     def take_back(self, shard_index: int) -> None:
         """What was under way got no answer; it will be said again."""
-        reports = self._flights.pop(shard_index)
+        reports = self._flights.pop(shard_index, None)
+        if reports is None:
+            return  # it was taken in before something else went wrong
         for cell, report in zip(reports.cells, reports, strict=True):
             cell.table.lock.run(unreport_cell, cell, report)
 

@@ -1,4 +1,5 @@
 /* The compiled kernel: `reconverge.kernel._native`. */
+#include "answers.h"
 #include "decision.h"
 #include "native.h"
 #include "python.h"
@@ -36,6 +37,7 @@ static PyMethodDef functions[] = {
     {"due_cells", (PyCFunction)(void (*)(void))due_cells, METH_FASTCALL, NULL},
     {"report_cells", report_cells, METH_VARARGS, NULL},
     {"hear_cells", hear_cells, METH_VARARGS, NULL},
+    {"first_odd_cell", first_odd_cell, METH_VARARGS, NULL},
     {NULL},
 };
 

@@ -1,16 +1,10 @@
 /* What is said and heard of many cells at once: one row of numbers for each, which become a CellReport when somebody
  * wants to see it. */
+#include "answers.h"
 #include "places.h"
 
 #include "cells.h"
 #include "python.h"
-
-typedef struct {
-    PyObject_HEAD
-    Py_ssize_t count;
-    Cell **cells; /* owned */
-    Report *rows;
-} Reports;
 
 /* ------------------------------------------------------------------ rows and the tuples that they stand for */
 
@@ -517,15 +511,7 @@ failed:
 
 /* ------------------------------------------------------------------ what was answered */
 
-/* Where answers come from: a tuple of them, or the rows in which they travelled. */
-typedef struct {
-    PyObject *tuple; /* borrowed; NULL if they are rows */
-    Py_buffer rows;
-    Py_ssize_t count;
-    bool wide;
-} Answers;
-
-static int
+int
 open_answers(PyObject *given, Answers *answers)
 {
     *answers = (Answers){0};
@@ -545,7 +531,7 @@ open_answers(PyObject *given, Answers *answers)
     return failed;
 }
 
-static void
+void
 close_answers(Answers *answers)
 {
     if (answers->tuple == NULL) {
@@ -553,7 +539,7 @@ close_answers(Answers *answers)
     }
 }
 
-static int
+int
 answer_at(const Answers *answers, Py_ssize_t at, Answer *answer)
 {
     i64 *numbers = (i64 *)answer;
