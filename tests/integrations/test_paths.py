@@ -19,6 +19,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient as AiohttpClient
 from aiohttp.test_utils import TestServer as AiohttpServer
 from fastapi import APIRouter, FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
 from litestar import Litestar, get
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -123,6 +125,39 @@ def test_a_long_path_is_read_in_one_go(part: str) -> None:
 
     assert places.find(PlainRequest(path=f"/{path}")) in {None, "/{a}-{b}", "/files/{name:path}/edit"}
     assert 4 == len(list(normal_forms(path)))
+
+
+@given(st.text(st.characters(), max_size=40) | st.text("/.%;?#\\25fe0a\n:{}<>ab", max_size=40))
+def test_whatever_a_client_writes_is_a_path_or_none(text: str) -> None:
+    """Nothing in it makes a comparison fail, and what is plain is its own normal form."""
+    places = Places(["/login", "/{a}-{b}", "/files/{name:path}/edit", "/api/*"])
+    found = places.find(PlainRequest(path=text, inner_paths=[text]))
+
+    assert found in {None, *(place.path for place in places.all)}
+    assert all(form.startswith("/") for form in normal_forms(text))
+
+
+@given(st.lists(st.text("abcXYZ019_-", min_size=1, max_size=5), min_size=1, max_size=4), st.integers(0, 5))
+def test_a_plain_path_is_its_own_normal_form(segments: list[str], again: int) -> None:
+    """And remains that, however often it is encoded up to a bound that no router reaches."""
+    path = "/" + "/".join(segments)
+    text = path.replace(segments[0][0], f"%{'25' * min(again, 2)}{ord(segments[0][0]):02x}")
+
+    assert {path} == set(normal_forms(path)) == set(normal_forms(text))
+
+
+def test_a_router_that_fails_when_asked_leaves_the_request_limited(guard: Guard) -> None:
+    """A strange path that nothing else can tell is taken for one that the rule is about; that is counted."""
+
+    class Failing(PlainRequest):
+        def seek_templates(self) -> Any:
+            raise KeyError("a converter's mistake")
+
+    declared = guard.declare(Rule(limits="1/hour", paths=["/login"]))
+    allowed = [bool(guard.check(Failing(path="/odd%", client="192.0.2.1"), [declared])) for _ in range(2)]
+
+    assert [True, False] == allowed
+    assert {"KeyError": 2} == guard.stats().failures
 
 
 # -------------------------------------------------------------------- a path that leads nowhere

@@ -31,6 +31,8 @@ def command_of(name: str, port: int) -> list[str]:
         server = ["uvicorn", "tests.integrations.fastapi_app:app", "--workers", str(WORKERS), "--port", str(port)]
         # From this address uvicorn would believe forwarding headers itself, before anybody else looks.
         server += ["--no-proxy-headers", "--log-level", "warning", "--no-access-log"]
+        # Another parser, which is taken where it is installed, lets fields of any size through.
+        server += ["--http", "h11"]
         return [sys.executable, "-m", *server, "--host", "127.0.0.1"]
     server = ["gunicorn", "--preload", "--workers", str(WORKERS), "--worker-class", "gthread", "--threads", "4"]
     server += ["--no-control-socket", "--bind", f"127.0.0.1:{port}", "--log-level", "error"]

@@ -40,6 +40,7 @@ TIERS_MAX: Final = 100
 BY_ADDRESS: Final = "is counted by its address, as it has no key"
 NOT_EXEMPT: Final = "is not exempt"
 NO_SCOPE: Final = "is counted with all that have no scope"
+IN_DOUBT: Final = "is taken for one that the rule is about"
 STRICTEST: Final = "is counted by the strictest of the limits that the rule has given so far"
 DEAREST: Final = "costs as much as the dearest one so far"
 """What becomes of a request that a function of the application has failed for."""
@@ -128,11 +129,17 @@ class Declared:
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
 
-    def concerns(self, request: Request) -> bool:
-        """Whether the rule is about such requests."""
+    def concerns(self, request: Request, mend: Mend) -> bool:
+        """Whether the rule is about such requests; if that cannot be told, it is. Raises what `mend` raises."""
         if self._methods is not None and request.method not in self._methods:
             return False
-        return self.places is None or self.places.find(request) is not None
+        if self.places is None:
+            return True
+        try:
+            return self.places.find(request) is not None
+        except Exception as error:  # noqa: BLE001  # of a router that was asked
+            mend(error, self, IN_DOUBT)
+            return True
 
     def claim(self, request: Request, mend: Mend) -> Steps:
         """What the request asks for. Raises NoKey, NoTier, and what `mend` raises.

@@ -218,7 +218,9 @@ class Guard:
         claims: list[Claim] = []
         for declared in rules:
             try:
-                claim = (yield from declared.claim(request, self._mend)) if declared.concerns(request) else None
+                claim = (
+                    (yield from declared.claim(request, self._mend)) if declared.concerns(request, self._mend) else None
+                )
                 if claim is not None:
                     claims.append(claim)
                     cold = cold_key(claim.limiter, claim.key, declared.cold_s) if declared.cold_s else None
