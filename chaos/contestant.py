@@ -18,7 +18,7 @@ from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import HubSettings, open_hub
-from reconverge.kernel import Verdict
+from reconverge.kernel import Reentry, Verdict
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.report import Answer, Batch, Totals
 
@@ -210,8 +210,11 @@ class Ours:
         return not unknown
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`."""
-        return self._login.table.decide(key, cost, self._clock.monotonic_ns())
+        """See `Contestant.decide`. A decision within another about the same limit is refused, as by `Limiter.allow`."""
+        try:
+            return self._login.table.decide(key, cost, self._clock.monotonic_ns())
+        except Reentry:
+            return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
 
     def count(self, cost: int) -> None:
         """See `Contestant.count`."""
