@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-PATIENCE_S: Final = 1.0
-"""A lock is held for microseconds. Whoever has waited so long looks whether there is anybody to let go of it."""
+NAP_S: Final = 0.0005
+"""Between two looks at a lock that is held. A lock is held for microseconds."""
+NAPS_MAX: Final = 2000
+"""A thread that has waited for so many naps, a second or more, looks whether any thread will let go of the lock."""
 
 
 class Reentry(RuntimeError):
@@ -86,6 +88,7 @@ class Lock:
         with self._inner:
             self._owner = get_ident()
             result = work(*args)
+            self._owner = 0
         if self._kernel.after_unlock:
             self._kernel.do_after_unlock()
         return result
@@ -116,27 +119,45 @@ class Lock:
         self.release()
 
     def _wait(self) -> None:
-        """Return when the lock may be free. Raises Reentry."""
+        """Return when the lock may be free. Raises Reentry.
+
+        The lock is looked at and not taken here: an exception between taking it and letting go would leave it taken.
+        """
         me = get_ident()
         if self._owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # as its documentation has it
             raise Reentry
-        while not self._inner.acquire(timeout=0 if self._owner == me else PATIENCE_S):
-            if self._owner > 0 and not any(_runs(frame, self) for frame in _all_frames()):
-                break
+        nap = _plain_lock()
+        nap.acquire()  # and never let go of: what waits for it sleeps
+        naps = 0
+        while self.locked():
+            if (self._owner == me or naps == NAPS_MAX) and self._is_abandoned():
+                with contextlib.suppress(RuntimeError):  # another thread was faster
+                    self._inner.release()
+                return
             if self._owner == me:  # in a greenlet that another one has interrupted
                 raise Reentry
-        with contextlib.suppress(RuntimeError):  # whoever had it was just about to let go
-            self._inner.release()
+            naps = naps % NAPS_MAX + 1
+            nap.acquire(timeout=NAP_S)
+
+    def _is_abandoned(self) -> bool:
+        """Whether no thread will let go of the lock, which is held."""
+        return self._owner >= 0 and not any(_runs(frame, self) for frame in _all_frames())
 
 
 RUN: Final[CodeType] = Lock.run.__code__
+WAIT: Final[CodeType] = Lock._wait.__code__  # noqa: SLF001  # of the class above
 
 
 def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
-    """Whether a frame or one that has called it is at work under that lock, or under any; or is about to be."""
+    """Whether a frame or one that has called it is at work under that lock, or under any; or is about to be.
+
+    A frame that waits for its turn is at work under no lock, and will let go of none.
+    """
+    waits = False
     while frame is not None:
-        if frame.f_code is RUN and (lock is None or frame.f_locals["self"] is lock):
+        if frame.f_code is RUN and not waits and (lock is None or frame.f_locals["self"] is lock):
             return True
+        waits = frame.f_code is WAIT
         frame = frame.f_back
     return False
 
