@@ -43,7 +43,11 @@ def meeting_at(
 
 def _opened(hub: str | Hub, settings: HubSettings) -> Meeting:
     if isinstance(hub, str):
-        return Meeting(None if scheme_of(hub) == MEMORY else open_hub(hub, settings), redacted(hub))
+        if scheme_of(hub) == MEMORY:
+            if set("?#") & set(hub):
+                raise InvalidSetting("hub", redacted(hub), "has options, and a node that meets nobody has none")
+            return Meeting(None, redacted(hub))
+        return Meeting(open_hub(hub, settings), redacted(hub))
     if not isinstance(hub, Hub):
         raise InvalidSetting("hub", hub, "is neither a URL nor a Hub")
     return Meeting(hub, repr(hub))

@@ -15,6 +15,7 @@ from reconverge_sync.owners import Owners
 from reconverge_sync.redis import RedisHub, Servers
 from reconverge_sync.redis_connection import Connection, Place
 from reconverge_sync.redis_diagnosis import RedisDiagnosis
+from reconverge_sync.urls import is_number
 
 SHARDS_DEFAULT: Final = 16
 """Every shard costs exchanges. So many are spread well over up to six owners; for more, say more."""
@@ -81,7 +82,7 @@ class ClusterHub(RedisHub):
 
 
 def _shards(url: str, wanted: str) -> int:
-    if not (wanted.isascii() and wanted.isdecimal() and 1 <= int(wanted) <= SHARDS_MAX):
+    if not (is_number(wanted) and 1 <= int(wanted) <= SHARDS_MAX):
         raise InvalidSetting("hub", redacted(url), f"has a number of shards that is none from 1 to {SHARDS_MAX}")
     return int(wanted)
 

@@ -47,7 +47,10 @@ class EmbeddedHub:
     """
 
     def __init__(self, url: str, settings: HubSettings) -> None:
-        name = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0] or "default"
+        name, rest = re.fullmatch(r"([^/?#]*)(.*)", url.partition("://")[2], re.DOTALL).groups()  # type: ignore[union-attr]
+        name = name or "default"
+        if rest.strip("/"):
+            raise InvalidSetting("hub", redacted(url), "has something after the name, where nothing belongs")
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}", name):
             raise InvalidSetting("hub", redacted(url), "may be named with up to 64 letters, digits and _.-")
         self._binary = find_redis_server()

@@ -6,17 +6,18 @@ import re
 import ssl
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.hubs import redacted
 from reconverge_sync.election import TENURE_NS
 from reconverge_sync.tls import tls_context
-from reconverge_sync.urls import UNREADABLE, longest_first, tls_options
+from reconverge_sync.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 PROTOCOLS: Final = ("3.1.1", "5")
+OPTIONS: Final = ("protocol", "shards", "tenure")
 SHARDS_MAX: Final = 64
 TENURE_S: Final = (0.3, 60)
 
@@ -65,20 +66,18 @@ class BrokerAddress:
 
         if parts.path.strip("/") or parts.fragment:
             raise wrong("has something after the port, where nothing belongs; topics follow from the namespace")
-        query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        encrypted = parts.scheme == "mqtts"
+        query = read_query(parts.query, (*OPTIONS, *(TLS_OPTIONS if encrypted else ())), wrong)
         protocol = query.pop("protocol", PROTOCOLS[0])
         if protocol not in PROTOCOLS:
             raise wrong(f"has a protocol that is none of {', '.join(PROTOCOLS)}")
         shards = query.pop("shards", "1")
-        if not (shards.isascii() and shards.isdecimal() and 1 <= int(shards) <= SHARDS_MAX):
+        if not (is_number(shards) and 1 <= int(shards) <= SHARDS_MAX):
             raise wrong(f"has shards that are no number from 1 to {SHARDS_MAX}")
         tenure = query.pop("tenure", str(TENURE_NS / SECOND_NS))
         if not (re.fullmatch(r"\d{1,3}(\.\d{1,3})?", tenure, re.ASCII) and TENURE_S[0] <= float(tenure) <= TENURE_S[1]):
             raise wrong(f"has a tenure that is no number of seconds from {TENURE_S[0]} to {TENURE_S[1]}")
-        encrypted = parts.scheme == "mqtts"
         tls = tls_options(query, wrong) if encrypted else {}
-        if query:
-            raise wrong(f"has options that are not known: {', '.join(sorted(query))}")
         if parts.password and not parts.username:
             raise wrong("has a password without a user's name, which MQTT does not know")
         login = Login(unquote(parts.username) if parts.username else None, unquote(parts.password or "") or None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
@@ -15,7 +15,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.hubs import redacted
 from reconverge_sync.redis_failure import Address
 from reconverge_sync.tls import SharedContext
-from reconverge_sync.urls import UNREADABLE, longest_first, tls_options
+from reconverge_sync.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
 from reconverge_sync.wire import sends_packed
 
 DEFAULT_PORT: Final = 6379
@@ -74,31 +74,34 @@ class Connection:
             raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
         if len(places) > PLACES_MAX:
             raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others")
-        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        encrypted = parts.scheme.startswith("rediss")
+        if parts.fragment:
+            raise refuse("has a # after which nothing belongs; in a password it is written %23")
+        query = read_query(parts.query, ("db", *options, *(TLS_OPTIONS if encrypted else ())), refuse)
         self.more = {name: query.pop(name) for name in list(query) if name in options}
         self.places = tuple(dict.fromkeys(places))
         self.service = ""
         self._tls: SharedContext | None = None
         self._encrypted: type[Any] | None = None
         """What its connections are, if there is TLS."""
-        self._options: dict[str, Any] = {"db": query.pop("db", "0")}
+        database = query.pop("db", "")
+        self._options: dict[str, Any] = {"db": database or "0"}
         if parts.scheme == "redis+unix":
             if not parts.path:
                 raise refuse("lacks the path of the socket")
             self.places = ()
             self._options["unix_socket_path"] = unquote(parts.path)
         else:
-            self._read_path(parts, serves=serves)
-            if parts.scheme.startswith("rediss"):
+            if self._read_path(parts, serves=serves) and database:
+                raise refuse("names a database twice, after the last / and as db; leave one of them out")
+            if encrypted:
                 # Names are checked unless the URL says no: redis-py 5 accepts any by default.
                 self._options |= {"ssl": True, **(tls := tls_options(query, refuse))}
                 self._tls = SharedContext(tls)
         if serves and not self.service:
             raise refuse("lacks the name of the service, as in redis+sentinel://host/mymaster")
-        if not self._options["db"].isdecimal():
-            raise refuse("names a database, after the last /, that is no number")
-        if query:
-            raise refuse(f"has options that are not known: {', '.join(sorted(query))}")
+        if not is_number(self._options["db"]):
+            raise refuse("names a database, after the last / or as db, that is no number")
         self._options["db"] = int(self._options["db"])
         self._read_login(login)
 
@@ -107,13 +110,15 @@ class Connection:
         self._options["username"] = unquote(user) or None
         self._options["password"] = unquote(password) or None
 
-    def _read_path(self, parts: SplitResult, *, serves: bool) -> None:
+    def _read_path(self, parts: SplitResult, *, serves: bool) -> bool:
+        """Returns whether it names a database."""
         path = parts.path.strip("/")
         if serves:
             service, _, path = path.partition("/")
             self.service = unquote(service)
         if path:
             self._options["db"] = path
+        return bool(path)
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -7,14 +7,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from reconverge import Agent, InvalidSetting, UnknownHub
 from reconverge.hubs import HubSettings, open_hub, redacted
+from reconverge_sync.mqtt_address import BrokerAddress
 from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis_connection import Connection
 
 SETTINGS = HubSettings("shop", 1.0)
+NO_SWITCHES = ["enabled", "required", "ture", "y", "t", "2", "%20true", "true%20", "none", "None", "on,off", "%00"]
+"""What is no word for yes or no."""
+WITHOUT_VALUES = [
+    ("redis://ada:hunter2@host", "db="),
+    ("redis://ada:hunter2@host", "db"),
+    ("rediss://ada:hunter2@host", "ssl_check_hostname="),
+    ("rediss://ada:hunter2@host", "ssl_check_hostname"),
+    ("rediss://ada:hunter2@host", "ssl_cert_reqs="),
+    ("rediss://ada:hunter2@host", "ssl_ca_certs="),
+    ("redis+cluster://ada:hunter2@host", "shards="),
+    ("redis+sentinel://ada:hunter2@host/mymaster", "sentinel_password="),
+    ("mqtt://ada:hunter2@host", "tenure="),
+    ("mqtts://ada:hunter2@host", "ssl_check_hostname="),
+    ("mqtts://ada:hunter2@host", "ssl_cert_reqs="),
+]
 MALFORMED = [
     ("redis://ada:hunter2@localhost:port/0", "port"),
     ("redis://ada:hunter2@localhost:70000/0", "port"),
@@ -60,6 +78,25 @@ MALFORMED = [
     ("redis+sentinel://ada:hunter2@one,two/", "service"),
     ("redis+sentinel://ada:hunter2@one,two/mymaster/x", "database"),
     ("redis+sentinel://ada:hunter2@one/mymaster?shards=3", "shards"),
+    *((f"rediss://ada:hunter2@host?ssl_check_hostname={word}", "true, yes, on, 1, false") for word in NO_SWITCHES),
+    *((f"rediss+cluster://ada:hunter2@one?ssl_check_hostname={word}", "true, yes, on, 1") for word in NO_SWITCHES),
+    *((f"rediss+sentinel://ada:hunter2@one/m?ssl_check_hostname={word}", "true, yes") for word in NO_SWITCHES),
+    *((f"mqtts://ada:hunter2@host?ssl_check_hostname={word}", "true, yes, on, 1, false") for word in NO_SWITCHES),
+    *((f"{start}?{option}", "no value for") for start, option in WITHOUT_VALUES),
+    *((f"{start}?{option}x&{option}x", "twice") for start, option in WITHOUT_VALUES if option.endswith("=")),
+    ("rediss://ada:hunter2@host?ssl_cert_reqs=none&ssl_check_hostname=true", "no effect"),
+    ("rediss://ada:hunter2@host?ssl_cert_reqs=REQUIRED", "ssl_cert_reqs"),
+    ("rediss://ada:hunter2@host?ssl_chek_hostname=true", "db, ssl_ca_certs, ssl_cert_reqs, ssl_certfile, ssl_check"),
+    ("mqtts://ada:hunter2@host?SSL_CHECK_HOSTNAME=true", "protocol, shards, ssl_ca_certs"),
+    ("mqtt://ada:hunter2@host?ssl_check_hostname=true", "known: protocol, shards, tenure"),
+    ("redis://ada:hunter2@localhost/1?db=2", "twice"),
+    ("redis://ada:hunter2@localhost/1#2", "#"),
+    (f"redis://ada:hunter2@localhost/{'9' * 5000}", "database"),
+    (f"redis+cluster://ada:hunter2@localhost?shards={'9' * 5000}", "shards"),
+    ("redis://ada:hunter2@localhost/\u0663", "database"),
+    ("embedded://name?sync_interval=1", "nothing belongs"),
+    ("embedded://name/other", "nothing belongs"),
+    ("memory://name?policy=strict", "has options"),
 ]
 
 
@@ -85,7 +122,7 @@ def test_a_malformed_url_is_refused(url: str, word: str) -> None:
         ("redis://localhost", "redis://localhost"),
         ("redis://localhost:6380/2", "redis://localhost:6380/2"),
         ("redis://:pw@localhost", "redis://***@localhost"),
-        ("redis://ada:p%40w@10.0.0.1:6380/2?db=3", "redis://***@10.0.0.1:6380/2?db=3"),
+        ("redis://ada:p%40w@10.0.0.1:6380?db=3", "redis://***@10.0.0.1:6380?db=3"),
         ("redis://[::1]:6380/2", "redis://[::1]:6380/2"),
         ("rediss://ada:pw@host?ssl_ca_certs=/ca.pem&ssl_check_hostname=no", None),
         ("redis+unix:///var/run/redis.sock?db=2", None),
@@ -195,3 +232,36 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(url: str, 
 
     assert f"package {package!r}" in run.stdout
     assert f"pip install 'reconverge[{extra}]'" in run.stdout
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster", "mqtts"])
+@pytest.mark.parametrize(
+    ("words", "checked"),
+    [(("true", "True", "TRUE", "yes", "on", "On", "1"), True), (("false", "False", "no", "off", "OFF", "0"), False)],
+)
+def test_all_words_for_yes_and_no_are_known(scheme: str, words: tuple[str, ...], checked: bool) -> None:
+    """In any case, and for a Redis as for a broker; names are checked if nothing is said."""
+    for word in words:
+        assert checked == _tls_of(f"{scheme}://host?ssl_check_hostname={word}")["ssl_check_hostname"]
+    assert _tls_of(f"{scheme}://host")["ssl_check_hostname"]
+    assert not _tls_of(f"{scheme}://host?ssl_cert_reqs=none")["ssl_check_hostname"]
+
+
+def _tls_of(url: str) -> dict[str, Any]:
+    if url.startswith("mqtts"):
+        return BrokerAddress.of(url).tls
+    return Connection(url, several="cluster" in url)._options
+
+
+@pytest.mark.parametrize("url", ["rediss://host?ssl_check_hostname=ture", "memory://x?y=1", "embedded://x?y=1"])
+def test_a_fallback_is_read_as_strictly(url: str) -> None:
+    """It is used when nobody looks."""
+    with pytest.raises(InvalidSetting):
+        Agent("redis://localhost", fallback=url)
+
+
+@pytest.mark.parametrize("url", ["mqtts://host?ssl_check_hostname=ture", "mqtts://host?ssl_check_hostname="])
+def test_the_url_of_hints_is_read_as_strictly(url: str) -> None:
+    """They travel by the same brokers."""
+    with pytest.raises(InvalidSetting):
+        Agent("redis://localhost", hints=url)

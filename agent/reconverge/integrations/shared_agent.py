@@ -116,6 +116,8 @@ def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
         if name in known:
             if name in settings:
                 raise InvalidSetting(name, value, "stands in the URI twice; leave one of them out")
+            if not value:
+                raise InvalidSetting(name, value, "has no value in the URI; leave it out, or say one")
             settings[name] = _read(name, value)
     if not settings:
         return uri, settings
@@ -130,6 +132,8 @@ def _read(name: str, value: object) -> object:
     if name not in (*NUMBERS, *WHOLE_NUMBERS) or not isinstance(value, str):
         return value
     try:
+        if value != value.strip() or "_" in value:  # which Python would take for nothing
+            raise ValueError
         return int(value) if name in WHOLE_NUMBERS else float(value)
     except ValueError:
         raise InvalidSetting(name, value, "is not a number") from None
