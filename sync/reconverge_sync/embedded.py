@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hubs import HubSettings, redacted
 from reconverge.report import Answer, Batch, Totals
+from reconverge_sync import keeper
 from reconverge_sync.binary import find_redis_server
 from reconverge_sync.embedded_diagnosis import diagnose_embedded
 from reconverge_sync.redis import RedisHub
@@ -129,8 +131,13 @@ class EmbeddedHub:
             # Whoever owned the directory above could put another in the place of ours.
             for directory in (self.directory.parent, self.directory):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if directory.stat().st_uid != os.getuid():
+                found = directory.lstat()
+                if not stat.S_ISDIR(found.st_mode):
+                    raise OSError("a link or a file stands in the place of the directory")
+                if found.st_uid != os.getuid():
                     raise OSError("the directory belongs to another user")
+                if found.st_mode & 0o077:
+                    directory.chmod(0o700)
             deadline_s = time.monotonic() + START_S
             while time.monotonic() < deadline_s:
                 if self._hold_users_lock() and (self._ready() or self._start(deadline_s)):
@@ -159,12 +166,13 @@ class EmbeddedHub:
         with (self.directory / "start.lock").open("a") as lock:
             if _try_lock(lock, fcntl.LOCK_EX) and not self._ready():
                 # It goes into the background by itself, so this returns at once and leaves no child.
-                command = [sys.executable, "-m", "reconverge_sync.keeper", str(self.directory), self._binary]
+                command = [*_interpreter(), keeper.__file__, str(self.directory.absolute()), self._binary]
                 command += ["fresh"] if self._alone else []
                 self._alone = False  # others may use it by the time it has to be started again
                 subprocess.run(
                     command,
                     check=False,
+                    cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -192,6 +200,15 @@ def directory_of(name: str) -> Path:
 def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
     """The factory for `embedded://`."""
     return EmbeddedHub(url, settings)
+
+
+def _interpreter() -> list[str]:
+    """A Python that imports nothing but its own modules; the keeper needs no others.
+
+    Not from the working directory, in which anybody's files may lie, nor from that of the script, nor from where the
+    environment says.
+    """
+    return [sys.executable, "-I", "-S"]
 
 
 def _try_lock(file: IO[str] | int, how: int) -> bool:

@@ -1,7 +1,8 @@
 """Watches over an embedded redis-server: starts it, and ends it when nobody uses it any more.
 
-Run as `python -m reconverge_sync.keeper DIRECTORY REDIS_SERVER [fresh]`; `fresh` when nobody can have used another
-server of that name before, which is noted in the directory for all users to see. It goes into the background, so
+Run as a script, `keeper.py DIRECTORY REDIS_SERVER [fresh]`, by a Python that imports nothing but its own modules: what
+lies in the working directory of an application is not run. `fresh` when nobody can have used another server of that
+name before, which is noted in the directory for all users to see. It goes into the background, so
 whoever starts it has no child to wait for. Users hold `users.lock` together; that this process gets it alone means that
 all of them are gone, however they went. It has the directory itself locked for as long as it lives, which tells the
 users that the files there are true, tells another keeper to wait, and keeps those away that clean up temporary files.

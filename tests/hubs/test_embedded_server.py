@@ -28,6 +28,7 @@ from reconverge_sync import embedded
 from reconverge_sync.embedded import EmbeddedHub
 from tests.waiting import eventually
 
+ROOT = Path(__file__).parent.parent.parent
 SETTINGS = HubSettings("shared", 5.0)
 _numbers = count(1)
 
@@ -351,11 +352,11 @@ def _processes(directory: Path) -> dict[int, str]:
 
 
 def _servers(directory: Path) -> list[int]:
-    return sorted(pid for pid, line in _processes(directory).items() if "reconverge_sync.keeper" not in line)
+    return sorted(pid for pid, line in _processes(directory).items() if "reconverge_sync/keeper.py" not in line)
 
 
 def _keepers(directory: Path) -> list[int]:
-    return sorted(pid for pid, line in _processes(directory).items() if "reconverge_sync.keeper" in line)
+    return sorted(pid for pid, line in _processes(directory).items() if "reconverge_sync/keeper.py" in line)
 
 
 def _kill(pids: list[int]) -> None:
@@ -366,3 +367,80 @@ def _kill(pids: list[int]) -> None:
 def _state(pid: int) -> str:
     """One letter, as the kernel has it: T for stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+# -------------------------------------------------------------------- what lies around
+
+POISON = """
+import pathlib
+(pathlib.Path({marks!r}) / "{name}").touch()
+raise SystemExit("poisoned")
+"""
+POISONED = ("redis", "logging", "socket", "subprocess", "reconverge_sync", "reconverge", "ctypes", "fcntl", "encodings")
+USE = """
+import sys
+from reconverge import Agent
+from tests.waiting import eventually
+with Agent(sys.argv[1]) as agent:
+    agent.limit("login", "5/minute").allow("ada")
+    eventually(lambda: agent.ready, "an answer")
+print("ready")
+"""
+
+
+def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, short_path: Path) -> None:
+    """Modules of the names of ours and of Python's own lie there, and a redis-server: neither has been run."""
+    marks, here = tmp_path / "marks", tmp_path / "here"
+    marks.mkdir()
+    here.mkdir()
+    for name in POISONED:
+        (here / f"{name}.py").write_text(POISON.format(marks=str(marks), name=name))
+    (here / "redis-server").write_text(f"#!/bin/sh\ntouch {marks}/redis-server\n")
+    (here / "redis-server").chmod(0o755)
+    environment = {**os.environ, "PATH": f".:{os.environ['PATH']}", "TMPDIR": str(short_path)}
+    environment.pop("XDG_RUNTIME_DIR", None)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+
+    program = ["-P", "-c", USE, f"embedded://poisoned{os.getpid()}"]
+    ran = subprocess.run(
+        [sys.executable, *program], cwd=here, env=environment, capture_output=True, text=True, check=False, timeout=60.0
+    )
+
+    assert [] == sorted(mark.name for mark in marks.iterdir())
+    assert "ready" == ran.stdout.strip(), ran.stderr
+
+
+def test_nobody_else_can_enter_the_directory_or_use_the_socket(directory: Path) -> None:
+    """The directories are the user's alone, and so is the socket, whatever the umask is."""
+    before = os.umask(0)
+    try:
+        with Agent("embedded://shared") as agent:
+            agent.limit("login", "5/minute").allow("ada")
+            eventually(lambda: agent.ready, "an answer")
+            modes = [path.stat().st_mode & 0o777 for path in (directory.parent, directory, directory / "redis.sock")]
+    finally:
+        os.umask(before)
+
+    assert [0o700, 0o700, 0o700] == modes
+
+
+def test_a_link_in_the_place_of_the_directory_is_refused(directory: Path, tmp_path: Path) -> None:
+    """Another user may have put it there; nothing is written where it leads."""
+    directory.parent.mkdir(parents=True)
+    directory.symlink_to(tmp_path)
+    with Agent("embedded://shared") as agent:
+        agent.limit("login", "5/minute").allow("ada")
+        eventually(lambda: agent.stats().exchanges[0].failures.get("embedded", 0) > 0, "the failure")
+
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o777])
+def test_a_directory_that_others_can_write_to_or_enter_is_closed_to_them(directory: Path, mode: int) -> None:
+    """It may have been there before, with rights that another program gave it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(mode)
+    with Agent("embedded://shared") as agent:
+        agent.limit("login", "5/minute").allow("ada")
+        eventually(lambda: agent.ready, "an answer")
+        assert 0o700 == directory.stat().st_mode & 0o777
