@@ -68,8 +68,7 @@ class Connection:
             login, _, hosts = parts.netloc.rpartition("@")
             places = [_place(host, default_port) for host in (hosts.split(",") if several else [hosts])]
         except ValueError:
-            # No cause: its message may show a part of the password.
-            raise refuse(UNREADABLE) from None
+            raise refuse(UNREADABLE) from None  # no cause: its message may show a part of the password
         if not several and "," in hosts:
             raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
         if len(places) > PLACES_MAX:
@@ -82,8 +81,7 @@ class Connection:
         self.places = tuple(dict.fromkeys(places))
         self.service = ""
         self._tls: SharedContext | None = None
-        self._encrypted: type[Any] | None = None
-        """What its connections are, if there is TLS."""
+        self._encrypted: type[Any] | None = None  # what its connections are, if there is TLS
         database = query.pop("db", "")
         self._options: dict[str, Any] = {"db": database or "0"}
         if parts.scheme == "redis+unix":
@@ -102,10 +100,10 @@ class Connection:
             raise refuse("lacks the name of the service, as in redis+sentinel://host/mymaster")
         if not is_number(self._options["db"]):
             raise refuse("names a database, after the last / or as db, that is no number")
-        self._options["db"] = int(self._options["db"])
         self._read_login(login)
 
     def _read_login(self, login: str) -> None:
+        self._options["db"] = int(self._options["db"])
         user, _, password = login.partition(":")
         self._options["username"] = unquote(user) or None
         self._options["password"] = unquote(password) or None
