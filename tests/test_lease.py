@@ -5,6 +5,7 @@ Method: one node and one hub, each with a clock of its own.
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
@@ -18,6 +19,7 @@ from reconverge.policies import STRICT
 from reconverge.report import Status
 from reconverge.simulation import Experiment, Fleet, Traffic, World
 from reconverge.syncer import Syncer
+from reconverge.testing._scene import Voice, limit
 from reconverge_sync.memory import MemoryHub
 from tests.node import START_S
 
@@ -77,6 +79,89 @@ def test_a_limit_declared_meanwhile_does_not_make_the_lease_longer() -> None:
     pair.pass_until_ns(pair.shard.lease_until_ns - 1)
 
     assert Status.MERGED is pair.exchange()
+
+
+def test_lines_are_given_up_one_limit_at_a_time() -> None:
+    """Cut off for longer than the lease of a short limit, a node uses no line on that, and goes on with all others."""
+    pair = Pair()
+    short = pair.kernel.declare("short", Limit(100, 1), STRICT)
+    day = pair.kernel.declare("day", Limit(100, 86_400), STRICT)
+    asked: list[bool] = []
+    for _ in range(3):
+        asked = [short.allow("ada"), day.allow("ada")]
+        pair.pass_until_ns(pair.clock.monotonic_ns() + SECOND_NS)
+        pair.exchange()
+    assert [True, True] == asked
+    name = pair.syncer.node
+
+    pair.pass_until_ns(short.lease_until_ns(pair.shard) - 1)
+    last = [short.allow("ada"), day.allow("ada")]
+    pair.pass_until_ns(short.lease_until_ns(pair.shard))
+    after = [short.allow("ada"), day.allow("ada")]
+    statuses = {pair.exchange()}
+    short.allow("ada")
+    pair.pass_until_ns(pair.clock.monotonic_ns() + SECOND_NS)
+    statuses.add(pair.exchange())
+    again = [short.allow("ada"), day.allow("ada")]
+
+    assert [True, True] == last
+    assert [False, True] == after
+    assert [True, True] == again
+    assert {Status.MERGED} == statuses
+    assert name == pair.syncer.node
+
+
+def test_lines_that_an_answer_says_nothing_of_are_given_up_too() -> None:
+    """The hub may have dealt out again what a node held on other keys of a limit whose lease was over."""
+    pair = Pair()
+    pair.kernel.declare("day", Limit(100, 86_400), STRICT)
+    short = pair.kernel.declare("short", Limit(100, 1), STRICT)
+    asked: list[bool] = []
+    for _ in range(3):
+        asked = [short.allow(key) for key in ("ada", "bob")]
+        pair.pass_until_ns(pair.clock.monotonic_ns() + SECOND_NS)
+        pair.exchange()
+    assert [True, True] == asked
+    held = short.cells["bob"].line
+    pair.pass_until_ns(pair.clock.monotonic_ns() + SECOND_NS // 50)
+    sent_ns = pair.clock.monotonic_ns()
+    assert not short.allow("eve")
+    batch = pair.syncer.take(sent_ns)
+    assert batch is not None
+    pair.pass_until_ns(short.lease_until_ns(pair.shard))
+
+    pair.syncer.merged(batch, pair.hub.merge(batch), sent_ns=sent_ns, now_ns=pair.clock.monotonic_ns())
+
+    assert {"eve"} == {cell.key for cell in batch.cells}
+    assert held > 0
+    assert 0 == short.cells["bob"].line
+    assert short.cells["eve"].line > 0
+
+
+@pytest.mark.parametrize(("lease_us", "comes_back"), [(5_000_000, True), (0, False)])
+def test_what_a_vanished_node_held_comes_back_with_the_lease_of_its_limit(lease_us: int, comes_back: bool) -> None:
+    """And not only when the lease on its name is over, as it does from a node of the version before."""
+    clock = ManualClock(START_S)
+    hub = MemoryHub(clock=clock)
+    short = limit(name="short", window_us=1_000_000)._replace(lease_us=lease_us)
+
+    async def live() -> list[int]:
+        gone, there = (
+            Voice(hub, lambda: clock.wall_ns() // 1000, node=f"{name}.0", account=name, shard=0, lease_us=600_000_000)
+            for name in ("gone", "there")
+        )
+        await gone.reports(of=short, need=100)
+        granted: list[int] = []
+        for passing_s in (4.9, 0.2, 2.0):
+            clock.advance_ns(int(passing_s * SECOND_NS))
+            granted.append((await there.reports(of=short, need=100)).line)
+        return granted
+
+    before, at_its_end, after = asyncio.run(live())
+
+    assert 20 > before
+    assert 20 > at_its_end
+    assert comes_back == (after > 80)
 
 
 @pytest.mark.parametrize(

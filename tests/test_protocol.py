@@ -74,6 +74,7 @@ class Protocol(RuleBasedStateMachine):
     """A few nodes, one hub, and a network that does its worst."""
 
     quota_name = "limit"
+    leases_s: tuple[float | None, ...] = (None,)
 
     @initialize(
         algorithm=st.sampled_from(ALGORITHMS),
@@ -88,6 +89,7 @@ class Protocol(RuleBasedStateMachine):
         certainly_new=st.booleans(),
         twist=st.sampled_from(TWISTS),
         waits=st.booleans(),
+        leases_s=st.sampled_from([(None,), (0.5,), (1.5, 1.5, None), (1.5, 0.5)]),
     )
     def begin(
         self,
@@ -103,8 +105,13 @@ class Protocol(RuleBasedStateMachine):
         certainly_new: bool,
         twist: str,
         waits: bool,
+        leases_s: tuple[float | None, ...],
     ) -> None:
-        """Start the nodes, with one limit; no cold allowance, which is a bound of its own."""
+        """Start the nodes, with one limit; no cold allowance, which is a bound of its own.
+
+        The lease on its lines is shorter than the node's, on some nodes or all; None stands for the node's.
+        """
+        self.leases_s = leases_s
         limit = limit_of(quota, window_s, algorithm, burst, slices=slices, count_refused=count_refused, soft=soft)
         self.waits = waits
         self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
@@ -354,7 +361,7 @@ class Protocol(RuleBasedStateMachine):
         now_ns = self.clock.monotonic_ns()
         for key in KEYS:
             cells = [node.kernel.tables[self.quota_name].cells.get(key) for node in self.nodes]
-            live = [cell for cell in cells if cell is not None and now_ns < cell.shard.lease_until_ns]
+            live = [cell for cell in cells if cell is not None and now_ns < cell.table.lease_until_ns(cell.shard)]
             for window in {cell.epoch for cell in live}:
                 assert sum(usable(cell, window) for cell in live) <= self.limit.capacity * self.limit.unit
             assert sum(cell.base for cell in live) <= self.limit.capacity * self.limit.unit
@@ -392,7 +399,10 @@ class Protocol(RuleBasedStateMachine):
 
     def _start_node(self) -> None:
         node = Node(self.clock)
-        node.limit(self.limit, self.policy)
+        table = node.limit(self.limit, self.policy)
+        lease_s = self.leases_s[self.nodes_ever % len(self.leases_s)]
+        if lease_s is not None and self.limit.calendar is None and self.twist != "calendar":
+            table.take_lease(int(lease_s * SECOND_NS))
         follow_calendar(node, self.limit, self.twist)
         self.nodes.append(node)
         self.nodes_ever += 1

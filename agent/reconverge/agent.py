@@ -73,8 +73,8 @@ class Agent:
         namespace: fleets with different namespaces share nothing.
         sync_interval: seconds between exchanges. Longer is cheaper and less exact; the bound does not depend on it.
         min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
-        lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the longest
-            windows, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
+        lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the
+            windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
             see `reconverge.policies`. By default `balanced`.
         max_keys: how many keys are counted each on its own; all further ones share one count.

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, NoReturn
 from reconverge.errors import SHOWN_MAX, HubUnavailable
 from reconverge.report import (
     ANSWER_ROWS,
+    NOT_TAKEN,
     UNBOUNDED,
     WHOLE_MAX,
     Answer,
@@ -57,6 +58,7 @@ class CellBounds(NamedTuple):
     overdraft: int
 
 
+_NODES: Final = CellAnswer._fields.index("nodes") - CellAnswer._fields.index("silent")
 OddCell = Callable[[Sequence[CellReport], Sequence[CellAnswer], tuple[CellBounds, ...]], int]
 """Returns the place of the first cell answer that no hub may give to these reports, or -1. Both are as long."""
 
@@ -105,6 +107,8 @@ def _is_plausible(answer: CellAnswer, bounds: CellBounds) -> bool:
     if any(type(value) is not int for value in answer):
         return False
     epoch, line, base, overdraft, capacity, free, reserved, current, previous, *others = answer
+    if answer.nodes == NOT_TAKEN and not (line or base or overdraft or free):
+        others[_NODES] = 0  # no room for the key, and nothing is granted
     least = min(line, base, overdraft, free, reserved, *others)
     most = max(epoch, -epoch, current, -current, previous, -previous, reserved, *others)
     if least < 0 or most > WHOLE_MAX or max(line, base, free) > capacity:

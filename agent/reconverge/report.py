@@ -16,6 +16,11 @@ WHOLE_MAX = 2**53
 """The largest number that travels: Lua has only doubles, which are exact up to there."""
 UNBOUNDED = -1
 """Stands for an infinite `max_overshoot` on the wire, where only integers travel."""
+NOT_TAKEN = -1
+"""In place of the number of nodes in an answer: the hub has no room for this key, knows nothing of it, and grants
+nothing. All other fields of that answer are what a hub says of a key that nobody uses, with no line and nothing free;
+so a node that does not know this mark takes it for such a key, and admits no more than its policy dares without a line.
+"""
 
 
 class Status(IntEnum):
@@ -56,6 +61,26 @@ class LimitReport(NamedTuple):
     """The pace at which its cells are exchanged; 0 if that is the batch's."""
     apart: int = 0
     """How much of the capacity is not this region's by itself, but other regions' or lent to it; 0 without regions."""
+    lease_us: int = 0
+    """How long the node's lines on its cells are its own after a batch, if that is shorter than the batch's lease; 0
+    stands for the batch's. Travels in the place of `window`, see `told_limit`; a calendar's is always the batch's."""
+
+
+def told_limit(limit: LimitReport) -> tuple[str | int, ...]:
+    """The fields of a limit's report as they travel, in their order.
+
+    The lease of a limit without a calendar travels as its `window`, of which it has no use otherwise. A hub that knows
+    nothing of such leases does not look at that, and holds the lines for as long as the batch says, which is longer. So
+    the versions before and after this one understand each other.
+    """
+    if limit.closes_us == 0 and limit.lease_us:
+        limit = limit._replace(window=limit.lease_us)
+    return limit[:-1]
+
+
+def heard_limit(limit: LimitReport) -> LimitReport:
+    """The report of a limit whose fields travelled as `told_limit` describes it."""
+    return limit if limit.closes_us else limit._replace(window=0, lease_us=limit.window)
 
 
 class CellReport(NamedTuple):
@@ -150,7 +175,7 @@ class CellAnswer(NamedTuple):
     needs_milli: int
     demand_milli: int
     nodes: int
-    """How many nodes have a need on this key."""
+    """How many nodes have a need on this key; NOT_TAKEN if the hub has no room for it."""
     last_demand: int
     """Cost asked for by all nodes in the window before."""
     window_demand: int

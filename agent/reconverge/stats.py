@@ -88,6 +88,7 @@ def stats_of_limits(
     return stats
 
 
+HUB_FULL_GROUND: Final = "the hub has no room for further keys (hub_full); it serves those that it has"
 READY: Final = "ready"
 STARTING: Final = "starting"
 DEGRADED: Final = "degraded"
@@ -101,7 +102,8 @@ class Health:
     """How well an agent can decide now, with the grounds for it. True while it can be sent requests.
 
     `ready`: the hub answers. `starting`: it has not been asked yet, or has not had the time to answer the first time.
-    `degraded`: it does not answer just now, or keys share one count, and decisions go on within their lines.
+    `degraded`: it does not answer just now, has no room for further keys, or keys share one count; decisions go on
+    within their lines.
     `partitioned`: it has not answered for so long that there are no lines, and the policy alone decides.
     """
 
@@ -115,6 +117,9 @@ class Health:
 def health_of(stats: AgentStats, *, keys_max: int) -> Health:
     """What a snapshot amounts to."""
     findings = [_health_of_shard(number, shard, running=stats.running) for number, shard in enumerate(stats.exchanges)]
+    for number, shard in enumerate(stats.exchanges):
+        if shard.hub_full:
+            findings.append((DEGRADED, f"shard {number}: {HUB_FULL_GROUND}; {shard.not_taken} times so far"))
     if stats.keys >= keys_max:
         findings.append((DEGRADED, f"max_keys={keys_max} keys are counted; all further ones share one count"))
     state = max((state for state, _ in findings), key=STATES.index, default=READY)

@@ -32,6 +32,9 @@ SILENCE_SHARE: Final = 6
 """But at least this many times per lease."""
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
 """Of several shards, those that were never told anything hear of a node so often: they have nothing of its to lose."""
+HUB_FULL_NS: Final = 30 * SECOND_NS
+HUB_FULL_INTERVALS: Final = 30
+"""For so long a hub counts as full after it had no room for a key: longer than until it is told of that key again."""
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 """The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
 
@@ -63,7 +66,12 @@ class SyncerStats:
     failing: str = ""
     """The class of the last failure, while nothing has been answered since."""
     lease: float = 0.0
-    """For how many seconds lines may be used; infinite when there is nobody to hear."""
+    """For how many seconds lines may be used, at least those of limits whose lease is the node's; infinite when there
+    is nobody to hear."""
+    not_taken: int = 0
+    """How often the hub had no room for a key. Such a key goes by the cold rule of its policy, and is told of again."""
+    hub_full: bool = False
+    """The hub had no room for a key lately."""
 
 
 class Syncer:
@@ -116,6 +124,8 @@ class Syncer:
         """How many answers in a row had this node begin anew, under another name or with other data."""
         self._not_before_ns = -NEVER_NS
         """When the next exchange may begin at the earliest, because answers had this node begin anew time and again."""
+        self._full_until_ns = -NEVER_NS
+        """Until when the hub counts as full."""
         self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
 
     @property
@@ -283,8 +293,12 @@ class Syncer:
             self._more, self._about = True, None
             self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
         else:
+            self._kernel.give_up_lapsed_lines(shard.index, now_ns=now_ns)
+            not_taken = shard.not_taken
             self._kernel.install(shard.index, answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
             self._beginnings = self._beginnings if reborn else 0
+            if shard.not_taken > not_taken:
+                self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
             if reborn:
                 self._more, self._about = True, None
                 self._kernel.say_everything_again(shard.index)
@@ -300,6 +314,8 @@ class Syncer:
         elif not shard.unconfirmed:
             # As that batch asked for it, and less by what the hub's clock may be faster.
             shard.lease_until_ns = sent_ns + int(batch.lease_us * MICROSECOND_NS * (1 - DRIFT))
+            shard.leased_ns = sent_ns - int(batch.lease_us * MICROSECOND_NS * DRIFT)
+            shard.voided.clear()
 
     def _set_clock(self, hub_us: int, *, sent_ns: int, now_ns: int) -> None:
         shard = self._shard
@@ -356,6 +372,8 @@ class Syncer:
             pending=len(self._shard.stirred) + len(self._shard.later),
             failing=self._failing if self._failures_in_a_row else "",
             lease=max(0, self._shard.lease_until_ns - now_ns) / SECOND_NS,
+            not_taken=self._shard.not_taken,
+            hub_full=now_ns < self._full_until_ns,
         )
 
     def _lapse(self) -> None:

@@ -18,7 +18,6 @@ OTHERS_END: Final = "CLIENT KILL TYPE normal SKIPME yes"
 """Whoever is connected has to log in again."""
 
 ERRORS: Final[tuple[tuple[str, Fault], ...]] = (
-    ("out-of-memory", Told(("CONFIG SET maxmemory 1",), ("CONFIG SET maxmemory 0",))),
     ("no-replicas", Told(("CONFIG SET min-replicas-to-write 1",), ("CONFIG SET min-replicas-to-write 0",))),
     ("read-only", Told(("REPLICAOF 127.0.0.1 1",), ("REPLICAOF NO ONE",))),
     (

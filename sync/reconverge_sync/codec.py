@@ -42,6 +42,7 @@ from reconverge.report import (
     Status,
     Totals,
     add_totals,
+    told_limit,
 )
 
 KINDS: Final = {
@@ -160,7 +161,8 @@ def _rows(row: Struct, batch: Batch) -> bytes:
 
 def _limit(limit: LimitReport) -> tuple[str | int, ...]:
     # A hub of an older version knows nothing of intervals, and is told of those alone that there are; nor of regions.
-    told = limit[2:] if limit.apart else limit[2:-1] if limit.interval_us else limit[2:-2]
+    fields = told_limit(limit)
+    told = fields[2:] if limit.apart else fields[2:-1] if limit.interval_us else fields[2:-2]
     return (limit.name, KINDS[limit.algorithm], *told)
 
 

@@ -40,8 +40,6 @@ JOBS_MAX: Final = 512
 JOBS_BYTES_MAX: Final = 8 << 20
 NODES_MAX: Final = 1 << 16
 """So many nodes, or accounts, are in one ledger."""
-CELLS_MAX: Final = 1 << 20
-"""So many cells are in one ledger, which takes a gigabyte or so."""
 HEIRS_MAX: Final = 64
 HEARD_LATELY_NS: Final = 5 * SECOND_NS
 LEDGER_BYTES_MAX: Final = 256 << 20
@@ -264,12 +262,14 @@ class Desk:
             self._post(letter.sender, Kind.ANSWER, write_answer(batch, answer))
 
     def _is_full(self, batch: Batch) -> bool:
-        """Whether the ledger has no room for somebody new. Who is known already is always heard."""
+        """Whether the ledger has no room for another node. One that is known already is always heard.
+
+        For another key there may be none either; then that key alone is not taken, see `Shard.cells_max`.
+        """
         ledger = self.steward.ledger
         if ledger is None or batch.node in ledger.nodes:
             return False
-        crowded = max(len(ledger.nodes), len(ledger.accounts)) >= NODES_MAX
-        return crowded or len(ledger.cells) + len(batch.cells) > CELLS_MAX
+        return max(len(ledger.nodes), len(ledger.accounts)) >= NODES_MAX
 
     async def _merged(self, batch: Batch) -> Answer | None:
         """All steps of a merge: once begun, it is brought to its end."""

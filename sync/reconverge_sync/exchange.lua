@@ -21,6 +21,7 @@ local cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, c
 local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft
 local entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base
 local entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
+local entry_lease_us
 local report_epoch, report_current, report_previous, report_line, report_base, report_overdraft
 local report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand, report_reset_us
 local rule, fixed, sliding, bucket, dated, window_us
@@ -48,6 +49,8 @@ local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local LOANS = 'l'
 local MOST = 9007199254740992
+local NOT_TAKEN = -1
+local OUT_OF_MEMORY = 'OOM command not allowed'
 local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
 local SCANNED_MAX, TURN = 3000, 61
 
@@ -125,12 +128,13 @@ local hub_us, meta, batch, node, stirred_us, calm_us
 local scans_left = SCANNED_MAX
 -- What is looked up for each cell of what its limit says.
 -- The capacity is what can be granted without a loan.
+local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
 local rule_capacity, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
 
-local function time_to_live(of)
-  local lives_us = of.counts_for_us + 2 * batch.lease_us + 4 * max(batch.interval_us, of.own_interval_us)
+local function time_to_live(of, lease_us, interval_us)
+  local lives_us = of.counts_for_us + 2 * lease_us + 4 * max(interval_us, of.own_interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
 end
 
@@ -159,7 +163,10 @@ local function rule_of(limit)
   local runs_out_us = made.window_us
   if made.kind == BUCKET then runs_out_us = max(runs_out_us, ceil(made.window_us * made.capacity / made.quota)) end
   made.counts_for_us = 2 * runs_out_us
-  made.lives_us = time_to_live(made)
+  -- A limit that follows no calendar has no window of its own to tell of; see told_limit in report.py.
+  made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
+  made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
+  made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
   made.epoch = floor(hub_us / made.window_us)
@@ -263,14 +270,22 @@ local function read_entry(packed)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
-    entry_current_until_us, entry_previous_until_us = unpack_(packed)
+    entry_current_until_us, entry_previous_until_us, entry_lease_us = unpack_(packed)
   if not entry_reset_us then
     entry_base, entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = entry_base or 0, 0, 0, 0, 0
   end
   if not entry_previous_until_us then entry_current_until_us, entry_previous_until_us = 0, 0 end
+  if not entry_lease_us then entry_lease_us = 0 end
 end
 
 local function written_entry()
+  if entry_lease_us ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+      entry_current_until_us, entry_previous_until_us, entry_lease_us)
+  end
   if dated then
     return pack(
       entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
@@ -299,6 +314,7 @@ local function new_entry()
   entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity = 0, 0, 0, 0
   entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
+  entry_lease_us = 0
 end
 
 -- ------------------------------------------------------------------ ledger.py
@@ -544,7 +560,7 @@ local function take_counts()
   else
     entry_ask = 0
   end
-  entry_seen_us, entry_capacity = hub_us, rule_capacity
+  entry_seen_us, entry_capacity, entry_lease_us = hub_us, rule_capacity, rule.entry_lease_us
   if rule_capacity < cell_capacity then cell_capacity = rule_capacity end
   return used
 end
@@ -672,7 +688,10 @@ local function scan_others(key, fields)
         interval_us, lease_us, left = record[3], record[4], record[5] == 1
         if record[1] > seen_us then seen_us = record[1] end
       end
-      if left or hub_us - seen_us > lease_us or hub_us - entry_seen_us > lives_us then
+      if entry_lease_us > 0 then lease_us = min(lease_us, entry_lease_us) end
+      local unheard_us = hub_us - entry_seen_us
+      local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
+      if left or hub_us - seen_us > lease_us or outlived then
         local held = entry_line > 0 or entry_overdraft > 0
         depart(held and seen_us + lease_us or entry_seen_us)
         fold()
@@ -718,15 +737,17 @@ local function scan(key, own)
     entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
   local need_milli, demand_milli, window_demand, capacity =
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
-  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us =
-    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
+  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us =
+    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
+    entry_lease_us
   scan_others(key, fields)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft =
     epoch, seen_us, current, previous, line, base, overdraft
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
     need_milli, demand_milli, window_demand, capacity
-  entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us =
-    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us
+  entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
+    entry_lease_us =
+    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us
 end
 
 -- At least an interval after the last time, or if there was none.
@@ -802,6 +823,29 @@ local function look(key, listed, lasting)
   end
 end
 
+-- What is said of a key for which there is no room.
+local function not_taken(epoch)
+  if not wide and rule_capacity > NARROW_MAX then widen() end
+  pieces[place] = to_bytes(row_format, epoch, 0, 0, 0, rule_capacity, 0, 0, 0, 0, 0, 0, 0, NOT_TAKEN, 0, 0, 0)
+end
+
+-- Whether nothing would be lost with the cell, as far as is known without its entries.
+local function forgettable()
+  if cell_lines ~= 0 or cell_current ~= 0 or cell_previous ~= 0 or cell_needs_milli ~= 0 then return false end
+  if rule.withheld > 0 or hub_us < cell_learn_until_us or cell_fill_milli > 0 then return false end
+  if rule.first_hit and abs(cell_epoch) > hub_us - (cell_epoch >= 0 and window_us or 0) then return false end
+  return cell_reset_us == 0 or hub_us - cell_reset_us > rule.counts_for_us
+end
+
+-- Whether there is nothing in a cell but its sums and what is at hand.
+local function nobody_else(key)
+  local fields = call('HGETALL', key)
+  for position = 1, #fields, 2 do
+    if fields[position] ~= 'g' and fields[position] ~= node then return false end
+  end
+  return true
+end
+
 local function merge_cell(key)
   local found
   if rule_apart then found = call('HMGET', key, 'g', node, LOANS) else found = call('HMGET', key, 'g', node) end
@@ -817,6 +861,7 @@ local function merge_cell(key)
   local epoch = rule_epoch
   if report_epoch ~= epoch or rule_elsewhere then epoch = epoch_of(known and cell_epoch) end
   if not known then
+    if cramped then return not_taken(epoch) end
     heard = false
     new_cell(key, epoch)
   end
@@ -852,14 +897,19 @@ local function merge_cell(key)
   if hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
   count()
   cell_answer()
-  if entry_line == 0 and empty() then
-    discount()
+  local leaves = entry_line == 0 and empty()
+  if leaves then discount() end
+  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
+  if leaves and forgettable() and nobody_else(key) then
+    if known then call('DEL', key) end
+    return
+  end
+  if leaves then
     call('HSET', key, 'g', written_cell())
     if heard then call('HDEL', key, node) end
   else
     call('HSET', key, 'g', written_cell(), node, written_entry())
   end
-  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
   if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
 end
 
@@ -969,6 +1019,14 @@ meta = {
 local schema = tonumber(fields[5] or 0)
 if meta.incarnation and schema > VERSION then
   return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. VERSION)
+end
+-- A server that has reached its maxmemory refuses a script the first write that may take memory, and none that comes
+-- after another write. So the first one is tried, and if it was refused, one that takes no memory goes before all others.
+local tried = redis.pcall('HSET', KEYS[1], 'schema', VERSION)
+if type(tried) == 'table' and tried.err and string.find(tried.err, OUT_OF_MEMORY, 1, true) then
+  if not meta.incarnation or schema < VERSION then return tried end
+  cramped = true
+  call('PEXPIRE', KEYS[1], max(call('PTTL', KEYS[1]), KEPT_MS))
 end
 if not meta.incarnation or schema < VERSION then
   -- What an older schema has stored is lost to this one: its cells have other keys.

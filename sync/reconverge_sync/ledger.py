@@ -38,6 +38,8 @@ class Rule:
     interval_us: int = 0
     """The pace at which its cells are exchanged; 0 if that is the batch's."""
     apart: int = 0
+    lease_us: int = 0
+    """How long lines on it are a node's own, if that is shorter than the node's lease; 0 if it is not."""
 
     @classmethod
     def of(cls, limit: LimitReport) -> Rule:
@@ -55,6 +57,7 @@ class Rule:
             withheld=limit.withheld,
             interval_us=limit.interval_us,
             apart=min(limit.apart, limit.capacity),
+            lease_us=limit.lease_us,
         )
 
     @property
@@ -81,14 +84,28 @@ class Rule:
         """At which interval a batch's node exchanges the cells of this limit."""
         return self.interval_us or batch.interval_us
 
-    def time_to_live_us(self, batch: Batch) -> int:
-        """How long a cell, and an entry in it, outlives its last report.
+    def lease_of_us(self, batch: Batch) -> int:
+        """How long lines on this limit are the own of the batch's node."""
+        return min(self.lease_us or batch.lease_us, batch.lease_us)
+
+    def own_lease_us(self, batch: Batch) -> int:
+        """The same if that is shorter than the lease of the node, or 0."""
+        lease_us = self.lease_of_us(batch)
+        return lease_us if lease_us < batch.lease_us else 0
+
+    def time_to_live_us(self, lease_us: int, interval_us: int) -> int:
+        """How long a cell, and an entry in it, outlives the last report of a node with that lease and interval.
 
         A node reports each cell in which it holds lines again before its meter has run out twice over, at the first
-        exchange after that; and exchanges are no further apart than a lease, or its lines are void.
+        exchange after that; and exchanges are no further apart than a lease, or its lines are void. What it has used
+        until then counts for no longer than its meter takes to run out once more.
         """
-        lives_us = self.counts_for_us + 2 * batch.lease_us + 4 * max(batch.interval_us, self.interval_us)
+        lives_us = self.counts_for_us + 2 * lease_us + 4 * max(interval_us, self.interval_us)
         return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
+
+    def lives_us(self, batch: Batch) -> int:
+        """The same for the node of a batch."""
+        return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
 
     @property
     def counts_for_us(self) -> int:
@@ -134,6 +151,8 @@ class Entry:
     current_until_us: int = 0
     """Of what has dates: when `current` does not count any more."""
     previous_until_us: int = 0
+    lease_us: int = 0
+    """How long its lines are its node's own, if that is shorter than the lease on the node's name; 0 if it is not."""
 
     def catch_up(self, rule: Rule, cell: Cell) -> None:
         """Follow the cell into its window, and past its last reset."""
@@ -261,6 +280,25 @@ class Cell:
         """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""
         if self.expires_us < hub_us + lives_us:
             self.expires_us = hub_us + lives_us + lives_us // 4
+
+    def forgettable(self, rule: Rule, hub_us: int) -> bool:
+        """Whether nothing would be lost with the cell: no node holds or has used anything in it, nor is on its mind.
+
+        A key that begins without a part of its capacity would begin so again. A reset is remembered while charges from
+        before it may yet be reported, and the end of a window that began with a hit until the next one may begin.
+        """
+        if self.entries or self.lines or self.current or self.previous or self.needs_milli:
+            return False
+        if rule.withheld > 0 or hub_us < self.learn_until_us:
+            return False
+        if self.fill_milli > 0 or (rule.first_hit and abs(self.epoch) > hub_us - rule.window_us * (self.epoch >= 0)):
+            return False
+        return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
+
+    def go_to(self, rule: Rule, epoch: int) -> None:
+        """Follow the hub into its window; a report from the window before is no reason to go back."""
+        if epoch > self.epoch or epoch < self.epoch - 1:
+            self.roll(rule, epoch)
 
     def roll(self, rule: Rule, epoch: int) -> None:
         """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""

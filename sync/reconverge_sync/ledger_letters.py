@@ -33,9 +33,11 @@ SUM_MAX: Final = 2**62
 _PART: Final = Struct("<QIIH")
 """The term, the number of this part, how many there are, and the schema."""
 _META: Final = tuple(
-    field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells", "lending")
+    field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells", "lending", "cells_max")
 )
-_ENTRY: Final = tuple(field.name for field in fields(Entry))
+_ENTRY: Final = tuple(field.name for field in fields(Entry) if field.name != "lease_us")
+"""Without the lease, of which members of the version before know nothing; until its node reports again, the longer
+one of the node holds."""
 _CELL: Final = tuple(field.name for field in fields(Cell) if field.name != "entries")
 _SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})
 

@@ -27,6 +27,7 @@ from reconverge.report import (
     CellReport,
     LimitReport,
     Totals,
+    told_limit,
 )
 from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
 from reconverge_sync.election import TERM_MAX, Claim
@@ -140,7 +141,8 @@ def write_batch(batch: Batch) -> bytes:
     try:
         keys = [cell.key.encode() for cell in batch.cells]
         header = batch.node, batch.account, batch.shard, batch.sequence, batch.incarnation
-        shared = [SCHEMA_VERSION, *header, batch.interval_us, batch.lease_us, int(batch.leaving), batch.limits]
+        limits = [told_limit(limit) for limit in batch.limits]
+        shared = [SCHEMA_VERSION, *header, batch.interval_us, batch.lease_us, int(batch.leaving), limits]
         packed = cast("bytes", msgpack.packb(shared))
         lengths = struct.pack(f"<{len(keys)}I", *map(len, keys))
         together = b"".join(keys)

@@ -7,21 +7,27 @@ from secrets import token_hex
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
-from reconverge_sync.merge import Shard
+from reconverge_sync.merge import CELLS_MAX, Shard
 
 
 class MemoryHub:
     """The merge rule and nothing else. See `reconverge.Hub` for what it promises.
 
-    `clock` is the hub's own; `new_name` names an incarnation of its data.
+    `clock` is the hub's own; `new_name` names an incarnation of its data; each shard keeps up to `max_cells` keys.
     """
 
     def __init__(
-        self, *, clock: Clock | None = None, shards: int = 1, new_name: Callable[[], str] = lambda: token_hex(8)
+        self,
+        *,
+        clock: Clock | None = None,
+        shards: int = 1,
+        new_name: Callable[[], str] = lambda: token_hex(8),
+        max_cells: int = CELLS_MAX,
     ) -> None:
         self._clock = clock or SystemClock()
         self._new_name = new_name
-        self._shards = [Shard(incarnation=new_name()) for _ in range(shards)]
+        self._max_cells = max_cells
+        self._shards = [Shard(incarnation=new_name(), cells_max=max_cells) for _ in range(shards)]
         self._posted: tuple[bytes, int] | None = None
         """And until when it is kept, by the clock."""
 
@@ -81,7 +87,7 @@ class MemoryHub:
 
     def lose_data(self) -> None:
         """Forget everything, as a server does that comes back empty."""
-        self._shards = [Shard() for _ in self._shards]
+        self._shards = [Shard(cells_max=self._max_cells) for _ in self._shards]
         self._posted = None
 
     def __repr__(self) -> str:

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
-from reconverge.report import Answer, Batch, CellAnswer, CellReport, Lent, Loan, Status, Totals, Wishes
+from reconverge.report import NOT_TAKEN, Answer, Batch, CellAnswer, CellReport, Lent, Loan, Status, Totals, Wishes
 from reconverge_sync.accounts import Account, NodeRecord
 from reconverge_sync.granting import grant
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
-from reconverge_sync.loans import Lending
+from reconverge_sync.loans import Identity, Lending
 from reconverge_sync.place import place_epoch, same_window
 
 SILENT_INTERVALS = 3
@@ -49,6 +49,11 @@ SWEEP_US = 60_000_000
 """How often names, accounts and cells that nobody will ask for again are looked for."""
 SWEPT_AT_ONCE = 1000
 """So many cells are looked at in a step."""
+CELLS_MAX = 1 << 20
+"""So many cells a shard keeps unless it is told otherwise, which takes a gigabyte or so. The cells that are there are
+served on; a key that would be one more is answered with NOT_TAKEN."""
+SWEEP_WHEN_FULL_US = 5_000_000
+"""How often cells that nobody will ask for again are looked for while no more can be taken."""
 
 
 @dataclass(slots=True)
@@ -78,6 +83,12 @@ class Shard:
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], Cell] = field(default_factory=dict)
     lending: Lending = field(default_factory=Lending)
+    cells_max: int = CELLS_MAX
+
+    @property
+    def full(self) -> bool:
+        """Whether no more keys can be taken."""
+        return len(self.cells) >= self.cells_max
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
         """Take in one batch and answer it. `candidate` names the incarnation if the data begin with this batch."""
@@ -99,7 +110,7 @@ class Shard:
         if batch.incarnation not in ("", self.incarnation):
             self.lost = True
             self.born_us = self.born_us or hub_us
-        if hub_us - self.swept_us > SWEEP_US:
+        if hub_us - self.swept_us > (SWEEP_WHEN_FULL_US if self.full else SWEEP_US):
             yield from self._sweep(hub_us)
         self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
         self._look_around(batch, hub_us)
@@ -182,13 +193,11 @@ class Shard:
             cell = None
         epoch = place_epoch(limit, rule, report, None if cell is None else cell.epoch, hub_us)
         if cell is None:
-            self.lending.forget(identity)
-            cell = self.cells[identity] = Cell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
-            if rule.withheld > 0:
-                cell.withhold(rule.withheld, hub_us)
-        cell.keep(rule.time_to_live_us(batch), hub_us)
-        if epoch > cell.epoch or epoch < cell.epoch - 1:
-            cell.roll(rule, epoch)
+            if self.full and identity not in self.cells:
+                return _not_taken(epoch, rule)
+            cell = self._begin(identity, epoch, rule, hub_us)
+        cell.keep(rule.lives_us(batch), hub_us)
+        cell.go_to(rule, epoch)
         if rule.first_hit:
             # From here on told as windows of one length are: the cell's, or the one before.
             behind = not same_window(limit, report.epoch, cell.epoch)
@@ -204,6 +213,7 @@ class Shard:
             cell.count(entry, -1)
             _lower(cell, entry, report, rule)
         _take_counts(cell, entry, report, rule, hub_us)
+        entry.lease_us = rule.own_lease_us(batch)
         cell.entries[batch.node] = entry
         if scans.left > 0 and self._due(cell, entry, batch, rule, hub_us):
             scans.left -= len(cell.entries) - 1  # all but the node's own
@@ -219,7 +229,22 @@ class Shard:
             cell.count(entry, -1)
             del cell.entries[batch.node]
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
+        self._forget_if_empty(identity, rule, hub_us)
         return answer
+
+    def _begin(self, identity: Identity, epoch: int, rule: Rule, hub_us: int) -> Cell:
+        """A new cell, in place of one that is over if there is any."""
+        self.lending.forget(identity)
+        cell = self.cells[identity] = Cell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
+        if rule.withheld > 0:
+            cell.withhold(rule.withheld, hub_us)
+        return cell
+
+    def _forget_if_empty(self, identity: Identity, rule: Rule, hub_us: int) -> None:
+        """Drop a cell at once with which nothing would be lost."""
+        if self.cells[identity].forgettable(rule, hub_us) and identity not in self.lending.credits:
+            del self.cells[identity]
+            self.lending.forget(identity)
 
     def _welcome(self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int) -> None:
         """Take a node's own word for its lines: it has none, or the data in which they were granted are lost."""
@@ -271,15 +296,18 @@ class Shard:
             record = self.nodes.get(name)
             seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
             lease_us = batch.lease_us if record is None else record.lease_us
+            interval_us = batch.interval_us if record is None else record.interval_us
+            if entry.lease_us > 0:
+                lease_us = min(lease_us, entry.lease_us)
             left = record is not None and record.gone and name != batch.node
-            if left or hub_us - seen_us > lease_us or hub_us - entry.seen_us > rule.time_to_live_us(batch):
+            lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
+            if left or hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us:
                 # Who held nothing could use nothing; who held lines could until the lease was over.
                 held = entry.line > 0 or entry.overdraft > 0
                 entry.depart(rule, cell, hub_us, seen_us + lease_us if held else entry.seen_us)
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue
-            interval_us = batch.interval_us if record is None else record.interval_us
             if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
                 cell.silent += max(0, entry.line - floor(entry.used(rule, cell, hub_us)))
@@ -299,6 +327,12 @@ class Shard:
         cell.first = "" if first is None else first[1]
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
         cell.restless = DEPARTED in cell.entries or first is not None or cell.silent > 0
+
+
+def _not_taken(epoch: int, rule: Rule) -> CellAnswer:
+    """What is said of a key for which there is no room."""
+    nothing = CellAnswer(*(0 for _ in CellAnswer._fields))
+    return nothing._replace(epoch=epoch, capacity=rule.own, nodes=NOT_TAKEN)
 
 
 def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:

@@ -117,7 +117,6 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "no right to write within scripts": ("permission", _acl("-hset", "+hset")),
     "no right to have keys expire": ("permission", _acl("-pexpire", "+pexpire")),
     "no right to the keys": ("permission", _acl("resetkeys", "~shop:*")),
-    "memory is full": ("out-of-memory", _configured("maxmemory", "1", "0")),
     "too few replicas": ("no-replicas", _configured("min-replicas-to-write", "1", "0")),
     "read-only replica": ("read-only", _is_a_replica),
     "replica without a master": ("master-down", _is_a_replica_that_serves_nothing),

@@ -15,17 +15,18 @@ import msgpack
 import pytest
 import redis
 
-from reconverge.clock import ManualClock, SystemClock
+from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import SCHEMA_VERSION, Batch, CellReport
-from reconverge.testing._scene import INTERVAL_S, QUOTA, START_S, Scene, limit
+from reconverge.testing._scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.merge import SCANNED_MAX
 from reconverge_sync.redis import SCRIPT, RedisHub
 from tests.servers import RedisServer
 
 SETTINGS = HubSettings("shop", 5.0)
+SECOND = limit(algorithm="sliding-window", window_us=1_000_000)
 Change = Callable[[Batch], Batch]
 
 
@@ -260,6 +261,36 @@ def test_every_key_expires(redis_server: RedisServer) -> None:
         lives_s = {key: admin.ttl(key) for key in admin.scan_iter()}
     assert 5 == len(lives_s)
     assert all(2 * window_s < seconds <= 62 * 86_400 for seconds in lives_s.values())
+
+
+def test_a_cell_that_is_neither_held_nor_used_goes_at_once(redis_server: RedisServer) -> None:
+    """And stays as long as anything of it is: a line, a use that counts, another node's entry, or a reset."""
+
+    async def live() -> list[str]:
+        clock = ManualClock(START_S)
+        hub = RedisHub(redis_server.url, SETTINGS, clock=clock, certainly_new=lambda: True)
+        scene = Scene(hub, clock, join=lambda known: known)
+        ada, bob = scene.voice(), scene.voice()
+        kept: list[str] = []
+
+        async def tells(voice: Voice, *, current: int = 0, need: int = 0, reset_us: int = 0) -> None:
+            voice.lines.clear()  # it holds none any more
+            await voice.reports("ada", of=SECOND, current=current, need=need, reset_us=reset_us)
+            kept.append(redis_server.command("EXISTS", f"shop:{{0}}:c{SCHEMA_VERSION}:limit:1:1000000:ada"))
+
+        await tells(ada)
+        await tells(ada, need=1)
+        await tells(bob, current=1)
+        await tells(ada)
+        clock.advance_ns(3 * SECOND_NS)
+        await tells(bob)
+        await tells(bob, reset_us=clock.wall_ns() // 1000)
+        clock.advance_ns(3 * SECOND_NS)
+        await tells(bob)
+        await hub.close()
+        return kept
+
+    assert [":0", ":1", ":1", ":1", ":0", ":1", ":0"] == asyncio.run(live())
 
 
 def test_keys_say_which_fleet_and_shard_they_belong_to(redis_server: RedisServer) -> None:

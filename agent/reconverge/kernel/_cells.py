@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING
 
-from reconverge.clock import seconds
+from reconverge.clock import NEVER_NS, seconds
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel._cell import DEMAND_MAX
 from reconverge.kernel._dated import Dated
@@ -22,7 +22,10 @@ from reconverge.report import CellAnswer, CellReport
 
 if TYPE_CHECKING:
     from reconverge.kernel._pure import Kernel
+    from reconverge.kernel._shard import ShardState
 
+NODES_LEASE_NS = NEVER_NS // 2
+"""In place of a limit's own lease: as long as that of the node."""
 LOW_WATER = 0.6
 """Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
 OVERFLOW_KEY = "\x00overflow"
@@ -64,6 +67,8 @@ class Cells:
         self.withheld = limit.withheld
         """How much of the capacity a new key begins without."""
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
+        self.lease_ns = kernel.lease_of(limit)
+        """How long lines on it may be used after the hub was last heard, if that is shorter than the node's lease."""
         self.now_ns = now_ns
         self.born_ns = now_ns()
         self.listeners: dict[str, Listener] = {}
@@ -168,8 +173,9 @@ class Cells:
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """The fast path holds until the window ends, or the lease, or the bucket runs dry."""
         until_ns = min(self.closes_ns(cell), self.meter.until_ns(cell))
-        if not self.policy.keeps_lines and now_ns < cell.shard.lease_until_ns:
-            until_ns = min(until_ns, cell.shard.lease_until_ns)
+        lease_until_ns = self.lease_until_ns(cell.shard)
+        if not self.policy.keeps_lines and now_ns < lease_until_ns:
+            until_ns = min(until_ns, lease_until_ns)
         if until_ns != self._until_ns:
             self._until_ns = until_ns
         cell.until_ns = self._until_ns
@@ -321,9 +327,13 @@ class Cells:
 
     def usable_line(self, cell: Cell, now_ns: int) -> int:
         """The line, unless the lease on it is over."""
-        if now_ns < cell.shard.lease_until_ns or self.policy.keeps_lines:
+        if self.policy.keeps_lines or now_ns < self.lease_until_ns(cell.shard):
             return cell.line
         return 0
+
+    def lease_until_ns(self, shard: ShardState) -> int:
+        """Until when lines on this limit may be used, if no batch is answered before."""
+        return min(shard.lease_until_ns, shard.leased_ns + self.lease_ns)
 
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
         """What all nodes have used, as far as this one knows."""

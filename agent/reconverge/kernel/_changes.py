@@ -90,6 +90,11 @@ class Changes(Table):
                 self._call(cell, now_ns)
             self.set_until(cell, now_ns)
 
+    def take_lease(self, lease_ns: int) -> None:
+        """Have lines on it last for so long; to be called before any is granted."""
+        self.lease_ns = lease_ns
+        serve(self)
+
     def take_pace(self) -> None:
         """Heed the interval that it has now, or else the kernel's."""
         try:

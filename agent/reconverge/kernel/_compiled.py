@@ -111,6 +111,7 @@ def _terms(table: Cells) -> dict[str, Any] | None:
         "cold_allowance": policy.cold_allowance,
         "interval_ns": table.interval_ns,
         "interval_min_ns": table.interval_min_ns,
+        "lease_ns": table.lease_ns,
     }
 
 

@@ -81,7 +81,7 @@ class Decider(Corrections):
         if spare < cell.water:
             self._ask_early(cell, spare, now_ns)
         if not cell.heard:
-            self.want(cell, now_ns)
+            self.want(cell, max(now_ns, cell.reported_ns + cell.back_off_ns))
             self._set_room(cell, meter.spare(cell, self._cold_reach(cell), now_ns))
         elif cell.wanted or spare < cell.water:
             self._set_room(cell, spare)

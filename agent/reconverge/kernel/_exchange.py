@@ -10,7 +10,7 @@ from math import ceil, exp, floor
 
 from reconverge.clock import NEVER_NS, SECOND_NS, seconds
 from reconverge.kernel._cell import DEMAND_MAX, Cell
-from reconverge.report import CellAnswer, CellReport
+from reconverge.report import NOT_TAKEN, CellAnswer, CellReport
 
 NEED_MARGIN = 1.5
 """A node asks for this much more than it expects to use until the next exchange."""
@@ -35,17 +35,23 @@ SURPLUS_CHECKS = 8
 """How often per interval a node looks for such a surplus."""
 SURPLUS_AFTER = 3
 """From which part of the interval on: a third."""
+ROOM_INTERVALS_MAX = 16
+"""A key for which the hub has no room is put forward again after an interval, then after two, and so on up to so many.
+"""
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
     """Lower the lines to what the cell can use, and say where it stands; None when it has nothing to say any more.
 
-    Lines are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has.
+    Lines are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has, until the
+    lease on that is over.
     """
     table = cell.table
     cell.room = -1  # so that the next charge is noticed, and nothing is charged to a line that is about to be lowered
     table.advance(cell, now_ns)
     table.measure(cell)
+    if not table.policy.keeps_lines and now_ns >= table.lease_until_ns(cell.shard):
+        cell.line = cell.base = cell.overdraft = 0
     early = now_ns - cell.measured_ns < table.interval_ns
     _measure_demand(cell, now_ns)
     used = table.meter.used(cell, now_ns)
@@ -109,6 +115,9 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
     cell.room = -1
     table.advance(cell, now_ns)
     table.measure(cell)
+    if answer.nodes == NOT_TAKEN:
+        _wait_for_room(cell, now_ns)
+        return
     table.anchor(cell, now_ns)
     if answer.reset_us > cell.reset_us:
         table.forget(cell, answer.reset_us, now_ns)
@@ -167,6 +176,14 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     table.stir(cell)
 
 
+def give_up_lapsed_line(cell: Cell) -> None:
+    """The lease on the line was over, and the hub may have dealt it out again."""
+    if cell.line or cell.base or cell.overdraft:
+        cell.room = -1
+        cell.line = cell.base = cell.overdraft = 0
+        cell.table.stir(cell)
+
+
 def give_up_line(cell: Cell, now_ns: int) -> None:
     """The node stops, and gives back what it holds."""
     cell.table.advance(cell, now_ns)
@@ -176,6 +193,23 @@ def give_up_line(cell: Cell, now_ns: int) -> None:
         cell.asked = cell.ask = cell.arrived = 0
         cell.demand = 0.0
         cell.table.stir(cell)
+
+
+def _wait_for_room(cell: Cell, now_ns: int) -> None:
+    """The hub has no room for this key and knows nothing of it: it stays as well known as it was, and asks again later.
+
+    So a key of which the hub has never told goes by the cold rule of its policy.
+    """
+    table = cell.table
+    cell.shard.not_taken += 1
+    cell.line = cell.base = cell.overdraft = 0
+    cell.held = False
+    cell.confirmed = (-1, 0, 0)
+    cell.room = -1
+    interval_ns = table.interval_ns
+    cell.back_off_ns = min(max(2 * cell.back_off_ns, interval_ns), ROOM_INTERVALS_MAX * interval_ns)
+    table.set_until(cell, now_ns)
+    cell.shard.agenda.promise(cell, -(-(now_ns + cell.back_off_ns) // interval_ns) * interval_ns)
 
 
 def look_again(cell: Cell, now_ns: int) -> bool:

@@ -222,7 +222,9 @@ class Bucket:
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
         """What runs out since the cell was last marked; nothing does after the lease."""
-        until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.shard.lease_until_ns))
+        until_ns = (
+            now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.table.lease_until_ns(cell.shard)))
+        )
         return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
 
     def _fill(self, cell: Cell, now_ns: int) -> int:
@@ -297,7 +299,8 @@ class StepBucket(Bucket):
         """So many edges have passed; those after the end of the lease bring nothing back to this node."""
         edges, level = max(0, steps), cell.level
         if not self._merged_only:
-            edges = min(edges, max(0, (cell.shard.lease_until_ns - cell.opened_ns) // self._window_ns))
+            lease_until_ns = cell.table.lease_until_ns(cell.shard)
+            edges = min(edges, max(0, (lease_until_ns - cell.opened_ns) // self._window_ns))
         if edges > 0:
             part = self._window_ns * self._rate(cell)
             after = min(level, cell.previous * self._window_ns)

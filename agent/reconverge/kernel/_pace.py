@@ -89,7 +89,7 @@ class LeakyBucket(Bucket):
         if owed <= 0:
             return 0
         rate = self._rate(cell)
-        if rate <= 0 or not (self._merged_only or now_ns < cell.shard.lease_until_ns):
+        if rate <= 0 or not (self._merged_only or now_ns < cell.table.lease_until_ns(cell.shard)):
             return NEVER_NS
         return -(-owed * self._capacity // rate)
 

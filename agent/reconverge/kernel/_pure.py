@@ -13,17 +13,23 @@ from hashlib import blake2b
 from reconverge.clock import NEVER_NS, Clock
 from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
-from reconverge.kernel._cells import Cells
+from reconverge.kernel._cells import NODES_LEASE_NS, Cells
 from reconverge.kernel._compiled import evict
 from reconverge.kernel._composites import Composites
 from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cells, report_cells
-from reconverge.kernel._exchange import begin_under_new_name, give_up_line, say_again, unreport_cell
+from reconverge.kernel._exchange import (
+    begin_under_new_name,
+    give_up_lapsed_line,
+    give_up_line,
+    say_again,
+    unreport_cell,
+)
 from reconverge.kernel._first_hit import FirstHitTable
 from reconverge.kernel._paced import PacedTable
 from reconverge.kernel._paces import hold_back, let_ask_again
 from reconverge.kernel._shard import ShardState
 from reconverge.kernel._wait import WaitTable
-from reconverge.limit import FIRST_HIT, PACED, Limit
+from reconverge.limit import DRAINED, FIRST_HIT, PACED, Limit
 from reconverge.policies import Policy
 from reconverge.report import Answer, LimitReport
 from reconverge.settings import MILLION
@@ -33,7 +39,9 @@ COMPANIONS_MAX = 8
 LEASE_WINDOWS = 10
 LEASE_MIN_NS = 30_000_000_000
 LEASE_MAX_NS = 600_000_000_000
-"""A lease lasts ten of the longest windows, but at least half a minute and at most ten."""
+"""A lease lasts ten windows, but at least half a minute and at most ten: on the lines of a limit ten of its own, or of
+the times in which its bucket fills, and on the node's name ten of the longest of all limits. Lines whose lease is over
+sooner than that on the name are given up one limit at a time."""
 SOLO_REFRESH_NS = 1_000_000_000
 """A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
 
@@ -66,8 +74,9 @@ class Kernel(KernelFields):
         self.keys_max = keys_max
         self.key_bytes_max = key_bytes_max
         self.alone = alone
-        self.lease_ns = lease_ns or max(LEASE_MIN_NS, lease_min_ns)
-        """How long lines may be used after the hub was last heard."""
+        self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
+        self.lease_ns = lease_ns or self._lease_min_ns
+        """How long the node's name lasts after the hub was last heard, and no line is used for longer."""
         self._lease_fixed = lease_ns is not None
         self.tables: dict[str, WaitTable] = {}
         self.composites = Composites(self)
@@ -113,6 +122,18 @@ class Kernel(KernelFields):
         if self._lease_fixed:
             return self.lease_ns
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
+
+    def lease_of(self, limit: Limit) -> int:
+        """How long lines on such a limit may be used; NODES_LEASE_NS if as long as the lease of the node lasts.
+
+        The hub is told, except of a calendar's: that has no place in a batch for it, and its windows are long.
+        """
+        if self._lease_fixed or limit.calendar is not None:
+            return NODES_LEASE_NS
+        lasts_ns = limit.window_ns
+        if limit.counts_as in DRAINED:
+            lasts_ns = max(lasts_ns, limit.window_ns * limit.capacity // limit.quota)
+        return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
 
     def take_paces(self) -> None:
         """Heed the intervals that the limits have now."""
@@ -270,6 +291,22 @@ class Kernel(KernelFields):
         for table in self.tables.values():
             table.tallies[shard_index].confirm()
 
+    def give_up_lapsed_lines(self, shard_index: int, *, now_ns: int) -> None:
+        """Hold no lines any more on limits whose lease was over before the hub was heard again, as it is right now.
+
+        The hub may have dealt them out again. The node's name lasts, and with it what the hub knows to be used.
+        """
+        shard = self.shards[shard_index]
+        for table in list(self.tables.values()):
+            if table.lease_ns == NODES_LEASE_NS or now_ns < shard.leased_ns + table.lease_ns:
+                continue
+            if table.name in shard.voided or shard.leased_ns == -NEVER_NS:
+                continue
+            shard.voided.add(table.name)
+            for cell in table.all_cells():
+                if cell.shard is shard:
+                    table.lock.run(give_up_lapsed_line, cell)
+
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be."""
         for cell in self._cells_of(self.shards[shard_index]):
@@ -383,6 +420,7 @@ class Kernel(KernelFields):
             closes_us=0 if calendar is None else calendar.opens_ns(window + 1) // 1000,
             interval_us=0 if table.own_pace is None else table.interval_ns // 1000,
             apart=table.capacity - table.capacity * self.region_ppm // MILLION,
+            lease_us=0 if table.lease_ns == NODES_LEASE_NS else table.lease_ns // 1000,
         )
 
 

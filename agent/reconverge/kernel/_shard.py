@@ -31,6 +31,12 @@ class ShardState(ShardFields):
         self.acked_ns = -NEVER_NS
         """When the last batch that was answered had been sent."""
         self.lease_until_ns = NEVER_NS if self.alone else -NEVER_NS
+        self.leased_ns = NEVER_NS if self.alone else -NEVER_NS
+        """From when on the leases run, which are of various lengths; earlier than that by what a clock may err."""
+        self.voided: set[str] = set()
+        """Limits whose lines have been given up because their lease was over, since the leases began to run."""
+        self.not_taken = 0
+        """How often the hub had no room for a key."""
         self.unconfirmed = 0
         """Cells that have yet to be reported to a hub that has lost its data."""
         self.attended_until_ns = -NEVER_NS

@@ -98,6 +98,7 @@ class Case:
             f"{fleet.nodes} nodes, {limits}, {self.policy.name} (max_overshoot {self.policy.max_overshoot:g}), "
             f"interval {fleet.sync_interval_ns / SECOND_NS:g} s, round trip {fleet.round_trip_ns / SECOND_NS:g} s, "
             f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, "
+            f"the limit's own lease {(fleet.limit_lease_ns or 0) / SECOND_NS:g} s, "
             f"the limit's own interval {(fleet.own_interval_ns or 0) / SECOND_NS:g} s, "
             f"hints {'none' if fleet.hinted is None else fleet.hinted}, "
             f"{self.experiment.windows} windows of {traffic}, "
@@ -158,6 +159,8 @@ def _safety_case(random: Random, seed: int) -> Case:
     drawn = _faults(random, nodes, 0.0, windows)
     if lose_data:
         del drawn["crash"]
+    if seed % 2 and limit.calendar is None:
+        fleet = replace(fleet, limit_lease_ns=6 * interval_ns)
     # Outside strict, a node that stays away when data are lost is not waited for.
     alone = lose_data and policy is not STRICT
     chosen = [] if alone else random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
@@ -177,6 +180,9 @@ def _lapse_case(random: Random, seed: int) -> Case:
     traffic = Traffic(pattern, random.uniform(1.0, 4.0), cost_max=random.choice([1, 1, min(5, limit.capacity)]))
     windows = max(3, min(5, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
     fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
+    if seed % 2 and limit.calendar is None:
+        # Only the lines are given up then, and the name lasts.
+        fleet = replace(fleet, lease_ns=10 * lease_ns, limit_lease_ns=lease_ns)
     faults = []
     for window in range(1, windows):
         start = window + random.uniform(0, 0.3)

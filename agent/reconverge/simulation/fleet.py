@@ -37,6 +37,8 @@ class Fleet:
     sync_interval_ns: int
     round_trip_ns: int = 2 * MILLISECOND_NS
     lease_ns: int | None = None
+    limit_lease_ns: int | None = None
+    """On lines of the limit's first quota, if that is shorter than the lease on a node's name."""
     timeout_ns: int = SECOND_NS
     """After how long a node gives up an exchange."""
     further: tuple[Limit, ...] = ()
@@ -77,6 +79,8 @@ class Fleet:
         composites = kernel.composites
         if not self.shares:
             asked = Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
+            if self.limit_lease_ns is not None:
+                asked.tables[0].take_lease(self.limit_lease_ns)
             if self.own_interval_ns is not None:
                 pace = Pace(self.own_interval_ns, _shortest_ns(self.own_interval_ns))
                 change_own_pace(kernel, asked.tables[:1], pace)

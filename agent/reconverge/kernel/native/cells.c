@@ -119,8 +119,9 @@ set_until(const Store *store, Cell *cell, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     i64 until_ns = at_most(closes_ns(terms, cell), meter_until_ns(terms, cell));
-    if (!terms->keeps_lines && now_ns < cell->shard->lease_until_ns) {
-        until_ns = at_most(until_ns, cell->shard->lease_until_ns);
+    i64 leased_until_ns = lease_until_ns(terms, cell);
+    if (!terms->keeps_lines && now_ns < leased_until_ns) {
+        until_ns = at_most(until_ns, leased_until_ns);
     }
     cell->until_ns = until_ns;
 }

@@ -196,7 +196,7 @@ book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         return -1;
     }
     if (!is_heard(cell)) {
-        if (want(store, cell, now_ns) < 0) {
+        if (want(store, cell, at_least(cell->reported_ns + cell->back_off_ns, now_ns)) < 0) {
             return -1;
         }
         set_room(cell, meter_spare(terms, cell, cold_reach(terms, cell), now_ns));

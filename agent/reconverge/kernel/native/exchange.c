@@ -12,6 +12,7 @@
 #define ALONE_INTERVALS_MAX 32
 #define SURPLUS_CHECKS 8
 #define SURPLUS_AFTER 3
+#define ROOM_INTERVALS_MAX 16
 
 static inline Store *
 store_of(const Cell *cell)
@@ -139,6 +140,9 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         return -1;
     }
     measure(store, cell);
+    if (!terms->keeps_lines && now_ns >= lease_until_ns(terms, cell)) {
+        cell->line = cell->base = cell->overdraft = 0;
+    }
     bool early = now_ns - cell->measured_ns < terms->interval_ns;
     measure_demand(terms, cell, now_ns);
     i64 used = meter_used(terms, cell, now_ns);
@@ -282,6 +286,23 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
     cell->room = -1; /* nobody decides before all of the answer is heard */
 }
 
+/* The hub has no room for this key and knows nothing of it: it stays as well known as it was, and asks again later. */
+static int
+wait_for_room(const Store *store, Cell *cell, i64 now_ns)
+{
+    i64 interval_ns = store->terms.interval_ns;
+    cell->shard->not_taken++;
+    cell->line = cell->base = cell->overdraft = 0;
+    cell->held = false;
+    cell->confirmed_epoch = -1;
+    cell->confirmed_current = cell->confirmed_previous = 0;
+    cell->room = -1;
+    cell->back_off_ns = at_most(at_least(2 * cell->back_off_ns, interval_ns), ROOM_INTERVALS_MAX * interval_ns);
+    set_until(store, cell, now_ns);
+    i64 due_ns = (i64)ceil_div(now_ns + cell->back_off_ns, interval_ns) * interval_ns;
+    return agenda_promise(cell->shard->agenda, cell, due_ns);
+}
+
 int
 hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
 {
@@ -291,6 +312,9 @@ hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, 
         return -1;
     }
     measure(store, cell);
+    if (answer->nodes == NOT_TAKEN) {
+        return wait_for_room(store, cell, now_ns);
+    }
     if (enter_window(store, cell, now_ns) < 0) { /* by what is known of the hub's clock by now */
         return -1;
     }

@@ -83,6 +83,13 @@ sliding_wait_ns(const Terms *terms, const Cell *cell, i64 current, i64 previous,
     return wait < 1 ? 1 : (i64)wait;
 }
 
+/* Until when lines may be used, if no batch is answered before. */
+static inline i64
+lease_until_ns(const Terms *terms, const Cell *cell)
+{
+    return at_most(cell->shard->lease_until_ns, cell->shard->leased_ns + terms->lease_ns);
+}
+
 /* ------------------------------------------------------------------ buckets */
 
 /* What drains per nanosecond, times the capacity. */
@@ -97,7 +104,7 @@ static inline i128
 bucket_fill(const Terms *terms, const Cell *cell, i64 now_ns)
 {
     i128 level = cell->level + (i128)cell->used * terms->window_ns;
-    i64 until_ns = terms->merged_only ? now_ns : at_most(now_ns, at_least(cell->shard->lease_until_ns, cell->marked_ns));
+    i64 until_ns = terms->merged_only ? now_ns : at_most(now_ns, at_least(lease_until_ns(terms, cell), cell->marked_ns));
     if (until_ns > cell->marked_ns) {
         level -= floor_div((i128)(until_ns - cell->marked_ns) * drain_rate(terms, cell), terms->capacity);
     }

@@ -26,6 +26,7 @@ typedef int64_t i64;
 typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 bits */
 
 #define NEVER_NS ((i64)1 << 62)
+#define NOT_TAKEN -1 /* in place of the number of nodes: the hub has no room for the key */
 #define SECOND_NS 1000000000LL
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -113,6 +114,7 @@ PyObject *due_cells(PyObject *module, PyObject *const *args, Py_ssize_t count); 
 /* Whole numbers of ShardState, which is a subclass in Python. */
 #define SHARD_FIELDS(X)                                                                                              \
     X(index) X(offset_ns) X(lag_ns) X(late_ns) X(round_trip_ns) X(acked_ns) X(lease_until_ns) X(unconfirmed)         \
+    X(leased_ns) X(not_taken)                                                                                        \
     X(attended_until_ns) X(early_ns) X(refreshed_ns)
 
 #define DECLARE(name) i64 name;
@@ -187,7 +189,8 @@ typedef struct {
     bool plain; /* known here; the rest is meaningless if not */
     bool keeps_lines, merged_only, soft;
     int kind, policy;
-    i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli;
+    i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
+        lease_ns;
     double cold_allowance;
     i128 level_max; /* a bucket fuller than that is not reckoned with here */
 } Terms;
