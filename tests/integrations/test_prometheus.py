@@ -103,6 +103,7 @@ def test_failures_are_told_by_class() -> None:
     assert series["reconverge_sync_failures_total", ("refused",)] > 0
     assert float("inf") == series["reconverge_staleness_seconds", ()]
     assert 1 == series["reconverge_pending_reports", ()]
+    assert 0 == series["reconverge_keys_not_taken_total", ()]
     assert 1 == series["reconverge_health", ("partitioned",)]
 
 

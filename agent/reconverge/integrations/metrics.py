@@ -49,6 +49,7 @@ METRICS: Final = (
     Metric(DURATIONS, "histogram", "How long exchanges took that were answered."),
     Metric("reconverge_sync_failures_total", "counter", "Exchanges that failed, by the class of failure.", ("class",)),
     Metric("reconverge_pending_reports", "gauge", "Keys that have something to report to the hub."),
+    Metric("reconverge_keys_not_taken_total", "counter", "How often the hub had no room for a key."),
     Metric("reconverge_staleness_seconds", "gauge", "Age of the last answer of the hub; infinite before the first."),
     Metric("reconverge_health", "gauge", "1 for the state that the agent is in.", ("state",)),
     Metric("reconverge_settings_version", "gauge", "Version of the published settings in force; 0 for the node's own."),
@@ -105,6 +106,7 @@ class Readings:
             "reconverge_keys": [Reading((name,), limit.keys) for name, limit in limits.items()],
             "reconverge_sync_failures_total": [Reading((kind,), count) for kind, count in failures.items()],
             "reconverge_pending_reports": [Reading((), sum(shard.pending for shard in stats.exchanges))],
+            "reconverge_keys_not_taken_total": [Reading((), sum(shard.not_taken for shard in stats.exchanges))],
             "reconverge_staleness_seconds": [
                 Reading((), max((shard.staleness for shard in stats.exchanges), default=0.0))
             ],
