@@ -58,8 +58,8 @@ class Dated:
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Put what was charged under its date, and let go of what has expired."""
-        history = history_of(cell)
-        charged = cell.used - history.total
+        history = begin_change(cell)
+        charged = history.pending
         if charged and self.additive:  # the date has been the same since the last look
             history.add(charged, self._dating.entries_max)
             charged = 0
@@ -76,6 +76,7 @@ class Dated:
         if self._enough is not None:
             history.trim(self._enough)  # beyond that nothing fits, and it expires before what has to
         cell.used = cell.counted = history.total
+        history.changing = False
 
     def until_ns(self, cell: Cell) -> int:
         """Until the date changes; or if nothing can simply be added anyway, until something expires."""
@@ -120,7 +121,11 @@ class Dated:
 
     def clear(self, cell: Cell) -> None:
         """Forget what was charged."""
-        history_of(cell).clear()
+        history = begin_change(cell)
+        history.pending = 0
+        history.clear()
+        cell.used = cell.counted = 0
+        history.changing = False
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be: what has been charged is as old as it was."""
@@ -132,14 +137,17 @@ class Dated:
 
         Without a mark the oldest is taken, as whatever was charged will not have expired before that.
         """
-        history = history_of(cell)
-        if cell.used > history.total:
-            history.add(cell.used - history.total, self._dating.entries_max)
+        until_ns = cell.until_ns
+        history = begin_change(cell)
+        if history.pending > 0:
+            history.add(history.pending, self._dating.entries_max)
         if mark is None:
             history.take_oldest(amount if epoch in (cell.epoch, cell.epoch - 1) else 0)
         elif mark.look > history.date - self._dating.lasts:
             history.take_from(mark.look, amount)
         cell.used = cell.counted = history.total
+        cell.until_ns = until_ns
+        history.changing = False
 
     def report(self, cell: Cell, now_ns: int) -> int:
         """Note that all that is in use is being reported; returns for how many microseconds it will be, at most."""
@@ -159,9 +167,12 @@ class Dated:
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""
         self.settle(cell, now_ns)  # what has been added since the last look is no part of that
-        history = history_of(cell)
+        until_ns = cell.until_ns
+        history = begin_change(cell)
         taken = history.take_oldest(history.confirmed)
         cell.used = cell.counted = history.total
+        cell.until_ns = until_ns
+        history.changing = False
         self.hear_of_others(cell, cell.others_current + taken, now_ns)
 
     # ------------------------------------------------------------ inside
@@ -191,3 +202,18 @@ def history_of(cell: Cell) -> History:
     """The history of a cell that has one."""
     assert cell.history is not None
     return cell.history
+
+
+def begin_change(cell: Cell) -> History:
+    """The history of a cell, which is about to be changed; mended if the change before was interrupted.
+
+    Until the change has ended, nothing is charged to the cell before it has been settled again.
+    """
+    history = history_of(cell)
+    if history.changing:
+        cell.used = cell.counted = history.mend()
+    history.pending = cell.used - history.total
+    cell.room = -1
+    cell.until_ns = 0
+    history.changing = True
+    return history

@@ -39,6 +39,8 @@ class FirstHitTable(WaitTable):
             self.meter.open_window(cell, 1, NONE)
         if cell.epoch == NONE:
             cell.opened_ns = now_ns
+            if cell.used:  # an exception has come in between the charge and its window
+                self._open(cell, now_ns)
         cell.lag_ns = cell.shard.lag_ns
 
     def set_until(self, cell: Cell, now_ns: int) -> None:

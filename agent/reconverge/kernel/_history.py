@@ -13,9 +13,24 @@ class History:
 
     A date is a whole number that rises with time; what it is the number of is not known here. Amounts of the same date
     are one entry; an amount that was given back whole is none.
+
+    An exception out of a signal handler may interrupt a change in the middle. `changing` stays set then, and the next
+    change has total and entries agree again first (`mend`).
     """
 
-    __slots__ = ("_amounts", "_dates", "_first", "confirmed", "date", "others_until_ns", "reported", "shift", "total")
+    __slots__ = (
+        "_amounts",
+        "_dates",
+        "_first",
+        "changing",
+        "confirmed",
+        "date",
+        "others_until_ns",
+        "pending",
+        "reported",
+        "shift",
+        "total",
+    )
 
     def __init__(self) -> None:
         self.date = UNDATED
@@ -23,6 +38,10 @@ class History:
         self.shift = 0
         """What to add to these dates to have the hub's, if the hub has any."""
         self.total = 0
+        self.changing = False
+        """Whether a change has begun and not ended."""
+        self.pending = 0
+        """What is to be added with that change, and is not in the total yet."""
         self._dates: list[int] = []
         self._amounts: list[int] = []
         self._first = 0
@@ -47,14 +66,36 @@ class History:
         """The date of what expires last."""
         return self._dates[-1] if self._first < len(self._dates) else None
 
+    def mend(self) -> int:
+        """Have all agree with the entries, after a change that was interrupted; returns what is in use.
+
+        Dates come and go before their amounts do, so the lengths tell what was missed.
+        """
+        missed = len(self._amounts) - len(self._dates)
+        if missed < 0:
+            del self._dates[missed:]
+        elif missed > 0 and self._first < missed and 0 in self._amounts:
+            self._amounts.remove(0)
+        elif missed > 0:
+            del self._amounts[:missed]
+            self._first = 0
+        self._first = min(self._first, len(self._dates))
+        self.total = sum(self._amounts[self._first :])
+        self.reported, self.confirmed = min(self.reported, self.total), min(self.confirmed, self.total)
+        self.changing = False
+        return self.total + self.pending
+
     def add(self, amount: int, entries_max: int) -> None:
         """Charge something now; beyond `entries_max` the two oldest become one, which expires with the younger."""
-        self.total += amount
         if self.newest == self.date:
             self._amounts[-1] += amount
+            self.total += amount
+            self.pending = 0
             return
         self._dates.append(self.date)
         self._amounts.append(amount)
+        self.total += amount
+        self.pending = 0
         if len(self) > entries_max:
             self._amounts[self._first + 1] += self._amounts[self._first]
             self._drop(1)

@@ -81,9 +81,9 @@ class FixedWindow:
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """The count starts at zero and the line at its base."""
         cell.line = cell.base
-        cell.epoch = epoch
         cell.counted = 0
         cell.used = 0
+        cell.epoch = epoch
         cell.others_current = 0
 
     def settle(self, cell: Cell, now_ns: int) -> None:

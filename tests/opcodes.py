@@ -1,0 +1,52 @@
+"""Interrupts work at any instruction, as a signal handler, a finalizer or the collector may, by tracing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import reconverge
+import reconverge_sync
+
+PLACES = (*reconverge.__path__, *reconverge_sync.__path__)
+"""Only there: what a test does is not interrupted."""
+
+
+class Interrupted(Exception):
+    """Raised where the work is interrupted, as a soft time limit would be."""
+
+
+def interrupted_at(number: int, work: Callable[[], object], interrupt: Callable[[], object]) -> bool:
+    """Do `work`, and call `interrupt` before its instruction of that number; returns whether there is one.
+
+    What `interrupt` raises comes out of the instruction.
+    """
+    left = number
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if left < 0 or not frame.f_code.co_filename.startswith(PLACES):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                interrupt()
+                return None
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return left < 0
+
+
+def raise_interrupted() -> None:
+    """An exception out of a signal handler."""
+    raise Interrupted
