@@ -80,7 +80,8 @@ class Waiting:
 
     def tell(self, key: str) -> None:
         """See `reconverge.kernel.Listener`: there may be room now."""
-        self._wake_first(key)
+        if key in self._queues:  # without a lock, as there mostly is none
+            self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
         """Have all who wait leave with that answer, and whoever waits from now on; with None, have them wait again."""

@@ -269,6 +269,8 @@ class Table(Decider):
 
     def tell(self, key: str) -> None:
         """Whoever waits for `key` has better prospects now; to be called without the lock."""
+        if type(key) is not str:
+            key = plain_key(key, self.kernel.key_bytes_max)
         for listener in list(self.listeners.values()):
             listener.tell(key)
 
