@@ -76,7 +76,7 @@ def test_a_quiet_key_that_holds_nearly_all_is_spoken_of_again_and_again() -> Non
     clock = ManualClock(START_S)
     hub = MemoryHub(clock=clock)
     node = Node(clock)
-    table = node.limit(Limit(4, 86_400), BALANCED)
+    table = node.limit(Limit(3, 86_400), BALANCED)
     reported: list[int] = []
     for number in range(INTERVALS + 20 * ALONE_INTERVALS_MAX):
         if number in (10, 20):

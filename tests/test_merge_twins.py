@@ -37,6 +37,8 @@ from tests.servers import RedisServer
 
 START_S = 1_750_000_000.25
 WINDOW_US = 1_000_000
+LONG_US = 90_000_000
+"""Longer than a lease, so that lines are kept small."""
 LIMITS = (
     LimitReport("fixed", "fixed-window", WINDOW_US, 100, 100, 100, 0, 0),
     LimitReport("sliding", "sliding-window", WINDOW_US, 90, 90, 0, 0, 0),
@@ -61,6 +63,12 @@ LIMITS = (
     LimitReport("apart sliding", "sliding-window", WINDOW_US, 90, 90, 0, 0, 0, apart=70),
     LimitReport("apart bucket", "token-bucket", WINDOW_US, 90, 60, 100, 0, 0, interval_us=50_000, apart=40),
     LimitReport("apart log", "sliding-log", WINDOW_US, 90, 90, 0, 0, 0, apart=90),
+    LimitReport("long fixed", "fixed-window", LONG_US, 300, 300, 100, 0, 0),
+    LimitReport("long sliding", "sliding-window", LONG_US, 100, 100, 0, 0, 0),
+    LimitReport("long first", "fixed-window", LONG_US, 60, 60, 100, 0, 0, "first-hit"),
+    LimitReport("long slices", "sliding-slices", LONG_US, 2000, 2000, 100, 0, 0),
+    LimitReport("slow bucket", "token-bucket", WINDOW_US, 2, 300, 100, 0, 0),
+    LimitReport("slow steps", "token-bucket", LONG_US, 50, 50, 250, 0, 0, "interval"),
     LimitReport("large", "sliding-window", WINDOW_US, 10**11, 10**11, 100, 0, 0),
     LimitReport("large", "token-bucket", WINDOW_US, 10**11, 10**11, 100, 0, 0),
 )

@@ -232,7 +232,12 @@ class Desk:
     async def _merge_own(self, own: Own) -> None:
         if own.answer.done():
             return  # nobody waits any more
-        answer = await self._merged(own.batch)
+        try:
+            answer = await self._merged(own.batch)
+        except HubUnavailable as error:
+            if not own.answer.done():
+                own.answer.set_exception(error)
+            return
         if own.answer.done():
             return
         if answer is None:

@@ -52,6 +52,10 @@ local MOST = 9007199254740992
 local NOT_TAKEN = -1
 local OUT_OF_MEMORY = 'OOM command not allowed'
 local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
+local STAKE, STAKED_OVERDRAFT = 0.04, 0.01
+local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
+local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
+local SAID_MAX, RESET_AHEAD_MAX_US = 8796093022208, 86400000000
 local SCANNED_MAX, TURN = 3000, 61
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
@@ -78,7 +82,7 @@ end
 
 local function check(ok, what)
   if not ok then
-    error({ err = 'RCINVALID the batch is malformed: ' .. what })
+    error('RCINVALID the batch is malformed: ' .. what, 0)
   end
 end
 
@@ -88,16 +92,18 @@ local function check_batch(raw, rows)
   check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
   check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or incarnation')
   check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0), 'header')
+  check(raw[8] <= INTERVAL_MAX_US and raw[9] <= LEASE_MAX_US, 'interval or lease')
   local limits = raw[11]
   check(type(limits) == 'table', 'limits')
   for _, limit in ipairs(limits) do
     check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
     check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
     check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
+    check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
     check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
-    check(text(limit[9]) and whole(limit[10], 0), 'variant')
+    check(text(limit[9]) and whole(limit[10], 0) and limit[10] <= limit[5], 'variant')
     check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
-    check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1), 'interval')
+    check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1) and limit[14] <= INTERVAL_MAX_US, 'interval')
     check(limit[15] == nil or whole(limit[15], 1), 'part')
   end
   local cells, known = #KEYS - 3, #limits
@@ -129,7 +135,8 @@ local scans_left = SCANNED_MAX
 -- What is looked up for each cell of what its limit says.
 -- The capacity is what can be granted without a loan.
 local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
-local rule_capacity, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
+local rule_capacity, rule_staked, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
+local rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
 
@@ -149,6 +156,15 @@ local function learns_until(of)
   return meta.born_us + learning_us(of, meta.lost)
 end
 
+local function is_staked(of)
+  local runs_out_us = of.window_us
+  if of.kind == BUCKET then
+    local drains_us = of.window_us * of.capacity / of.quota
+    runs_out_us = of.stepwise and max(runs_out_us, drains_us) or drains_us
+  end
+  return of.overshoot_milli >= 0 and runs_out_us > of.lease_us
+end
+
 local function rule_of(limit)
   local made = {
     name = limit[1], kind = limit[2], window_us = limit[3], quota = limit[4], capacity = limit[5],
@@ -161,12 +177,22 @@ local function rule_of(limit)
   if made.own_interval_us > 0 then made.interval_us = made.own_interval_us end
   made.own = made.capacity - made.apart
   local runs_out_us = made.window_us
-  if made.kind == BUCKET then runs_out_us = max(runs_out_us, ceil(made.window_us * made.capacity / made.quota)) end
+  if made.kind == BUCKET then
+    runs_out_us = max(runs_out_us, ceil(min(made.window_us * made.capacity / made.quota, WINDOW_MAX_US)))
+  end
+  made.fill_max_milli = 1000 * DEBT_MAX * max(made.capacity, made.quota)
+  made.need_max_milli = min(1000 * NEEDS_MAX * made.capacity, NEED_MAX_MILLI)
+  made.ask_max = max(made.capacity, made.quota)
+  made.overdraft_max = made.capacity
+  if made.overshoot_milli >= 0 then
+    made.overdraft_max = min(floor(made.capacity * made.overshoot_milli / 1000), SAID_MAX)
+  end
   made.counts_for_us = 2 * runs_out_us
   -- A limit that follows no calendar has no window of its own to tell of; see told_limit in report.py.
   made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
   made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
   made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
+  made.staked = is_staked(made)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
   made.epoch = floor(hub_us / made.window_us)
@@ -180,7 +206,7 @@ local function use_rule(of)
   rule, window_us = of, of.window_us
   fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
-  rule_apart = of.apart > 0
+  rule_apart, rule_staked = of.apart > 0, of.staked
   -- Who leaves is granted nothing.
   rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
 end
@@ -537,7 +563,7 @@ local function take_counts()
   if bucket then
     local drained = refilled(cell_filled_us, hub_us) * rule.quota * 1000 / window_us
     local charged = counted and (report_current - entry_current) * 1000 or 0
-    cell_fill_milli = max(0, max(0, cell_fill_milli - drained) + charged)
+    cell_fill_milli = min(max(0, max(0, cell_fill_milli - drained) + charged), rule.fill_max_milli)
     cell_filled_us = hub_us
     entry_current = report_current
     entry_previous = counted and report_previous or 0
@@ -598,6 +624,7 @@ local function grant(used)
     if pool >= needs then
       local most = max(need, entry_line - used + ceil(TAKEN_AT_ONCE * free))
       target = min(need + SLACK_SHARED * (pool - needs) * share, most)
+      if rule_staked then target = min(target, max(need, 1, STAKE * pool)) end
     end
     if report_asked > 0 or target >= 1 then
       entry_line = entry_line + raise(target, pool, used, free)
@@ -605,14 +632,17 @@ local function grant(used)
     end
   end
   if fixed and report_epoch == cell_epoch and (report_asked > 0 or own * share >= 1) then
-    local wanted = ceil(own * share) - entry_base
-    entry_base = entry_base + max(0, min(wanted, own - cell_bases - entry_base))
+    local start = ceil(own * share)
+    if rule_staked then start = min(start, ceil(max(need, 1, STAKE * own))) end
+    entry_base = entry_base + max(0, min(start - entry_base, own - cell_bases - entry_base))
   end
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
     if (entry_overdraft + 1) * nodes <= overdrafts then
-      local wanted = floor(overdrafts / nodes) - entry_overdraft
+      local part = floor(overdrafts / nodes)
+      if rule_staked then part = min(part, max(1, floor(STAKED_OVERDRAFT * own))) end
+      local wanted = part - entry_overdraft
       local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
       if wanted > free then wanted = free end
       if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
@@ -846,6 +876,24 @@ local function nobody_else(key)
   return true
 end
 
+-- What the node says is cut down to where more would have no effect; see bounds.py.
+local function keep_within_bounds()
+  local capacity = rule.capacity
+  if bucket then
+    report_previous = min(report_previous, rule.fill_max_milli)
+  else
+    report_current = min(report_current, SAID_MAX)
+    if not dated then report_previous = min(report_previous, SAID_MAX) end
+  end
+  if report_line > capacity then report_line = capacity end
+  if report_base > capacity then report_base = capacity end
+  if report_overdraft > rule.overdraft_max then report_overdraft = rule.overdraft_max end
+  if report_need_milli > rule.need_max_milli then report_need_milli = rule.need_max_milli end
+  if report_ask > rule.ask_max then report_ask = 0 end
+  if report_demand_milli > SAID_MAX then report_demand_milli = SAID_MAX end
+  if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
+end
+
 local function merge_cell(key)
   local found
   if rule_apart then found = call('HMGET', key, 'g', node, LOANS) else found = call('HMGET', key, 'g', node) end
@@ -871,6 +919,7 @@ local function merge_cell(key)
   if rule_elsewhere and rule.first_hit then
     report_epoch = same_window(report_epoch, cell_epoch) and cell_epoch or cell_epoch - 1
   end
+  if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
   if report_reset_us > cell_reset_us then forget() end
   if heard then
     read_entry(heard)
@@ -999,7 +1048,9 @@ local fine, raw = pcall(unpack_, ARGV[1])
 if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
 local well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
 if not well_formed then
-  return redis.error_reply(type(report_format) == 'table' and report_format.err or 'RCINVALID the batch is malformed')
+  -- A string that says what is wrong, unless the batch is so odd that a check has failed itself.
+  local what = tostring(report_format)
+  return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
 end
 batch = {
   node = raw[2], account = raw[3], sequence = raw[4], incarnation = raw[5], candidate = raw[6],
@@ -1091,6 +1142,7 @@ for turn = 0, cells - 1 do
     use_rule(rules[limit + 1])
     used_limit = limit
   end
+  keep_within_bounds()
   merge_cell(keys[position + 3])
 end
 live_at_least(KEYS[1], lives_ms)

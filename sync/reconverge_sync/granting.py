@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import ceil, floor
 
 from reconverge.report import CellReport
+from reconverge.stake import headroom_max, overdraft_max
 from reconverge_sync.ledger import Cell, Entry, Rule
 
 SLACK_SHARED = 0.5
@@ -16,10 +17,13 @@ TAKEN_AT_ONCE = 0.9
 """How much of what is free one node may take beyond its need: whoever comes next shall find something."""
 
 
-def grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int) -> None:
+def grant(
+    cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int, *, staked: bool
+) -> None:
     """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile.
 
-    What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that.
+    What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that. If
+    `staked`, the window outlasts the node's lease, and what it holds unused is kept small.
     """
     capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)
@@ -39,17 +43,24 @@ def grant(cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, h
         if pool >= needs:
             most = max(need, entry.line - used + ceil(TAKEN_AT_ONCE * free))
             target = min(need + SLACK_SHARED * (pool - needs) * share, most)
+            if staked:
+                target = min(target, headroom_max(need, pool))
         if report.asked > 0 or target >= 1:
             entry.line += _raise(cell, node, entry, target, pool, used, free)
             entry.debt = max(0, ceil(used) - entry.line)
     if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or own * share >= 1):
         # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
-        wanted = ceil(own * share) - entry.base
-        entry.base += max(0, min(wanted, own - cell.bases - entry.base))
+        start = ceil(own * share)
+        if staked:
+            start = min(start, ceil(headroom_max(need, own)))
+        entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
     if rule.overshoot_milli > 0:
         overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
-        wanted = floor(overdrafts / (cell.active + 1)) - entry.overdraft
-        entry.overdraft += max(0, min(wanted, ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))))
+        part = floor(overdrafts / (cell.active + 1))
+        if staked:
+            part = min(part, overdraft_max(own))
+        free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))
+        entry.overdraft += max(0, min(part - entry.overdraft, free))
 
 
 def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:

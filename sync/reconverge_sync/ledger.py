@@ -11,6 +11,7 @@ from math import ceil, floor
 
 from reconverge.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
 from reconverge.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport
+from reconverge_sync.bounds import WINDOW_MAX_US
 
 DEPARTED = ""
 """The entry into which the counts of departed nodes are folded; no node can have this name."""
@@ -80,6 +81,14 @@ class Rule:
         """Whether there is a bound on over-admission at all."""
         return self.overshoot_milli != UNBOUNDED
 
+    def staked(self, lease_us: int) -> bool:
+        """Whether what is used counts for longer than a lease, so that lines are kept small; see `reconverge.stake`."""
+        runs_out_us: float = self.window_us
+        if self.bucket:
+            drains_us = float(self.window_us) * self.capacity / self.quota
+            runs_out_us = max(runs_out_us, drains_us) if self.stepwise else drains_us
+        return self.bounded and runs_out_us > lease_us
+
     def pace_us(self, batch: Batch) -> int:
         """At which interval a batch's node exchanges the cells of this limit."""
         return self.interval_us or batch.interval_us
@@ -112,7 +121,8 @@ class Rule:
         """After so long no charge counts any more, whatever the algorithm."""
         runs_out_us = self.window_us
         if self.bucket:
-            runs_out_us = max(runs_out_us, ceil(float(self.window_us) * self.capacity / self.quota))
+            drains_us = min(float(self.window_us) * self.capacity / self.quota, float(WINDOW_MAX_US))
+            runs_out_us = max(runs_out_us, ceil(drains_us))
         return 2 * runs_out_us
 
     def refilled_us(self, since_us: int, until_us: int) -> int:

@@ -22,6 +22,7 @@ from math import ceil, floor
 
 from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
 from reconverge.report import NOT_TAKEN, Answer, Batch, CellAnswer, CellReport, Lent, Loan, Status, Totals, Wishes
+from reconverge_sync import bounds
 from reconverge_sync.accounts import Account, NodeRecord
 from reconverge_sync.granting import grant
 from reconverge_sync.ledger import DEPARTED, Cell, Entry, Rule
@@ -95,7 +96,11 @@ class Shard:
         return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
 
     def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
-        """`merge` in steps of a cell each, for whoever has to do something else in between; the last is the answer."""
+        """`merge` in steps of a cell each, for whoever has to do something else in between; the last is the answer.
+
+        Raises HubUnavailable, before anything has changed, for a batch that no agent would send.
+        """
+        bounds.check(batch)
         if not self.incarnation:
             self.incarnation, self.born_us = candidate, hub_us
         record = self.nodes.get(batch.node)
@@ -185,6 +190,7 @@ class Shard:
     def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int, scans: Scans) -> CellAnswer:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
+        report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated)
         # What is counted alike is one cell, whatever it is called.
         counted = TOKEN_BUCKET if limit.algorithm == GCRA else SLIDING_LOG if rule.dated else limit.algorithm
         identity = (limit.name, counted + limit.variant, limit.window_us, report.key)
@@ -202,8 +208,7 @@ class Shard:
             # From here on told as windows of one length are: the cell's, or the one before.
             behind = not same_window(limit, report.epoch, cell.epoch)
             report = report._replace(epoch=cell.epoch - behind)
-        if report.reset_us > cell.reset_us:
-            cell.forget(rule, report.reset_us)
+        report = _reset(cell, report, rule, hub_us)
         entry = cell.entries.get(batch.node)
         if entry is None:
             entry = Entry(epoch=cell.epoch, reset_us=cell.reset_us)
@@ -222,7 +227,8 @@ class Shard:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
         lent = self.lending.lent(identity, hub_us)
         if not batch.leaving and not self._learning(cell, batch, rule, hub_us):
-            grant(cell, batch.node, entry, report, rule, hub_us, lent)
+            staked = rule.staked(rule.lease_of_us(batch))
+            grant(cell, batch.node, entry, report, rule, hub_us, lent, staked=staked)
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
         if entry.empty(rule):
@@ -345,6 +351,15 @@ def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
     return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
 
 
+def _reset(cell: Cell, report: CellReport, rule: Rule, hub_us: int) -> CellReport:
+    """Follow a node that has reset the key, unless that is impossibly far ahead; returns what it says then."""
+    if report.reset_us > hub_us + bounds.RESET_AHEAD_MAX_US:
+        return report._replace(reset_us=cell.reset_us)
+    if report.reset_us > cell.reset_us:
+        cell.forget(rule, report.reset_us)
+    return report
+
+
 def _lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
     """Follow a node that has given lines back; it cannot have more than it was granted."""
     if not rule.fixed or report.epoch == cell.epoch:
@@ -360,7 +375,8 @@ def _take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_u
     if rule.bucket:
         drained = float(rule.refilled_us(cell.filled_us, hub_us)) * rule.quota * 1000 / rule.window_us
         charged = (report.current - entry.current) * 1000 if counted else 0
-        cell.fill_milli = max(0.0, max(0.0, cell.fill_milli - drained) + charged)
+        fill_milli = max(0.0, max(0.0, cell.fill_milli - drained) + charged)
+        cell.fill_milli = min(fill_milli, float(1000 * bounds.DEBT_MAX * max(rule.capacity, rule.quota)))
         cell.filled_us = hub_us
         entry.current = report.current
         entry.previous = report.previous if counted else 0

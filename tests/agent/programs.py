@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import reconverge.process
 from reconverge import Agent, Limiter, ReconvergeError
-from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, introduce
+from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, exchanges_of, introduce
 from tests.waiting import POLL_S, eventually
 
 
@@ -237,6 +237,18 @@ def admits_for_ever(hub: str) -> None:
     while True:
         admitted += admitted_of(login, 100)
         say(admitted)
+
+
+def admits_twenty_an_hour(hub: str) -> None:
+    """Is asked twenty times, says how often it has admitted, and goes on until it is killed."""
+    agent = Agent(hub, sync_interval=0.05)
+    login = agent.limit("login", "1000/hour")
+    admitted = introduce(login) + admitted_of(login, 19)
+    exchanged = exchanges_of(agent)
+    login.allow("another")  # so that there is something to say in any case
+    eventually(lambda: exchanges_of(agent) >= exchanged + 2, "the report")
+    say(admitted)
+    wait_for_a_line()
 
 
 # ---------------------------------------------------------------- mistakes

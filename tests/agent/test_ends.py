@@ -148,6 +148,18 @@ def test_kill_loses_no_more_than_what_was_not_yet_heard(redis_server: RedisServe
     assert heard <= net_at(redis_server.url) <= int(said[-1]) + 100  # of which it had no time to speak
 
 
+def test_a_crash_loop_does_not_use_up_a_long_window(redis_server: RedisServer) -> None:
+    """A lone worker that is killed after each twenty requests of 1000 an hour admits all of them in ten lives."""
+    admitted: list[str] = []
+    for _ in range(10):
+        with Process("admits_twenty_an_hour", redis_server.url) as process:
+            admitted.append(process.says())
+            process.send(signal.SIGKILL)
+            assert -signal.SIGKILL == process.ends()[0]
+
+    assert ["20"] * 10 == admitted
+
+
 # ---------------------------------------------------------------- without a hub
 
 

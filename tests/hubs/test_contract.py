@@ -32,6 +32,8 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Patient, "test_a_lease_that_is_over_is_not_renewed"),
     (wrong.Hasty, "test_a_lease_lasts_to_its_end"),
     (wrong.Grand, "test_the_smallest_capacity_of_all_live_nodes_counts"),
+    (wrong.Lavish, "test_a_node_holds_little_unused_if_the_window_outlasts_its_lease"),
+    (wrong.Lavish, "test_a_node_that_vanishes_takes_little_of_a_long_window_along"),
     (wrong.Piecemeal, "test_an_ask_is_granted_whole_or_not_at_all"),
     (wrong.Piecemeal, "test_the_oldest_ask_comes_first"),
     (wrong.Unforgiving, "test_a_reset_is_for_all_nodes"),

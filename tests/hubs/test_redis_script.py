@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import ceil
+from random import Random
 from struct import pack
 from typing import Any
 
@@ -18,6 +19,7 @@ import redis
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
+from reconverge.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.report import SCHEMA_VERSION, Batch, CellReport
 from reconverge.testing._scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
 from reconverge_sync.codec import encode_batch
@@ -61,6 +63,13 @@ MALFORMED: dict[str, Change] = {
     "no quota": _limit(quota=0),
     "no capacity": _limit(capacity=0),
     "an overshoot below infinite": _limit(overshoot_milli=-2),
+    "a window of centuries": _limit(window_us=2**53),
+    "a quota beyond all quotas": _limit(quota=10**12 + 1),
+    "a capacity beyond all quotas": _limit(capacity=2**53),
+    "more withheld than there is": _limit(withheld=101),
+    "a limit's own interval of years": _limit(interval_us=2**53),
+    "an interval of years": _header(interval_us=2**53),
+    "a lease of centuries": _header(lease_us=2**53),
     "a negative total": _limit(charged=-1),
     "a refund that is no number": _limit(refunded="1"),
     "a negative line": _cell(line=-1),
@@ -77,6 +86,18 @@ MALFORMED: dict[str, Change] = {
     "a limit that is not there": _cell(limit=-1),
     "a large amount, and a reset that is too late": _cell(reset_us=2**53 + 2, current=2**40),
 }
+
+
+def test_a_refusal_says_what_is_wrong(redis_server: RedisServer) -> None:
+    """So that the log of a node names the limit's numbers, or the two schemas, and not the script."""
+    keys = ["shop:{0}:meta", "shop:{0}:nodes", "shop:{0}:accounts", "shop:{0}:one", "shop:{0}:two"]
+    older = _packed(SCHEMA_VERSION - 1, *PARTS[1:])
+    long_lease = _packed(*PARTS[:8], 2**53, *PARTS[9:])
+
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        for shared, what in ((older, f"is not {SCHEMA_VERSION}"), (long_lease, "interval or lease")):
+            with pytest.raises(redis.ResponseError, match=what):
+                admin.execute_command("EVAL", SCRIPT, len(keys), *keys, shared, ROWS)
 
 
 @pytest.mark.parametrize("name", MALFORMED)
@@ -371,3 +392,81 @@ def test_one_batch_reads_a_bounded_number_of_entries(redis_server: RedisServer) 
     assert read[0] <= SCANNED_MAX // (crowd - 1) + 1 + names
     assert recovered[1] <= SCANNED_MAX // (crowd - 1) + 1
     assert cells == recovered[-1]
+
+
+CEILING_S = 30 * 366 * 86_400
+"""Windows of ten years can be declared, use counts for up to two of them, and expiry is put off by a quarter."""
+LARGE = (0, 1, 1000, 2**31, 2**43, 10**12, 2**53)
+
+
+def _any_batch(random: Random, hub_us: int) -> tuple[list[Any], bytes]:
+    """A batch with any numbers in it that the schema can carry: some as they should be, some as large as can be."""
+
+    def drawn(usual: int) -> int:
+        return usual if random.random() < 0.8 else random.choice(LARGE)
+
+    window_us = drawn(60_000_000)
+    limit = ["login", random.randrange(4), window_us, drawn(100), drawn(100), random.choice([-1, 0, 100, drawn(100)])]
+    limit += [drawn(5), drawn(5), random.choice(["", "first-hit", "interval"]), drawn(0), drawn(0), drawn(0), drawn(0)]
+    shared = [SCHEMA_VERSION, "bad.0", "bad", drawn(10**9), "", "bad", 0]
+    shared += [drawn(100_000), drawn(30_000_000), int(random.random() < 0.1), [limit]]
+    epoch = hub_us // max(1, window_us) + random.choice([0, 0, 0, 1, -1, 2**40])
+    amounts = [drawn(amount) for amount in (5, 5, 10, 10, 1, 2000, 0, 2, 1000, 5)]
+    return shared, pack("<13q", epoch, drawn(0), 0, *amounts)
+
+
+def test_whatever_a_node_says_every_key_expires(redis_server: RedisServer) -> None:
+    """A batch is refused without a trace, or every key has a life that ends."""
+    hub_us = int(START_S * 1_000_000)
+    keys = ["shop:{0}:meta", "shop:{0}:nodes", "shop:{0}:accounts", "shop:{0}:one"]
+    refused, merged = 0, 0
+
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        for seed in range(1500):
+            shared, row = _any_batch(Random(seed), hub_us)
+            if seed % 3 == 0:
+                admin.flushall()
+            before = {key: admin.dump(key) for key in admin.scan_iter()}
+            problem = ""
+            try:
+                admin.execute_command("EVAL", SCRIPT, len(keys), *keys, msgpack.packb(shared), row, str(hub_us + seed))
+            except redis.ResponseError as error:
+                problem = str(error)
+            after = {key: admin.dump(key) for key in admin.scan_iter()}
+            lives_ms = {key: admin.pttl(key) for key in after}
+            refused += problem != ""
+            merged += problem == ""
+
+            assert problem.startswith("RCINVALID ") or not problem, f"seed {seed}: {problem}"
+            assert before == after or not problem, f"seed {seed}"
+            assert all(life_ms != -1 for life_ms in lives_ms.values()), f"seed {seed}: {lives_ms}"
+            assert max(lives_ms.values(), default=0) <= 1000 * CEILING_S, f"seed {seed}: {lives_ms}"
+
+    assert merged > 100 < refused
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_whatever_a_node_says_the_others_are_served_when_it_has_gone(redis_server: RedisServer, kind: int) -> None:
+    """After its lease and ten times what its limit takes to run out, the key is theirs, and they can reset it."""
+    algorithm = {1: SLIDING_WINDOW, 2: TOKEN_BUCKET, 3: SLIDING_LOG}[kind]
+    of = limit("login", algorithm=algorithm, window_us=60_000_000)
+
+    async def live(said: dict[str, Any]) -> tuple[int, int]:
+        clock = ManualClock(START_S)
+        scene = Scene(RedisHub(redis_server.url, SETTINGS, clock=clock), clock, join=lambda known: known)
+        bad, good = scene.voice(lease_us=60_000_000), scene.voice(lease_us=600_000_000)
+        await good.reports(of=of, need=1)
+        cell = bad.cell(of=of, need=1)
+        await bad.sends(bad.batch(cell._replace(report=cell.report._replace(**said))))
+        for _ in range(150):
+            clock.advance(INTERVAL_S / 2)
+            await good.reports(of=of, need=50)
+        reset_us = scene.hub_us()
+        heard = await good.reports(of=of, need=100, reset_us=reset_us)
+        line = (await good.reports(of=of, need=100, reset_us=reset_us)).line
+        await scene.close()
+        return line, heard.reset_us - reset_us
+
+    for field in ("current", "previous", "line", "overdraft", "need_milli", "ask", "demand_milli", "reset_us"):
+        redis_server.command("FLUSHALL")
+        assert (100, 0) == asyncio.run(live({field: 2**53})), field

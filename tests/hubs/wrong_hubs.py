@@ -12,6 +12,7 @@ from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import Answer, Batch, CellReport, Status, Totals
+from reconverge_sync.bounds import LEASE_MAX_US
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis import RedisHub
 
@@ -89,7 +90,7 @@ class Patient(MemoryHub):
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
-        return await super().exchange(batch._replace(lease_us=1 << 60))
+        return await super().exchange(batch._replace(lease_us=LEASE_MAX_US))
 
 
 class Hasty(MemoryHub):
@@ -115,6 +116,15 @@ class Piecemeal(MemoryHub):
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         return await super().exchange(_cells(batch, lambda cell: cell._replace(ask=0)))
+
+
+class Lavish(MemoryHub):
+    """Deals out of long windows as of short ones: by far more than a node that vanishes should take along."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        windows_us = [limit.window_us * max(1, limit.capacity // limit.quota) for limit in batch.limits]
+        return await super().exchange(batch._replace(lease_us=max([batch.lease_us, *windows_us])))
 
 
 class Unforgiving(MemoryHub):

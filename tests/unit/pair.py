@@ -9,7 +9,7 @@ from reconverge.report import Answer, Batch, Status
 from tests.unit.talker import World
 
 HOUR_S = 3600
-WINDOWS = [Limit(100, HOUR_S, algorithm="fixed-window"), Limit(100, HOUR_S, algorithm="sliding-window")]
+WINDOWS = [Limit(500, HOUR_S, algorithm="fixed-window"), Limit(500, HOUR_S, algorithm="sliding-window")]
 
 
 class Pair(World):

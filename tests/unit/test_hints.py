@@ -29,6 +29,7 @@ class Hinter(Node):
 
     def __init__(self, fleet: Fleet, limit: Limit, policy: Policy) -> None:
         super().__init__(fleet.clock, interval_ns=INTERVAL_NS)
+        self.kernel.lease_ns = 3600 * SECOND_NS
         self.hub = fleet.hub
         self.table = self.limit(limit, policy)
         self.hints = Hints(self.kernel, sender=b"%08d" % self.number)

@@ -13,6 +13,7 @@ from reconverge.kernel._dated import Dated
 from reconverge.kernel._engine import Cell, Lock, Store
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
+from reconverge.kernel._leased import outlasts_lease
 from reconverge.kernel._listener import Listener
 from reconverge.kernel._meter import Meter, meter_for
 from reconverge.kernel._tally import Tally
@@ -104,6 +105,11 @@ class Cells:
 
     def _make_meter(self) -> Meter:
         return meter_for(self.pool, merged_only=self.policy.merged_only)
+
+    @property
+    def staked(self) -> bool:
+        """Whether what is used counts for longer than a lease, so that lines are kept small; see `reconverge.stake`."""
+        return outlasts_lease(self)
 
     @property
     def admitted(self) -> int:

@@ -16,6 +16,7 @@ from reconverge.report import CellReport
 if TYPE_CHECKING:
     from reconverge.kernel._cell import Cell
     from reconverge.kernel._cells import Cells
+    from reconverge.kernel._pure import Kernel
     from reconverge.kernel._table import Table
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
@@ -58,6 +59,16 @@ def serve(table: Table) -> None:
         vars(table)["hit"] = store.hit
     else:
         vars(table).pop("hit", None)
+
+
+def lengthen_lease(kernel: Kernel, lease_ns: int) -> None:
+    """Lines may be used for so long from now on, by which every limit judges whether they have to be small."""
+    if lease_ns == kernel.lease_ns:
+        return
+    kernel.lease_ns = lease_ns
+    for table in list(kernel.tables.values()):
+        with table.lock:
+            serve(table)
 
 
 def evict(table: Cells, now_ns: int, count: int, keep: bool) -> int:
@@ -112,6 +123,7 @@ def _terms(table: Cells) -> dict[str, Any] | None:
         "interval_ns": table.interval_ns,
         "interval_min_ns": table.interval_min_ns,
         "lease_ns": table.lease_ns,
+        "staked": table.staked,
     }
 
 

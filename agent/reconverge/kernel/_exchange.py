@@ -11,6 +11,7 @@ from math import ceil, exp, floor
 from reconverge.clock import NEVER_NS, SECOND_NS, seconds
 from reconverge.kernel._cell import DEMAND_MAX, Cell
 from reconverge.report import NOT_TAKEN, CellAnswer, CellReport
+from reconverge.stake import headroom_max, overdraft_max
 
 NEED_MARGIN = 1.5
 """A node asks for this much more than it expects to use until the next exchange."""
@@ -347,8 +348,9 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
     need = _expected(cell) + cell.waiting + (table.unit if calm else 0.0)
     if early:
         need = max(need, 2.0 * cell.asked)
-    if table.meter.bucket:
-        # The part of the drain that carries this demand goes with the same part of the capacity.
+    if table.meter.bucket and not table.staked:
+        # The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept
+        # small it comes with use: what has not drained yet is held, and drains by as much.
         waiting = float(cell.waiting) * SECOND_NS / float(table.interval_ns + cell.shard.round_trip_ns)
         demand = cell.demand + waiting
         carrying = demand * table.window_s * cell.capacity / table.quota
@@ -375,18 +377,26 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
         # Another node's ask is older, and what is held here is too little for this node's own.
         surplus = max(surplus, min(headroom, cell.reserved))
     cell.line -= max(0, surplus)
-    if table.meter.aligned and needs > 0 and cell.capacity * share < BASE_SLACK * cell.base:
-        cell.base = ceil(cell.capacity * share)
+    start = cell.capacity * share
+    if table.staked:
+        start = min(start, headroom_max(need, cell.capacity, table.unit))
+    if table.meter.aligned and needs > 0 and start < BASE_SLACK * cell.base:
+        cell.base = ceil(start)
     if cell.overdraft > 0:
         overdrafts = cell.capacity * table.policy.overshoot_milli // 1000
         cell.overdraft = min(cell.overdraft, overdrafts // cell.nodes)
+        if table.staked:
+            cell.overdraft = min(cell.overdraft, overdraft_max(cell.capacity, table.unit))
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
     """The headroom that is this node's fair part of what was left at the last answer."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
-    return need + SLACK_KEPT * (left - needs) * share if left >= needs else left * share
+    if left < needs:
+        return left * share
+    kept = need + SLACK_KEPT * (left - needs) * share
+    return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.staked else kept
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:

@@ -42,6 +42,11 @@ class PacedTable(WaitTable):
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX)
         self.reluctance = RELUCTANCE
 
+    @property
+    def staked(self) -> bool:
+        """See `Cells.staked`; a smooth limit's line is a part of the rate, of which nothing is held unused."""
+        return not self.limit.smooth and super().staked
+
     def _make_meter(self) -> LeakyBucket:
         return self._pacer
 

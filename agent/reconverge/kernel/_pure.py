@@ -14,7 +14,7 @@ from reconverge.clock import NEVER_NS, Clock
 from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import NODES_LEASE_NS, Cells
-from reconverge.kernel._compiled import evict
+from reconverge.kernel._compiled import evict, lengthen_lease
 from reconverge.kernel._composites import Composites
 from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cells, report_cells
 from reconverge.kernel._exchange import (
@@ -108,7 +108,7 @@ class Kernel(KernelFields):
         """The table of a limit, or of a part of one. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
-            self.lease_ns = self.lease_with(limit)
+            lengthen_lease(self, self.lease_with(limit))
             kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
             table = self.tables[name] = kind(self, name, limit, policy, self.clock.monotonic_ns)
         elif table.limit != limit:

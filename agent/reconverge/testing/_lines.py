@@ -5,11 +5,25 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from reconverge.limit import ALGORITHMS, FIXED_WINDOW
+from reconverge.limit import ALGORITHMS, DRAINED, FIXED_WINDOW
 from reconverge.report import LimitReport
-from reconverge.testing._scene import INTERVAL_S, LEARNING_S, LIMIT, QUOTA, WINDOW_S, Lines, Said, Scene, Voice, limit
+from reconverge.testing._scene import (
+    INTERVAL_S,
+    LEARNING_S,
+    LIMIT,
+    QUOTA,
+    SECOND_US,
+    WINDOW_S,
+    Lines,
+    Said,
+    Scene,
+    Voice,
+    limit,
+)
 from reconverge.testing._trial import Trial, claim
 
+SHORT_LEASE_US = 60 * SECOND_US
+"""Much shorter than the window."""
 VOICES = 5
 STEPS = 120
 
@@ -133,6 +147,36 @@ class LineClaims(Trial):
         scene.pass_time(INTERVAL_S)
 
         assert QUOTA == (await ada.reports(need=QUOTA)).capacity
+
+    @claim
+    async def test_a_node_holds_little_unused_if_the_window_outlasts_its_lease(self, scene: Scene) -> None:
+        """What it holds would be lost with it for the whole window: no more than its need, or a twentieth of it all."""
+        for algorithm in ALGORITHMS:
+            of = limit(algorithm, algorithm=algorithm, quota=1000)
+            ada = scene.voice(lease_us=SHORT_LEASE_US)
+            for used in (0, 1, 20, 100):
+                drained = 1000 * used if of.algorithm in DRAINED else 0
+                answer = await ada.reports(of=of, current=used, previous=drained, need=10)
+                assert 10 <= answer.line - used, algorithm
+                assert answer.line - used + answer.overdraft <= 50, algorithm
+                assert answer.base <= 50, algorithm
+            answer = await ada.reports(of=of, current=100, previous=drained, need=400)
+            assert 400 == answer.line - 100, algorithm
+
+    @claim
+    async def test_a_node_that_vanishes_takes_little_of_a_long_window_along(self, scene: Scene) -> None:
+        """When its lease is over, the others have all but what it had used and the little that it held."""
+        for algorithm in ALGORITHMS:
+            of = limit(algorithm, algorithm=algorithm, quota=1000)
+            for _ in range(3):
+                ada = scene.voice(lease_us=SHORT_LEASE_US)
+                await ada.reports(of=of, need=20)
+                await ada.reports(of=of, current=20, previous=20_000 if of.algorithm in DRAINED else 0, need=1)
+            scene.pass_time(2 * SHORT_LEASE_US / SECOND_US)
+            bob = scene.voice(lease_us=SHORT_LEASE_US)
+            await bob.reports(of=of, need=1)
+
+            assert 1000 - 3 * (20 + 50) <= (await bob.reports(of=of, need=1000)).line, algorithm
 
     @claim
     async def test_strict_limits_have_no_overdraft(self, scene: Scene) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
 from reconverge.report import Status
-from reconverge.testing._scene import Scene
+from reconverge.testing._scene import Scene, limit
 from reconverge.testing._trial import Trial, claim
 
 
@@ -77,6 +78,16 @@ class UseClaims(Trial):
             gc.collect()
 
     @claim
+    async def test_what_no_agent_declares_is_refused(self, scene: Scene) -> None:
+        """A window or a quota beyond all that can be declared would be remembered for centuries; nothing is merged."""
+        ada = scene.voice()
+        for of in (limit(window_us=2**53), limit(quota=2**53)):
+            problem = await _problem(partial(ada.reports, of=of, need=1))
+            assert problem.applied is not True
+
+        assert 0 < (await ada.reports(need=1)).line
+
+    @claim
     async def test_a_hub_that_is_not_there_is_unavailable(self, scene: Scene) -> None:
         """Whatever is asked of it, that is the only error; it has a kind; and the hub can be closed all the same."""
         hub = scene.keep(self.make_unreachable())
@@ -93,4 +104,4 @@ async def _problem(question: Callable[[], Awaitable[object]]) -> HubUnavailable:
         answer = await question()
     except HubUnavailable as error:
         return error
-    raise AssertionError(f"a hub that is not there has answered {answer!r}")
+    raise AssertionError(f"instead of an error there was an answer: {answer!r}")

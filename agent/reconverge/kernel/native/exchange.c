@@ -13,6 +13,8 @@
 #define SURPLUS_CHECKS 8
 #define SURPLUS_AFTER 3
 #define ROOM_INTERVALS_MAX 16
+#define STAKE 0.04
+#define STAKED_OVERDRAFT 0.01
 
 static inline Store *
 store_of(const Cell *cell)
@@ -91,8 +93,9 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     if (early) {
         need = larger(need, 2.0 * (double)cell->asked);
     }
-    if (terms->kind == BUCKET) {
-        /* The part of the drain that carries this demand goes with the same part of the capacity. */
+    if (terms->kind == BUCKET && !terms->staked) {
+        /* The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept
+         * small it comes with use: what has not drained yet is held, and drains by as much. */
         double waiting = (double)cell->waiting * 1e9 / (double)(terms->interval_ns + cell->shard->round_trip_ns);
         double demand = cell->demand + waiting;
         double carrying = demand * window_s * (double)cell->capacity / (double)terms->quota;
@@ -101,13 +104,24 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     return smaller(larger(larger(need, (double)cell->ask), (double)cell->foremost), (double)at_least(cell->capacity, 0));
 }
 
+/* How much of what is left a node may hold unused where lines are kept small: see stake.py. */
+static double
+headroom_max(double need, double left)
+{
+    return larger(larger(need, 1.0), STAKE * left);
+}
+
 /* The headroom that is this node's fair part of what was left at the last answer. */
 static double
-kept(const Cell *cell, double need, double needs)
+kept(const Terms *terms, const Cell *cell, double need, double needs)
 {
     double left = larger(0.0, (double)cell->capacity - cell->fleet_used);
     double share = needs > 0 ? need / needs : 0.0;
-    return left >= needs ? need + SLACK_KEPT * (left - needs) * share : left * share;
+    if (left < needs) {
+        return left * share;
+    }
+    double all = need + SLACK_KEPT * (left - needs) * share;
+    return terms->staked ? smaller(all, headroom_max(need, left)) : all;
 }
 
 /* Give back what is beyond this node's fair part of what was left at the last answer. */
@@ -116,18 +130,26 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
 {
     double needs = larger(cell->fleet_needs, need), share = needs > 0 ? need / needs : 0.0;
     i64 headroom = cell->line - used;
-    i64 surplus = (i64)floor((double)headroom - kept(cell, need, needs));
+    i64 surplus = (i64)floor((double)headroom - kept(terms, cell, need, needs));
     if (cell->reserved > 0 && 0 < headroom && headroom < cell->ask) {
         /* Another node's ask is older, and what is held here is too little for this node's own. */
         surplus = at_least(surplus, at_most(headroom, cell->reserved));
     }
     cell->line -= at_least(surplus, 0);
-    if (terms->kind == FIXED && needs > 0 && (double)cell->capacity * share < BASE_SLACK * (double)cell->base) {
-        cell->base = (i64)ceil((double)cell->capacity * share);
+    double start = (double)cell->capacity * share;
+    if (terms->staked) {
+        start = smaller(start, headroom_max(need, (double)cell->capacity));
+    }
+    if (terms->kind == FIXED && needs > 0 && start < BASE_SLACK * (double)cell->base) {
+        cell->base = (i64)ceil(start);
     }
     if (cell->overdraft > 0) {
         i64 overdrafts = (i64)floor_div((i128)cell->capacity * terms->overshoot_milli, 1000);
         cell->overdraft = at_most(cell->overdraft, (i64)floor_div(overdrafts, cell->nodes));
+        if (terms->staked) {
+            i64 most = at_least((i64)floor(STAKED_OVERDRAFT * (double)cell->capacity), 1);
+            cell->overdraft = at_most(cell->overdraft, most);
+        }
     }
 }
 
@@ -368,7 +390,7 @@ has_surplus(Cell *cell, i64 now_ns)
     double elapsed_s = (double)(now_ns - cell->measured_ns) / 1e9;
     double recent = elapsed_s > 0 ? (double)cell->arrived / elapsed_s : cell->demand;
     double need = cell->demand > 0 ? expected(terms, cell) * smaller(1.0, recent / cell->demand) : 0.0;
-    double keep = kept(cell, need, larger(cell->fleet_needs, need));
+    double keep = kept(terms, cell, need, larger(cell->fleet_needs, need));
     return (double)(cell->line - meter_used(terms, cell, now_ns)) - keep >= surplus_min(cell);
 }
 

@@ -1,0 +1,19 @@
+"""Whether what is used of a limit counts for longer than a lease on its lines lasts; see `reconverge.stake`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconverge.report import UNBOUNDED
+
+if TYPE_CHECKING:
+    from reconverge.kernel._cells import Cells
+
+
+def outlasts_lease(table: Cells) -> bool:
+    """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound."""
+    runs_out_ns = table.window_ns
+    if table.meter.bucket:
+        drains_ns = table.window_ns * table.capacity // table.quota
+        runs_out_ns = max(runs_out_ns, drains_ns) if table.stepwise else drains_ns
+    return table.policy.overshoot_milli != UNBOUNDED and runs_out_ns > min(table.lease_ns, table.kernel.lease_ns)

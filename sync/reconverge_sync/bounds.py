@@ -1,0 +1,82 @@
+"""What a node may say, so that nothing it says outlasts what its limit allows.
+
+A node is trusted to count: it may use up every key that it is asked about. It is not trusted to be sane. A number that
+is merely large, from a fault of its memory or a program that speaks the protocol badly, must not leave data that never
+expire, nor take a key from all other nodes for longer than the node could have done by using it.
+
+What no node declares is refused with the whole batch: windows, quotas, leases and intervals beyond what an agent
+accepts as a setting. What a node can come to say without a fault, such as a debt from settling or lines from before a
+quota was lowered, is cut down to where more would have no effect. `exchange.lua` does the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconverge.errors import HubUnavailable
+from reconverge.limit import QUOTA_MAX
+from reconverge.report import UNBOUNDED, Batch, CellReport, LimitReport
+
+DAY_US: Final = 86_400_000_000
+WINDOW_MAX_US: Final = 3660 * DAY_US
+"""The longest window that can be declared. A bucket that takes longer to drain is forgotten as if it took so long."""
+LEASE_MAX_US: Final = 60 * DAY_US
+"""The longest lease is a bridge's, of seven weeks."""
+INTERVAL_MAX_US: Final = DAY_US
+DEBT_MAX: Final = 10
+"""A bucket counts as filled so many times at most: more would only keep it full for longer when its node has gone."""
+NEEDS_MAX: Final = 100
+"""A paced limit tells needs of up to a hundred times the capacity apart."""
+NEED_MAX_MILLI: Final = 10**15
+SAID_MAX: Final = 2**43
+"""So large that nobody asks for more, and so small that a thousand of them have an exact sum in Lua."""
+RESET_AHEAD_MAX_US: Final = DAY_US
+"""A reset further ahead than that is ignored: until its moment comes, no other could reset the key."""
+
+
+def check(batch: Batch) -> None:
+    """Raise HubUnavailable for a batch that no agent would send."""
+    sane = batch.lease_us <= LEASE_MAX_US and batch.interval_us <= INTERVAL_MAX_US
+    if not (sane and all(_sane(limit) for limit in batch.limits)):
+        raise HubUnavailable(
+            "protocol", "the batch is malformed: a lease, a window or a quota is too large", applied=False
+        )
+
+
+def _sane(limit: LimitReport) -> bool:
+    return (
+        limit.window_us <= WINDOW_MAX_US
+        and limit.quota <= QUOTA_MAX
+        and limit.capacity <= QUOTA_MAX
+        and limit.withheld <= limit.capacity
+        and limit.interval_us <= INTERVAL_MAX_US
+    )
+
+
+def overdraft_max(limit: LimitReport) -> int:
+    """The largest overdraft that all nodes of such a limit may have together."""
+    if limit.overshoot_milli == UNBOUNDED:
+        return limit.capacity
+    return int(min(float(limit.capacity) * limit.overshoot_milli // 1000, float(SAID_MAX)))
+
+
+def fill_max_milli(limit: LimitReport) -> int:
+    """How full a bucket may count as."""
+    return 1000 * DEBT_MAX * max(limit.capacity, limit.quota)
+
+
+def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool) -> CellReport:
+    """What a node says of a cell, cut down to where more would have no effect."""
+    capacity = limit.capacity
+    previous_max = fill_max_milli(limit) if bucket else report.previous if dated else SAID_MAX
+    return report._replace(
+        current=report.current if bucket else min(report.current, SAID_MAX),
+        previous=min(report.previous, previous_max),
+        line=min(report.line, capacity),
+        base=min(report.base, capacity),
+        overdraft=min(report.overdraft, overdraft_max(limit)),
+        need_milli=min(report.need_milli, 1000 * NEEDS_MAX * capacity, NEED_MAX_MILLI),
+        ask=report.ask if report.ask <= max(capacity, limit.quota) else 0,
+        demand_milli=min(report.demand_milli, SAID_MAX),
+        window_demand=min(report.window_demand, SAID_MAX),
+    )
