@@ -116,8 +116,9 @@ def _judge_memory(policy: str, used: int, most: int) -> Finding:
     if most and used >= most * FULL:
         remedy = "Raise `maxmemory`, or move other data off this server; what takes the memory:\n  redis-cli --bigkeys"
         if used >= most:
-            return Finding(MEMORY, Level.PROBLEM, f"full ({amount}), so that the server refuses to write", remedy)
-        fact = f"almost full ({amount}); when it is, the server refuses to write"
+            fact = f"full ({amount}): keys that the hub knows are served, and no others are taken (hub_full)"
+            return Finding(MEMORY, Level.PROBLEM, fact, remedy)
+        fact = f"almost full ({amount}); when it is, the hub takes no keys that are new (hub_full)"
         return Finding(MEMORY, Level.WARNING, fact, remedy)
     return Finding(MEMORY, Level.OK, f"nothing is evicted ({KEEPS_ALL}); {amount}")
 
