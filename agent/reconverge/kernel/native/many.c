@@ -58,9 +58,11 @@ decide_some(Store *store, PyObject *const *keys, const i64 *costs, Py_ssize_t co
     if (read_clock(store, &now_ns) < 0) {
         return -1;
     }
+    Asked asked = {0};
     store_fetch(store, keys, count);
     for (Py_ssize_t at = 0; at < count; at++) {
-        Asked asked = {.key = keys[at], .cost = costs == NULL ? 1 : costs[at]}; /* the rest is NULL */
+        asked.key = keys[at];
+        asked.cost = costs == NULL ? 1 : costs[at];
         bool allowed = true;
         if (charged_at_once(store, &asked, TOLD, &now_ns, false) == NULL &&
             decide_under_lock(store, &asked, now_ns, &allowed, NULL) < 0) {
