@@ -189,7 +189,8 @@ def test_a_bucket_may_need_longer_than_clocks_can_tell(algorithm: str) -> None:
     node.talks(20)
 
     assert (True, True) == (admitted, decision.allowed)
-    assert pytest.approx(86_400.0 * 365 * 10**6 - 2.2, abs=0.1) == decision.reset_after  # so many seconds have passed
+    # 2.2 seconds have passed, in which the part of the bucket drains that goes with the line.
+    assert 0 < 86_400.0 * 365 * 10**6 - decision.reset_after < 2.3
 
 
 @pytest.mark.parametrize("algorithm", METERED)
