@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from reconverge import Agent, process
 from reconverge.kernel import COMPILED, IMPLEMENTATION
-from reconverge.thread_loop import ThreadLoop
 from tests.servers import RedisServer
+from tests.threads import running_threads
 from tests.waiting import eventually
 
 settings.register_profile(
@@ -80,11 +79,11 @@ def short_path() -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def _agents_end_with_their_test() -> Iterator[None]:
     """Whoever is still exchanging is stopped: the next test may fork or count threads, and be in any other file."""
-    before = set(threading.enumerate())
+    before = running_threads()
     yield
-    left = [thread for thread in threading.enumerate() if thread.name == "reconverge" and thread not in before]
+    left = [thread for thread in running_threads() if thread not in before]
     if left:
         for agent in list(process._agents):
-            if isinstance(agent, Agent) and isinstance(agent._runner, ThreadLoop) and agent._runner._thread in left:
+            if isinstance(agent, Agent) and not set(left).isdisjoint(agent._alive):
                 agent.stop(timeout=0.0)
-        eventually(lambda: not any(thread.is_alive() for thread in left), f"the end of {left}")
+        eventually(lambda: not any(thread.alive for thread in left), f"the end of {left}")

@@ -9,6 +9,7 @@ from reconverge.clock import Clock
 from reconverge.decision import Decision, Usage
 from reconverge.errors import (
     CostExceedsQuota,
+    EventletPatched,
     HubUnavailable,
     InvalidCost,
     InvalidKey,
@@ -33,6 +34,7 @@ __all__ = [
     "Clock",
     "CostExceedsQuota",
     "Decision",
+    "EventletPatched",
     "Health",
     "Hub",
     "HubUnavailable",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from secrets import token_hex
@@ -17,8 +17,8 @@ from reconverge.bulletin import Reader
 from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
-from reconverge.errors import InvalidSetting, UnknownLimit
-from reconverge.exchanges import Exchanges
+from reconverge.errors import EventletPatched, InvalidSetting, UnknownLimit
+from reconverge.exchanges import Exchanges, Runner
 from reconverge.hint_channel import HintChannel
 from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
@@ -49,8 +49,10 @@ from reconverge.settings import (
 from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 from reconverge.switches import ON, Switch, checked_switch
 from reconverge.syncer import Syncer
-from reconverge.thread_loop import ThreadLoop
+from reconverge.thread_loop import ThreadLoop, refuse_eventlet
 from reconverge.watch import Watch
+
+logger = logging.getLogger("reconverge")
 
 AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
 
@@ -97,7 +99,7 @@ class Agent:
         clock: where time comes from.
 
     Raises:
-        InvalidSetting, UnknownHub, MissingExtra: see there.
+        InvalidSetting, UnknownHub, MissingExtra, EventletPatched: see there.
     """
 
     def __init__(
@@ -143,9 +145,12 @@ class Agent:
         self._sigterm = sigterm
         met_at = HubSettings(self._namespace, exchange_timeout)
         self._hub, self._hub_name = meeting_at(hub, fallback, met_at, self._clock, odd_cell=first_odd_cell)
+        if self._hub is not None:
+            refuse_eventlet()
         self._limiters: dict[str, Limiter] = {}
+        self._refusal = ""
+        """Why no thread may exchange, once that was said."""
         self._runner: ThreadLoop | TaskLoop | None = None
-        self._starting = threading.Lock()
         self._ended = False
         kernel = Kernel(
             self._clock,
@@ -310,11 +315,9 @@ class Agent:
 
     def start(self) -> None:
         """Begin to exchange on a thread of its own, unless that has begun. Does not wait for the hub."""
-        if self._kernel.alone or self._ended:
+        if self._kernel.alone or self._ended or self._listening is not None:
             return
-        with self._starting:
-            if not self._running:
-                self._succeed(ThreadLoop)
+        self._succeed(ThreadLoop)
 
     def stop(self, timeout: float | None = None) -> None:
         """Say the last words and stop; waits for at most `timeout` seconds (by default `stop_timeout`).
@@ -323,13 +326,16 @@ class Agent:
         Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
         """
         timeout_s = self._stop_timeout_s if timeout is None else timeout
-        runner = self._runner
-        if runner is None:
+        driver = self._exchanges.driver
+        if self._runner is None and driver is None:
             return
-        if not (runner.alive or runner.left):
-            runner = self._speak_for_the_dead()
-        runner.request_stop()
-        runner.join(timeout_s)
+        alive = self._alive
+        if not alive and (driver is None or not driver.left):
+            alive = [self._speak_for_the_dead()]
+        for runner in alive:
+            runner.request_stop()
+        for runner in alive:
+            runner.join(timeout_s)
 
     def __enter__(self) -> Self:
         self.start()
@@ -343,13 +349,13 @@ class Agent:
     async def __aenter__(self) -> Self:
         if self._kernel.alone or self._ended:
             return self
-        with self._starting:
-            runner = self._runner
-            if self._running and isinstance(runner, TaskLoop):
-                raise RuntimeError("this agent already exchanges in a running loop; use one agent for each loop")
-            if runner is not None:
-                runner.request_stop()
-            self._succeed(TaskLoop)
+        if isinstance(self._listening, TaskLoop):
+            raise RuntimeError(  # noqa: TRY004  # it is no matter of types
+                "this agent already exchanges in a running loop; use one agent for each loop"
+            )
+        for runner in self._alive:
+            runner.request_stop()
+        self._succeed(TaskLoop)
         return self
 
     async def __aexit__(
@@ -359,8 +365,7 @@ class Agent:
         if isinstance(runner, TaskLoop):
             await runner.stop(self._stop_timeout_s)
             if not runner.left:  # its task had been cancelled, together with the one that leaves here
-                with self._starting:
-                    runner = self._succeed(TaskLoop)
+                runner = self._succeed(TaskLoop)
                 await runner.stop(self._stop_timeout_s)
         elif runner is not None:
             await asyncio.to_thread(self.stop)
@@ -421,7 +426,6 @@ class Agent:
 
     def start_over_after_fork(self) -> None:
         """In a forked child: the lines, the counts and the connections are the parent's."""
-        self._starting = threading.Lock()
         self._runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
@@ -486,28 +490,55 @@ class Agent:
 
     @property
     def _running(self) -> bool:
-        return self._runner is not None and self._runner.listening
+        return self._listening is not None
+
+    @property
+    def _listening(self) -> ThreadLoop | TaskLoop | None:
+        """The runner that goes on exchanging, or is about to begin; None when the next decision has to start one."""
+        runner = self._runner
+        if runner is None or not runner.listening:
+            # Of several that were started at the same moment, another one may have got to exchange.
+            driver = self._exchanges.driver
+            if not isinstance(driver, ThreadLoop | TaskLoop) or not driver.listening:
+                return None
+            self._runner = runner = driver
+        return runner
+
+    @property
+    def _alive(self) -> list[Runner]:
+        """The runner that exchanges and the one that waits for its end, as far as there are any."""
+        runners = dict.fromkeys([self._exchanges.driver, self._runner])
+        return [runner for runner in runners if runner is not None and runner.alive]
 
     def _succeed(self, kind: Callable[..., AnyLoop]) -> AnyLoop:
         """Have another runner take over, as soon as the one before it is gone."""
-        before = self._runner if self._runner is not None and self._runner.alive else None
-        self._runner = runner = kind(self._exchanges, after=before)
+        # Known before it is started: what raises in between leaves one that never begins, and is soon given up.
+        self._runner = runner = kind(self._exchanges)
         register(self, sigterm=self._sigterm)
         runner.start()
         return runner
 
     def _wake(self) -> None:
-        """A cell has something to say: have the loop look, or start one if there is none to hear it."""
-        runner = self._runner
-        if runner is not None and runner.listening:
+        """A cell has something to say: have the loop look, or start one if there is none to hear it.
+
+        Called in the midst of decisions, in signal handlers and finalizers among them; waits for nothing.
+        """
+        runner = self._listening
+        if runner is not None:
             runner.wake()
         elif not self._ended:
-            with contextlib.suppress(RuntimeError):  # no thread can be had just now: a later decision will try again
+            try:
                 self.start()
+            except EventletPatched as error:
+                if not self._refusal:
+                    self._refusal = str(error)
+                    logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
+            except RuntimeError:  # no thread can be had just now: a later decision will try again
+                return
 
     def _speak_for_the_dead(self) -> ThreadLoop:
         """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
-        with contextlib.suppress(RuntimeError), self._starting:
+        with contextlib.suppress(RuntimeError):
             return self._succeed(ThreadLoop)
         runner = ThreadLoop(self._exchanges)  # the interpreter is ending, and no thread can be had any more
         runner.request_stop()

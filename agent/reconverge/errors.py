@@ -130,6 +130,17 @@ class MissingExtra(ReconvergeError, ImportError):
         super().__init__(f"{part} needs the package {package!r}; install it with: pip install 'reconverge[{extra}]'")
 
 
+class EventletPatched(ReconvergeError, RuntimeError):
+    """Raised when an agent with a hub is used in a process whose threads eventlet has replaced."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "eventlet has replaced this process's threads, and an agent with a hub needs one of the operating system "
+            "beside them, which eventlet's locks do not support; use gevent or threads instead (gunicorn -k gevent, or "
+            "-k gthread), leave out eventlet.monkey_patch(), or use memory://, which exchanges with nobody"
+        )
+
+
 class HubUnavailable(ReconvergeError):
     """Raised by a hub, whatever it was that went wrong there; it never reaches a caller of `allow`.
 

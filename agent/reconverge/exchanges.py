@@ -35,7 +35,13 @@ TAKE_OVER_POLL_S: Final = 0.01
 
 
 class Runner(Protocol):
-    """Whoever drives the exchanges. There is one at a time: the next one waits until this one is gone."""
+    """Whoever drives the exchanges. One at a time does: the next one waits until this one is gone.
+
+    A decision that finds no runner listening starts one, possibly several threads at the same moment, in a signal
+    handler, or in a frame into which a handler raises. No lock says who may: an exception at the wrong moment would
+    leave it locked. Instead each runner asks for the exchanges before it touches them, with `Exchanges.claim`, which is
+    decided by one operation on a dictionary. One that is not needed any more then goes.
+    """
 
     @property
     def alive(self) -> bool:
@@ -53,7 +59,11 @@ class Runner(Protocol):
         ...
 
     def wake(self) -> None:
-        """Have a look at once at what is due. Never waits, and never fails."""
+        """Have a look at once at what is due.
+
+        Never waits, never fails and takes no lock of Python's: it is called from signal handlers and finalizers, too,
+        whatever they have interrupted.
+        """
         ...
 
     def request_stop(self) -> None:
@@ -100,6 +110,35 @@ class Exchanges:
         self._called = False
         """Somebody wants what is being carried out to look at what is due."""
         self._surprised = False
+        self._claims: dict[int, Runner] = {}
+        """The runner that drives, by how many there were before it."""
+        self.answered = 0
+        """How many exchanges were answered."""
+        self.restarts = 0
+        """How often all that drives had to be begun again after a failure."""
+
+    @property
+    def driver(self) -> Runner | None:
+        """The runner that drives the exchanges, or the last one that did."""
+        claims = list(self._claims.items())
+        return max(claims, key=_number)[1] if claims else None
+
+    def claim(self, runner: Runner) -> bool:
+        """Have `runner` drive the exchanges from now on, unless one drives that is not gone.
+
+        Promises that there is never a second one, whatever is interrupted where: of all runners that find the last one
+        gone, the first to enter itself under the next number has won, in one step of the interpreter.
+        """
+        claims = list(self._claims.items())
+        number, last = max(claims, key=_number) if claims else (0, None)
+        if last is runner:
+            return True
+        if last is not None and last.alive:
+            return False
+        won = self._claims.setdefault(number + 1, runner) is runner
+        if won:
+            self._claims.pop(number, None)
+        return won
 
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
@@ -259,6 +298,18 @@ class Exchanges:
         except Exception as error:  # noqa: BLE001  # as above: the other shards' last words must still be said
             self._note_bug(error)
 
+    def note_restart(self, error: Exception) -> None:
+        """All that drives has failed, and will be begun again."""
+        self.restarts += 1
+        if self.restarts == 1:
+            logger.error("reconverge: the exchange loop failed as a whole, and is begun again", exc_info=error)
+
+    def pause(self, pause_s: float) -> None:
+        """Nobody looks at what is due for so long: decisions need not call for anybody meanwhile."""
+        until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
+        for syncer in self._syncers:
+            syncer.attend(until_ns)
+
     def _note_bug(self, error: Exception) -> None:
         self.bugs += 1
         if self.bugs == 1:
@@ -292,6 +343,7 @@ class Exchanges:
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
             self._be_glad(syncer)
+            self.answered += 1
             now_ns = self._clock.monotonic_ns()
             try:
                 syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
@@ -369,3 +421,7 @@ class Exchanges:
         if self._complained and not self._failing:
             logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
             self._complained = False
+
+
+def _number(claim: tuple[int, Runner]) -> int:
+    return claim[0]

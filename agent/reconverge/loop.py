@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 
-from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges, Runner
+from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges
+from reconverge.native_threads import Latch, thread_id
 
 
 class TaskLoop:
     """Runs the exchanges as a task. Made, started and stopped in the loop that it runs in.
 
-    It begins when `after`, the runner before it, is gone.
+    It begins when the runner before it is gone, and asks any other one to make way.
     """
 
-    def __init__(self, exchanges: Exchanges, *, after: Runner | None = None) -> None:
+    def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
-        self._after = after
         self._loop = asyncio.get_running_loop()
-        self._thread_id = threading.get_ident()
+        self._thread_id = thread_id()
         self._wake = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
-        self._ended = threading.Event()
+        self._begun = False
+        self._ended = Latch()
         self.left = False
         """See `Runner.left`."""
 
@@ -34,7 +34,11 @@ class TaskLoop:
     @property
     def alive(self) -> bool:
         """See `Runner.alive`."""
-        return self._task is not None and not self._task.done() and not self._loop.is_closed()
+        if self._loop.is_closed():
+            return False
+        if self._task is not None:
+            return not self._task.done()
+        return self._begun and not self._ended.open
 
     @property
     def listening(self) -> bool:
@@ -42,9 +46,11 @@ class TaskLoop:
         return self.alive and not self._stopping
 
     def wake(self) -> None:
-        """Have a look at once at what is due. Never waits, and never fails."""
+        """See `Runner.wake`."""
         self._exchanges.wake()
-        if threading.get_ident() == self._thread_id:
+        # Only another task of the loop goes on in the loop afterwards. A signal handler may have interrupted this very
+        # task just before it waits, or the loop while it waits for the operating system.
+        if thread_id() == self._thread_id and asyncio.current_task(self._loop) not in (None, self._task):
             self._wake.set()
             return
         # The loop may be closing, or its self-pipe broken; then there is nobody to wake.
@@ -58,7 +64,7 @@ class TaskLoop:
 
     def join(self, timeout_s: float) -> None:
         """See `Runner.join`."""
-        if threading.get_ident() != self._thread_id:
+        if thread_id() != self._thread_id:
             self._ended.wait(timeout_s)
         elif self._task is not None and self.alive and not self._loop.is_running():
             with contextlib.suppress(RuntimeError):  # another loop is running here, and must not be held up
@@ -75,10 +81,13 @@ class TaskLoop:
             await asyncio.wait({self._task}, timeout=timeout_s)
 
     async def _run(self) -> None:
+        self._begun = True
         try:
-            while self._after is not None and self._after.alive:  # noqa: ASYNC110  # it may belong to another loop
+            while not self._exchanges.claim(self):
+                driver = self._exchanges.driver
+                if driver is not None and driver.listening:
+                    driver.request_stop()
                 await asyncio.sleep(TAKE_OVER_POLL_S)
-            self._after = None
             await self._exchange_until_stopped()
         finally:
             self._ended.set()

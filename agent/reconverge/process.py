@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import logging
 import multiprocessing
@@ -13,6 +12,8 @@ import threading
 import weakref
 from types import FrameType
 from typing import Final, Protocol
+
+from reconverge.native_threads import MAIN_INTERPRETER, Doorbell, start_thread
 
 logger = logging.getLogger("reconverge")
 
@@ -62,6 +63,8 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
         if multiprocessing.parent_process() is not None:
             # Such a process leaves by os._exit, past atexit.
             multiprocessing.util.Finalize(None, stop_all, exitpriority=100)
+    if not MAIN_INTERPRETER:
+        return  # signals belong to the main one
     if sigterm and not _is_daemon() and threading.current_thread() is threading.main_thread():
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _on_sigterm)
@@ -102,7 +105,7 @@ def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
         return  # whoever says it again would only interrupt the last words, which do not take long
     _told_pid = os.getpid()
     # Not by `threading`, whose locks the main thread may hold that this interrupts.
-    _thread.start_new_thread(_end_at_last, ())
+    start_thread(_end_at_last, name="reconverge-end")
     if _speaking_pid != os.getpid():
         # What this signal interrupted may hold the very locks that the last words need; unwinding lets go of them.
         raise SystemExit(SIGTERM_STATUS)
@@ -110,9 +113,9 @@ def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
 
 def _end_at_last() -> None:
     """End a process whose other threads would keep it alive: without a handler SIGTERM would have, too."""
-    if not threading.Event().wait(SIGTERM_GRACE_S):
-        stop_all()
-        os._exit(SIGTERM_STATUS)
+    Doorbell().wait(SIGTERM_GRACE_S)
+    stop_all()
+    os._exit(SIGTERM_STATUS)
 
 
 def _after_fork() -> None:

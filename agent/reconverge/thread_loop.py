@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-import selectors
+import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Final
 
-from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges, Runner
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import EventletPatched
+from reconverge.event_loop import ThreadEventLoop
+from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges
+from reconverge.native_threads import EVENTLET, Doorbell, Latch, green_threads, start_thread, thread_id
 
-P = ParamSpec("P")
-T = TypeVar("T")
+logger = logging.getLogger("reconverge")
+
+BEGIN_NS: Final = 2 * SECOND_NS
+"""How long after its launch a thread counts as alive that has not begun.
+
+A signal handler may raise between the note that a thread is launched and the launch itself. Then there is none, and a
+later decision launches another one. If the first one was merely slow, one of both does not get to exchange.
+"""
+RESTART_MIN_S: Final = 0.1
+RESTART_MAX_S: Final = 30.0
+"""A loop that fails as a whole begins again after a pause, which doubles for as long as nothing is answered."""
+
+
+def refuse_eventlet() -> None:
+    """Raises EventletPatched where the threads that there are do not go together with one that exchanges."""
+    if green_threads() == EVENTLET:
+        raise EventletPatched
 
 
 class ThreadLoop:
@@ -20,28 +36,38 @@ class ThreadLoop:
 
     Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; while one of
     several shards has yet to answer, or there is work between exchanges, the loop looks by itself whether it was woken.
-    It begins when `after`, the runner before it, is gone.
+    It begins when the runner before it is gone, and ends without a word when another one has begun meanwhile.
     """
 
-    def __init__(self, exchanges: Exchanges, *, after: Runner | None = None) -> None:
+    def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
-        self._after = after
-        self._wake = threading.Event()
+        self._bell = Doorbell()
         self._stopping = False
-        self._thread = threading.Thread(target=self.run, name="reconverge", daemon=True)
-        self._ended = threading.Event()
+        self._launched_ns: int | None = None
+        self._begun = False
+        self._ended = Latch()
+        self._thread: threading.Thread | None = None
+        self._thread_id = 0
         self.left = False
         """See `Runner.left`."""
 
     def start(self) -> None:
-        """Begin to exchange."""
-        self._thread.start()
+        """Begin to exchange. Raises RuntimeError when no thread can be had, and EventletPatched."""
+        refuse_eventlet()
+        self._launched_ns = SystemClock.monotonic_ns()
+        try:
+            self._thread = start_thread(self.run, name="reconverge")
+        except RuntimeError:
+            self._launched_ns = None
+            raise
 
     @property
     def alive(self) -> bool:
         """See `Runner.alive`."""
-        # Before Python 3.13 a thread whose `join` a signal interrupts passes for dead from then on.
-        return self._thread.ident is not None and not self._ended.is_set()
+        if self._begun:
+            return not self._ended.open
+        launched_ns = self._launched_ns
+        return launched_ns is not None and SystemClock.monotonic_ns() - launched_ns < BEGIN_NS
 
     @property
     def listening(self) -> bool:
@@ -49,9 +75,9 @@ class ThreadLoop:
         return self.alive and not self._stopping
 
     def wake(self) -> None:
-        """Have a look at once at what is due. Never waits."""
-        self._wake.set()
+        """See `Runner.wake`."""
         self._exchanges.wake()
+        self._bell.ring()
 
     def request_stop(self) -> None:
         """See `Runner.request_stop`."""
@@ -60,56 +86,68 @@ class ThreadLoop:
 
     def join(self, timeout_s: float) -> None:
         """See `Runner.join`."""
-        if self.alive and self._thread is not threading.current_thread() and self._ended.wait(timeout_s):
+        if not self.alive or self._thread_id == thread_id():
+            return
+        self._ended.wait(timeout_s)
+        if self._thread is not None:
             self._thread.join(timeout_s)
 
     def run(self) -> None:
         """What the thread does; for a caller who cannot start one any more, on the caller's own."""
+        self._thread_id = thread_id()
+        self._begun = True
         try:
-            self._exchange_until_stopped()
+            self._exchange_again_and_again()
+        except BaseException:
+            logger.exception("reconverge: the thread that exchanges ended; a later decision starts another one")
         finally:
             self._ended.set()
 
+    def _exchange_again_and_again(self) -> None:
+        """Exchange until told to stop; what fails as a whole is begun again."""
+        exchanges = self._exchanges
+        while not exchanges.claim(self):
+            driver = exchanges.driver
+            if driver is not None and driver.listening:
+                return
+            self._bell.wait(TAKE_OVER_POLL_S)
+        pause_s, answered = RESTART_MIN_S, exchanges.answered
+        while True:
+            try:
+                self._exchange_until_stopped()
+            except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, it must not be the end
+                exchanges.note_restart(error)
+            else:
+                return
+            if self._stopping:
+                return
+            pause_s = RESTART_MIN_S if exchanges.answered != answered else min(2 * pause_s, RESTART_MAX_S)
+            answered = exchanges.answered
+            exchanges.pause(pause_s)
+            self._wait_for_stop(pause_s)
+
+    def _wait_for_stop(self, pause_s: float) -> None:
+        """Let so much time pass, whatever rings meanwhile, unless it is a request to stop."""
+        until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
+        while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
+            self._bell.wait(left_ns / SECOND_NS)
+
     def _exchange_until_stopped(self) -> None:
-        while self._after is not None and self._after.alive:
-            self._after.join(TAKE_OVER_POLL_S)
-        self._after = None
-        # An epoll would be shared with forked children, and what they do to their copies of these connections would
-        # happen to ours; poll keeps nothing in the operating system.
-        loop = asyncio.SelectorEventLoop(selectors.PollSelector())
-        loop.set_default_executor(_LastResort())
+        exchanges, bell = self._exchanges, self._bell
+        loop = ThreadEventLoop()
         try:
-            self._exchanges.take_over()
+            exchanges.take_over()
             while not self._stopping:
-                if self._exchanges.at_work:
-                    loop.run_until_complete(self._exchanges.rest(self._wake.is_set))
+                if exchanges.at_work:
+                    loop.run_until_complete(exchanges.rest(lambda: bell.rung))
+                    bell.hush()
                 else:
-                    self._wake.wait(self._exchanges.due_in_s())
-                self._wake.clear()
+                    bell.wait(exchanges.due_in_s())
                 if not self._stopping:
-                    loop.run_until_complete(self._exchanges.carry_out(lambda: not self._stopping))
-            loop.run_until_complete(self._exchanges.leave())
+                    loop.run_until_complete(exchanges.carry_out(lambda: not self._stopping))
+            loop.run_until_complete(exchanges.leave())
             self.left = True
-            loop.run_until_complete(self._exchanges.close())
+            loop.run_until_complete(exchanges.close())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
-
-
-class _LastResort(ThreadPoolExecutor):
-    """Threads for what would hold up the loop, such as looking up a host's name; or the loop's own, at the very end.
-
-    When the interpreter ends it lends no more threads, and the last words may still need a connection.
-    """
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """See `Executor.submit`."""
-        try:
-            return super().submit(fn, *args, **kwargs)
-        except RuntimeError:
-            future: Future[T] = Future()
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except Exception as error:  # noqa: BLE001  # it is for whoever waits for the result
-                future.set_exception(error)
-            return future

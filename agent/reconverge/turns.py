@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from operator import add, sub
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Bell(Protocol):
@@ -27,11 +27,15 @@ class Bell(Protocol):
 class Ticket:
     """One request's place in a queue."""
 
-    __slots__ = ("bell", "costs")
+    __slots__ = ("bell", "cells", "costs", "counted")
 
     def __init__(self, costs: tuple[int, ...], bell: Bell) -> None:
         self.costs = costs
         self.bell = bell
+        self.counted = False
+        """Whether the queue's costs include it."""
+        self.cells: list[Any] = []
+        """In which it is noted that somebody waits."""
 
 
 class Turns:
@@ -48,20 +52,27 @@ class Turns:
     @property
     def first(self) -> Ticket | None:
         """Whose turn it is."""
-        return next(iter(self._tickets), None)
+        while True:
+            try:
+                return next(iter(self._tickets), None)
+            except RuntimeError:  # a signal handler came and went in between
+                continue
 
-    def join(self, costs: tuple[int, ...], bell: Bell) -> Ticket:
+    def join(self, ticket: Ticket) -> Ticket:
         """Come last."""
-        ticket = Ticket(costs, bell)
         self._tickets[ticket] = None
-        self.costs = tuple(map(add, self.costs, costs))
+        self.costs = tuple(map(add, self.costs, ticket.costs))
+        ticket.counted = True
         return ticket
 
     def leave(self, ticket: Ticket) -> Ticket | None:
         """Go, from whatever place. Returns who is first because of that; None when nobody is, or was before."""
         was_first = self.first is ticket
         del self._tickets[ticket]
-        self.costs = tuple(map(sub, self.costs, ticket.costs))
+        if ticket.counted:
+            self.costs = tuple(map(sub, self.costs, ticket.costs))
+        else:  # a signal handler raised while it joined, before or after its costs were added
+            self.costs = tuple(map(sum, zip((0,) * len(self.costs), *(other.costs for other in self), strict=True)))
         return self.first if was_first else None
 
     def due(self, now_ns: int) -> list[Ticket]:

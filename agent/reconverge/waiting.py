@@ -3,6 +3,10 @@
 What a waiter does is a generator that yields for how long to sleep and ends with the decision; the two shells, a
 coroutine and a function, do nothing but sleep. Everybody tries for himself, in the step that also returns the answer:
 so whoever is cancelled has not been charged, and whoever was charged has not been cancelled.
+
+A signal handler or a finalizer may come here while its own thread is in the midst of changing a queue. What it wants to
+change is then put off until that is done: a wake-up happens a moment later. A request of its own cannot be queued, and
+is refused if it would have to be.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from math import ceil
 from operator import sub
 from typing import TypeAlias
@@ -18,7 +24,8 @@ from typing import TypeAlias
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import NEVER_NS, Cell, Costs, Elastic, Joint, WaitTable, gate_of
+from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, WaitTable, gate_of
+from reconverge.native_threads import Doorbell, Section, green_threads, thread_id
 from reconverge.turns import Bell, Ticket, Turns
 
 Steps: TypeAlias = Generator[int, None, Decision]
@@ -37,9 +44,13 @@ class Waiting:
         self._gate = gate_of(limit)
         self._table = limit.tables[0]
         """For what is the same for all quotas of a limit."""
-        self._lock = threading.Lock()
-        """Held for the arithmetic of one queue at a time, and never while the gate is asked."""
+        self._section = Section()
+        """Entered for the arithmetic of one queue at a time, and never while the gate is asked."""
         self._queues: dict[str, Turns] = {}
+        self._tickets: dict[Bell, Ticket] = {}
+        """Of all who wait, or are about to."""
+        self._put_off: deque[tuple[str, Ticket | None]] = deque()
+        """Keys whose first to wake, and tickets to take back, for when the section is left."""
         clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
         """A clock that wakes whoever waits by itself, when it is advanced."""
@@ -51,27 +62,37 @@ class Waiting:
         """Wait in the running event loop."""
         bell = LoopBell()
         steps = self.steps(key, costs, timeout, max_queue, bell)
-        with contextlib.closing(steps):
+        try:
             while True:
                 try:
                     sleep_ns = next(steps)
                 except StopIteration as end:
                     return _answer(end)
                 await bell.sleep(None if self.manual is not None else sleep_ns)
+        finally:
+            try:
+                steps.close()
+            finally:
+                self._step_out(key, bell)
 
     def wait_blocking(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
         """Wait on the calling thread."""
         if timeout != 0 and _in_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
-        bell = ThreadBell()
+        bell = thread_bell()
         steps = self.steps(key, costs, timeout, max_queue, bell)
-        with contextlib.closing(steps):
+        try:
             while True:
                 try:
                     sleep_ns = next(steps)
                 except StopIteration as end:
                     return _answer(end)
                 bell.sleep(None if self.manual is not None else sleep_ns)
+        finally:
+            try:
+                steps.close()
+            finally:
+                self._step_out(key, bell)
 
     def waiters(self, key: str) -> int:
         """How many wait for a key."""
@@ -85,18 +106,21 @@ class Waiting:
 
     def let_out(self, way_out: WayOut | None) -> None:
         """Have all who wait leave with that answer, and whoever waits from now on; with None, have them wait again."""
-        with self._lock:
+
+        def note() -> list[Ticket]:
             self._way_out = way_out
-            tickets = [] if way_out is None else [ticket for queue in self._queues.values() for ticket in queue]
-        for ticket in tickets:
+            return [] if way_out is None else [ticket for queue in list(self._queues.values()) for ticket in queue]
+
+        for ticket in self._section.run(note):
             ticket.bell.ring()
 
     def time_has_passed(self, now_ns: int) -> None:
         """A clock was advanced by hand."""
-        with self._lock:
-            due = [ticket for queue in self._queues.values() for ticket in queue.due(now_ns)]
-        for ticket in due:
-            ticket.bell.ring()
+        for each in self._section.run(lambda: self._due(now_ns)):
+            each.bell.ring()
+
+    def _due(self, now_ns: int) -> list[Ticket]:
+        return [ticket for queue in list(self._queues.values()) for ticket in queue.due(now_ns)]
 
     # ------------------------------------------------------------ what a waiter does
 
@@ -113,12 +137,11 @@ class Waiting:
                 return turn.decision
             tried, again_ns = True, began_ns + turn.again_ns
         hopeless = timeout_ns == 0 or gate.at_least_ns(key, costs, ahead=ahead) > timeout_ns
-        ticket = None if hopeless else self._join(key, costs, bell, room)
-        if ticket is None:
-            return gate.turn_away(key, costs, ahead=ahead, waited=False)
-        cells: list[Cell] = []
+        ticket = self._tickets[bell] = Ticket(costs, bell)
         try:
-            gate.queue_up(key, costs, cells)
+            if hopeless or not self._join(key, ticket, room):
+                return gate.turn_away(key, costs, ahead=ahead, waited=False)
+            gate.queue_up(key, costs, ticket.cells)
             while True:
                 if (way_out := self._way_out) is not None:
                     return way_out(key, costs)
@@ -135,8 +158,7 @@ class Waiting:
                 yield bell.due_ns - now_ns
                 tried = False
         finally:
-            self._leave(key, ticket)
-            gate.step_out(cells, costs)
+            self._step_out(key, bell)
 
     # ------------------------------------------------------------ inside
 
@@ -145,29 +167,52 @@ class Waiting:
         return (0,) * len(costs) if queue is None else queue.costs
 
     def _is_first(self, key: str, ticket: Ticket) -> bool:
-        with self._lock:
+        def first() -> bool:
             queue = self._queues.get(key)
             return queue is None or queue.first is ticket
 
-    def _join(self, key: str, costs: Costs, bell: Bell, room: int | None) -> Ticket | None:
-        """A place at the end of the queue, unless it is full."""
+        return self._section.run(first)
+
+    def _join(self, key: str, ticket: Ticket, room: int | None) -> bool:
+        """Take a place at the end of the queue; returns False if it is full, or just being changed by this thread."""
+        if self._section.entered():
+            return False
         self._wake_first(key, only_if_lost=True)
-        with self._lock:
-            queue = self._queues.get(key)
-            if room is not None and room <= (0 if queue is None else len(queue)):
-                return None
-            if not self._queues and self.manual is not None:
-                self.manual.watch(self.time_has_passed)
-            if queue is None:
-                queue = self._queues[key] = Turns(len(costs))
-            return queue.join(costs, bell)
+        try:
+            return self._section.run(partial(self._enqueue, key, ticket, room))
+        finally:
+            self._see_to_what_was_put_off()
+
+    def _enqueue(self, key: str, ticket: Ticket, room: int | None) -> bool:
+        queue = self._queues.get(key)
+        if room is not None and room <= (0 if queue is None else len(queue)):
+            return False
+        if not self._queues and self.manual is not None:
+            self.manual.watch(self.time_has_passed)
+        if queue is None:
+            queue = self._queues[key] = Turns(len(ticket.costs))
+        queue.join(ticket)
+        return True
+
+    def _step_out(self, key: str, bell: Bell) -> None:
+        """Leave nothing behind of one who waited, whatever was interrupted where; harmless when called again."""
+        ticket = self._tickets.get(bell)
+        if ticket is None:
+            return
+        self._leave(key, ticket)
+        self._gate.step_out(ticket.cells, ticket.costs)
+        self._tickets.pop(bell, None)
 
     def _leave(self, key: str, ticket: Ticket) -> None:
         """Give a place back; whoever is first because of that is woken."""
-        with self._lock:
-            becomes_first = self._remove(key, ticket)
-        if becomes_first:
-            self._wake_first(key)
+        if self._section.entered():
+            self._put_off.append((key, ticket))
+            return
+        try:
+            if self._section.run(partial(self._remove, key, ticket)):
+                self._wake_first(key)
+        finally:
+            self._see_to_what_was_put_off()
 
     def _remove(self, key: str, ticket: Ticket) -> bool:
         """Take a ticket out of its queue; returns whether somebody else is first because of that."""
@@ -183,19 +228,43 @@ class Waiting:
 
     def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
         """Wake whoever is first, and can be woken; who waited in a loop that was closed since waits no more."""
+        if self._section.entered():
+            self._put_off.append((key, None))
+            return
+        try:
+            while True:
+                first, lost = self._section.run(partial(self._first, key))
+                only_if_lost = only_if_lost and not lost
+                if first is None or only_if_lost:
+                    return
+                first.bell.ring()
+                if not first.bell.gone:
+                    return
+        finally:
+            self._see_to_what_was_put_off()
+
+    def _first(self, key: str) -> tuple[Ticket | None, bool]:
+        """Who is first and can be woken, and whether others who were first were taken out."""
+        lost = False
         while True:
-            with self._lock:
-                queue = self._queues.get(key)
-                first = None if queue is None else queue.first
-                if first is not None and first.bell.gone:
-                    self._remove(key, first)
-                    only_if_lost = False
-                    continue
-            if first is None or only_if_lost:
+            queue = self._queues.get(key)
+            first = None if queue is None else queue.first
+            if first is None or not first.bell.gone:
+                return first, lost
+            self._remove(key, first)
+            lost = True
+
+    def _see_to_what_was_put_off(self) -> None:
+        """Do what signal handlers and finalizers of this thread wanted while it was in the section."""
+        while self._put_off and not self._section.entered():
+            try:
+                key, ticket = self._put_off.popleft()
+            except IndexError:  # another thread has seen to it
                 return
-            first.bell.ring()
-            if not first.bell.gone:
-                return
+            if ticket is None:
+                self._wake_first(key)
+            else:
+                self._leave(key, ticket)
 
 
 class LoopBell:
@@ -204,7 +273,7 @@ class LoopBell:
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
         self._loop = asyncio.get_running_loop()
-        self._thread_id = threading.get_ident()
+        self._thread_id = thread_id()
         self._rung = asyncio.Event()
 
     @property
@@ -216,7 +285,8 @@ class LoopBell:
         """See `Bell.ring`."""
         # The loop may be closed or closing, or its self-pipe broken; then there is nobody to wake.
         with contextlib.suppress(RuntimeError, OSError):
-            if threading.get_ident() == self._thread_id:
+            # A signal handler may have interrupted the loop while it waits for the operating system.
+            if thread_id() == self._thread_id and asyncio.current_task(self._loop) is not None:
                 self._rung.set()
             else:
                 self._loop.call_soon_threadsafe(self._rung.set)
@@ -242,7 +312,25 @@ class ThreadBell:
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
-        self._rung = threading.Event()
+        self._bell = Doorbell()
+
+    def ring(self) -> None:
+        """See `Bell.ring`."""
+        self._bell.ring()
+
+    def sleep(self, at_most_ns: int | None) -> None:
+        """Sleep until it rings; for so long at most."""
+        self._bell.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
+
+
+class GreenBell:
+    """Wakes a green thread, while which sleeps all others of its thread go on."""
+
+    gone = False
+
+    def __init__(self) -> None:
+        self.due_ns = NEVER_NS
+        self._rung = threading.Event()  # as it was patched
 
     def ring(self) -> None:
         """See `Bell.ring`."""
@@ -250,27 +338,27 @@ class ThreadBell:
 
     def sleep(self, at_most_ns: int | None) -> None:
         """Sleep until it rings; for so long at most."""
-        if at_most_ns is None or at_most_ns >= NEVER_NS:
-            self._rung.wait()
-        else:
-            self._rung.wait(min(at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
+        self._rung.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
         self._rung.clear()
+
+
+def thread_bell() -> ThreadBell | GreenBell:
+    """What wakes the caller's own thread, of whichever kind it is."""
+    return GreenBell() if green_threads() else ThreadBell()
 
 
 def waiting_at(limit: WaitTable | Joint | Elastic) -> Waiting:
     """The queues of a limit: one set for all who decide about it, which is told of news of any of its quotas.
 
-    There is another one in a forked child. Raises Reentry.
+    There is another one in a forked child.
     """
-    waiting = limit.tables[0].listeners.get(limit.name)
-    return waiting if isinstance(waiting, Waiting) else limit.tables[0].lock.run(_wait_at, limit)
-
-
-def _wait_at(limit: WaitTable | Joint | Elastic) -> Waiting:
-    waiting = limit.tables[0].listeners.get(limit.name)
-    if not isinstance(waiting, Waiting):
-        waiting = Waiting(limit)
-        for table in limit.tables:
+    first = limit.tables[0].listeners
+    waiting = first.get(limit.name)
+    if waiting is None:
+        waiting = first.setdefault(limit.name, Waiting(limit))  # at once, so that of two threads both get the same
+    assert isinstance(waiting, Waiting)
+    for table in limit.tables:
+        if table.listeners.get(limit.name) is not waiting:
             table.listeners[limit.name] = waiting
     return waiting
 

@@ -12,11 +12,14 @@ import gc
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import NoReturn
 
+import reconverge.event_loop
 import reconverge.process
+import reconverge.thread_loop
 from reconverge import Agent, Limiter, ReconvergeError
 from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, exchanges_of, introduce
 from tests.waiting import POLL_S, eventually
@@ -92,10 +95,11 @@ def leaves_its_loop_closed_where_no_thread_can_be_had(hub: str) -> None:
     """Newer Pythons start no threads any more when they come to their end."""
     leaves_its_loop_closed(hub)
 
-    def refuse(_thread: threading.Thread) -> None:
+    def refuse(_run: Callable[[], None], *, name: str) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    threading.Thread.start = refuse  # type: ignore[method-assign, assignment]
+    for module in (reconverge.event_loop, reconverge.thread_loop):
+        vars(module)["start_thread"] = refuse
 
 
 def decides_at_the_very_end(hub: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 
 from reconverge import Agent, Limiter
 from reconverge.hubs import HubSettings
 from reconverge.report import Totals
+from reconverge.thread_loop import ThreadLoop
 from reconverge_sync.redis import RedisHub
+from tests.threads import running_threads
 from tests.waiting import eventually
 
 NEVER_FULL = "1000000000/day"
@@ -59,9 +60,9 @@ def introduce(limiter: Limiter, *keys: str) -> int:
     return admitted
 
 
-def exchange_threads() -> list[threading.Thread]:
-    """The threads that agents exchange on."""
-    return [thread for thread in threading.enumerate() if thread.name == "reconverge"]
+def exchange_threads() -> list[ThreadLoop]:
+    """The threads that agents exchange on, or are about to."""
+    return running_threads()
 
 
 def open_files() -> int:

@@ -33,7 +33,7 @@ def test_who_comes_first_is_first_among_those_who_stay(moves: list[int]) -> None
 
     for move in moves:
         if move >= 0:
-            expected.append(turns.join((move, 1), Silence()))
+            expected.append(turns.join(Ticket((move, 1), Silence())))
         elif expected:
             leaving = expected.pop(-move % len(expected))
             first_before = turns.first
@@ -55,7 +55,7 @@ def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> 
 
     for move in moves:
         if move >= 0:
-            waiting.append(turns.join((1, 1), Silence()))
+            waiting.append(turns.join(Ticket((1, 1), Silence())))
             told += waiting if len(waiting) == 1 else []  # who finds nobody there is first without being told
         elif waiting:
             next_up = turns.leave(waiting.pop(-move % len(waiting)))
@@ -68,7 +68,7 @@ def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> 
 def test_those_who_are_due_are_told_whatever_their_place() -> None:
     """A deadline may come for somebody in the middle of the queue."""
     turns = Turns(2)
-    tickets = [turns.join((1, 1), Silence()) for _ in range(3)]
+    tickets = [turns.join(Ticket((1, 1), Silence())) for _ in range(3)]
     for ticket, due_ns in zip(tickets, (30, 10, 20), strict=True):
         ticket.bell.due_ns = due_ns
 

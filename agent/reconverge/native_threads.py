@@ -1,0 +1,194 @@
+"""Threads and locks of the operating system, whatever an application has put in the place of Python's.
+
+Three facts shape this file.
+
+gevent replaces what `threading`, `_thread`, `select` and `socket` offer by greenlets and locks that switch between
+them. An event loop on such a "thread" would block all other greenlets for as long as it waits. So the exchanges run on
+a thread of the operating system, made by the original functions. They are looked up when this file is imported, before
+or after gevent has patched: a name that is bound here is not patched any more.
+
+`threading.Thread.start` waits for the new thread, under a lock of the module that the interrupted frame may hold when a
+signal handler or a finalizer decides. `_thread.start_new_thread` returns at once and takes no lock.
+
+`threading.Event` holds a lock of its own while it is set, cleared or waited for. A signal handler that sets the event
+which its own thread is just setting waits for ever. The two tools here consist of one lock of the operating system
+each; every operation on it is a single call into C, in the midst of which no other Python code of the thread runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import select
+import selectors
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+GEVENT: Final = "gevent"
+EVENTLET: Final = "eventlet"
+
+
+def _original(module: str, name: str) -> Any:
+    """What a module of the standard library offered under that name before gevent replaced it."""
+    monkey = sys.modules.get("gevent.monkey")
+    found = getattr(importlib.import_module(module), name)
+    return found if monkey is None else monkey.get_original(module, name)
+
+
+_start_new_thread: Callable[..., int] = _original("_thread", "start_new_thread")
+_allocate_lock: Callable[[], Any] = _original("_thread", "allocate_lock")
+thread_id: Callable[[], int] = _original("_thread", "get_ident")
+"""The number of the running thread of the operating system, which all its greenlets share."""
+_new_rlock: Callable[[], Any] = _original("_thread", "RLock")
+_poll: Any = _original("select", "poll") if hasattr(select, "poll") else None
+_getaddrinfo: Callable[..., Any] = _original("socket", "getaddrinfo")
+
+
+class _Poll(getattr(selectors, "PollSelector", selectors.SelectSelector)):  # type: ignore[misc]  # one of the two
+    _selector_cls = _poll
+
+
+def in_main_interpreter() -> bool:
+    """Whether this is the interpreter that the process began with, and not one beside it."""
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = importlib.import_module(name)
+            return bool(interpreters.get_current() == interpreters.get_main())
+        except (ImportError, AttributeError):
+            continue
+    return True
+
+
+MAIN_INTERPRETER: Final = in_main_interpreter()
+
+
+def green_threads() -> str:
+    """The library that has replaced Python's threads by green ones, GEVENT or EVENTLET; or nothing."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        return GEVENT
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and any(map(patcher.is_monkey_patched, ("thread", "socket", "select"))):
+        return EVENTLET
+    return ""
+
+
+def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | None:
+    """Run a function on a thread that does not keep the process from ending. Returns at once.
+
+    In an interpreter beside the main one, where a thread that is left over would be the end of the process, it returns
+    the thread to join. Raises RuntimeError when no thread can be had.
+    """
+    if not MAIN_INTERPRETER:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+    if green_threads() == GEVENT:
+        # Two threads that make their first hub at the same time wait for each other's imports for ever.
+        importlib.import_module(GEVENT).get_hub()
+        _start_new_thread(_run_beside_greenlets, (run,))
+    else:
+        _start_new_thread(run, ())
+    return None
+
+
+def _run_beside_greenlets(run: Callable[[], None]) -> None:
+    """Run a function on a thread with a hub of its own, which the locks that it shares with greenlets need."""
+    hub = importlib.import_module(GEVENT).get_hub()
+    try:
+        run()
+    finally:
+        hub.destroy(destroy_loop=True)
+
+
+def new_selector() -> selectors.BaseSelector:
+    """A selector that blocks the thread, and keeps nothing in the operating system that a forked child would share."""
+    return _Poll()
+
+
+def addresses_of(*question: Any) -> Any:
+    """Look up a host's name; blocks the thread for as long as that takes."""
+    return (_getaddrinfo if green_threads() else socket.getaddrinfo)(*question)
+
+
+class Doorbell:
+    """Wakes the one thread that waits for it; rung several times meanwhile, it wakes once."""
+
+    def __init__(self) -> None:
+        self._quiet = _allocate_lock()
+        self._quiet.acquire()
+
+    @property
+    def rung(self) -> bool:
+        """Whether the next `wait` returns at once."""
+        return not self._quiet.locked()
+
+    def ring(self) -> None:
+        """Have the current or the next `wait` return. Never waits, from wherever it is called."""
+        try:
+            self._quiet.release()
+        except RuntimeError:  # it was rung already
+            return
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it rings, for so long at most; returns whether it did, and is quiet again."""
+        rung: bool = self._quiet.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
+        return rung
+
+    def hush(self) -> None:
+        """Be quiet again, if it was rung."""
+        self._quiet.acquire(blocking=False)
+
+
+class Latch:
+    """Something that comes to pass once; any number of threads can wait for it."""
+
+    def __init__(self) -> None:
+        self._closed = _allocate_lock()
+        self._closed.acquire()
+        self.open = False
+
+    def set(self) -> None:
+        """It has come to pass."""
+        self.open = True
+        try:
+            self._closed.release()
+        except RuntimeError:  # set before, or passed on just now by a thread that had waited
+            return
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it has, for so long at most; returns whether it has."""
+        if not self.open and self._closed.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
+            self.set()
+        return self.open
+
+
+class Section:
+    """A critical section of which its own thread can tell that it is in it, as in a signal handler or a finalizer.
+
+    Such a handler interrupts the section in the midst. It may look, and must put off what it wants to change until the
+    section is left. An exception that a handler raises in the section leaves it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = _new_rlock()
+
+    def entered(self) -> bool:
+        """Whether this thread is in it already, further up the stack."""
+        inside: bool = self._lock._is_owned()  # noqa: SLF001  # `threading.Condition` asks so, too
+        return inside
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Call a function in the section; waits while another thread is in it."""
+        if self.entered():
+            return function()
+        try:
+            with self._lock:
+                return function()
+        finally:
+            while self.entered():  # what raises just before `with` lets go of the lock would leave it locked
+                self._lock.release()

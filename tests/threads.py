@@ -1,0 +1,26 @@
+"""The threads on which agents exchange; `threading` knows nothing of them."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from reconverge import Agent, process
+from reconverge.thread_loop import ThreadLoop
+
+
+def running_threads() -> list[ThreadLoop]:
+    """Those that run, whether or not an agent knows of them, and those that are about to."""
+    found: dict[ThreadLoop, None] = {}
+    for frame in list(sys._current_frames().values()):
+        caller: FrameType | None = frame
+        while caller is not None:
+            if caller.f_code is ThreadLoop.run.__code__:
+                found[caller.f_locals["self"]] = None
+            caller = caller.f_back
+    for agent in list(process._agents):
+        if isinstance(agent, Agent):
+            for runner in agent._alive:
+                if isinstance(runner, ThreadLoop):
+                    found[runner] = None
+    return [runner for runner in found if runner.alive]
