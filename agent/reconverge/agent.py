@@ -30,6 +30,7 @@ from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
 from reconverge.loop import TaskLoop
 from reconverge.meeting import meeting_at
+from reconverge.native_threads import in_main_interpreter
 from reconverge.notice import tell_of_installation, tell_of_reentry
 from reconverge.obedience import Obedience
 from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
@@ -326,14 +327,16 @@ class Agent:
         Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
         """
         timeout_s = self._stop_timeout_s if timeout is None else timeout
+        self._exchanges.stops += 1
         driver = self._exchanges.driver
         if self._runner is None and driver is None:
             return
         alive = self._alive
         if not alive and (driver is None or not driver.left):
             alive = [self._speak_for_the_dead()]
-        for runner in alive:
-            runner.request_stop()
+        for runner in (*alive, self._runner):
+            if runner is not None:
+                runner.request_stop()
         for runner in alive:
             runner.join(timeout_s)
 
@@ -353,6 +356,7 @@ class Agent:
             raise RuntimeError(  # noqa: TRY004  # it is no matter of types
                 "this agent already exchanges in a running loop; use one agent for each loop"
             )
+        self._exchanges.stops += 1
         for runner in self._alive:
             runner.request_stop()
         self._succeed(TaskLoop)
@@ -529,12 +533,10 @@ class Agent:
         elif not self._ended:
             try:
                 self.start()
-            except EventletPatched as error:
-                if not self._refusal:
-                    self._refusal = str(error)
+            except RuntimeError as error:  # no thread can be had just now: a later decision will try again
+                if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
+                    self._refusal = str(error)  # none ever will
                     logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
-            except RuntimeError:  # no thread can be had just now: a later decision will try again
-                return
 
     def _speak_for_the_dead(self) -> ThreadLoop:
         """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
-from reconverge.native_threads import MAIN_INTERPRETER, addresses_of, new_selector, start_thread
+from reconverge.native_threads import addresses_of, in_main_interpreter, new_selector, start_thread
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -51,7 +51,7 @@ class ThreadEventLoop(asyncio.SelectorEventLoop):
             return future
         self._helpers += 1
         run = partial(self._help, future, partial(func, *args))
-        if not MAIN_INTERPRETER:
+        if not in_main_interpreter():
             run()  # a thread that is left over would end the process together with this interpreter
             return future
         try:

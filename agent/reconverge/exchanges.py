@@ -112,6 +112,8 @@ class Exchanges:
         self._surprised = False
         self._claims: dict[int, Runner] = {}
         """The runner that drives, by how many there were before it."""
+        self.stops = 0
+        """How often all runners were told to stop, those among them that have not begun yet and may be unknown."""
         self.answered = 0
         """How many exchanges were answered."""
         self.restarts = 0
@@ -135,10 +137,13 @@ class Exchanges:
             return True
         if last is not None and last.alive:
             return False
-        won = self._claims.setdefault(number + 1, runner) is runner
-        if won:
-            self._claims.pop(number, None)
-        return won
+        if self._claims.setdefault(number + 1, runner) is not runner:
+            return False
+        if self.driver is not runner:  # it was so slow that others have come and gone since it looked
+            self._claims.pop(number + 1)
+            return False
+        self._claims.pop(number, None)
+        return True
 
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""

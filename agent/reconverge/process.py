@@ -13,12 +13,14 @@ import weakref
 from types import FrameType
 from typing import Final, Protocol
 
-from reconverge.native_threads import MAIN_INTERPRETER, Doorbell, start_thread
+from reconverge.native_threads import Doorbell, in_main_interpreter, start_thread
 
 logger = logging.getLogger("reconverge")
 
 LAST_WORDS_S: Final = 2.0
 """The longest that each agent may take to say its last words when the process ends."""
+LAST_WORDS_BESIDE_S: Final = 30.0
+"""The same in an interpreter beside the main one: Python ends the process if it ends before all its threads have."""
 SIGTERM_GRACE_S: Final = 5.0
 """The longest that a process lives on after SIGTERM, whatever its threads do."""
 SIGTERM_STATUS: Final = 128 + signal.SIGTERM
@@ -55,6 +57,9 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
         # Threads that hold locks do not survive a fork, and connections must not.
         os.register_at_fork(after_in_child=_after_fork)
         atexit.register(stop_all)
+        if not in_main_interpreter():
+            # As executors do: before an isolated interpreter waits for its threads, which `atexit` comes too late for.
+            threading._register_atexit(stop_all)  # type: ignore[attr-defined]  # noqa: SLF001  # see above
         # In a child this comes when it knows whether it is a daemon.
         multiprocessing.util.register_after_fork(_leave_daemons_alone, lambda leave: leave())
     _agents.add(agent)
@@ -63,7 +68,7 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
         if multiprocessing.parent_process() is not None:
             # Such a process leaves by os._exit, past atexit.
             multiprocessing.util.Finalize(None, stop_all, exitpriority=100)
-    if not MAIN_INTERPRETER:
+    if not in_main_interpreter():
         return  # signals belong to the main one
     if sigterm and not _is_daemon() and threading.current_thread() is threading.main_thread():
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -77,7 +82,7 @@ def stop_all() -> None:
     try:
         for agent in list(_agents):
             try:
-                agent.stop_for_good(LAST_WORDS_S)
+                agent.stop_for_good(LAST_WORDS_S if in_main_interpreter() else LAST_WORDS_BESIDE_S)
             except Exception:
                 logger.exception("reconverge: an agent could not be stopped")
     finally:

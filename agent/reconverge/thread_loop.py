@@ -18,7 +18,7 @@ BEGIN_NS: Final = 2 * SECOND_NS
 """How long after its launch a thread counts as alive that has not begun.
 
 A signal handler may raise between the note that a thread is launched and the launch itself. Then there is none, and a
-later decision launches another one. If the first one was merely slow, one of both does not get to exchange.
+later decision launches another one. If the first one was merely slow, it ends as soon as it begins.
 """
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 30.0
@@ -42,6 +42,7 @@ class ThreadLoop:
     def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges
         self._bell = Doorbell()
+        self._stops = exchanges.stops
         self._stopping = False
         self._launched_ns: int | None = None
         self._begun = False
@@ -95,9 +96,11 @@ class ThreadLoop:
     def run(self) -> None:
         """What the thread does; for a caller who cannot start one any more, on the caller's own."""
         self._thread_id = thread_id()
+        given_up = self._launched_ns is not None and not self.alive
         self._begun = True
         try:
-            self._exchange_again_and_again()
+            if not given_up:
+                self._exchange_again_and_again()
         except BaseException:
             logger.exception("reconverge: the thread that exchanges ended; a later decision starts another one")
         finally:
@@ -111,6 +114,8 @@ class ThreadLoop:
             if driver is not None and driver.listening:
                 return
             self._bell.wait(TAKE_OVER_POLL_S)
+        if exchanges.stops != self._stops and not self._stopping:
+            return  # the agent was stopped before this thread had begun, and did not know of it
         pause_s, answered = RESTART_MIN_S, exchanges.answered
         while True:
             try:

@@ -31,7 +31,7 @@ RUNNERS = (agent, thread_loop, loop, exchanges, native_threads, process, event_l
 """Where runners are started, woken and stopped."""
 QUEUES = (waiting_module, turns_module, native_threads)
 """Where those stand who wait."""
-BEGIN_NS = 20_000_000
+BEGIN_NS = 30_000_000
 """Instead of two seconds: how long a launch may take that was interrupted."""
 
 

@@ -1,5 +1,6 @@
 """Which of the twins is in use: the compiled parts where they were built, or else those in Python, their definition.
 
+The compiled parts serve one interpreter of a process, the main one; all others decide with Python.
 `RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all.
 """
 
@@ -13,18 +14,21 @@ from reconverge import answers
 from reconverge.kernel import _agenda, _cell, _decision, _lock, _reports, _store
 
 _PYTHON_IS_ASKED_FOR: Final = bool(os.environ.get("RECONVERGE_NO_EXTENSIONS"))
+_MAIN_ONLY: Final = "main interpreter"
+"""What the compiled parts say of themselves where they do not serve."""
+_problem = ""
 
 if TYPE_CHECKING or _PYTHON_IS_ASKED_FOR:
     native = None
 else:
     try:
         from reconverge.kernel import _native as native
-    except ImportError:
-        native = None
+    except ImportError as error:
+        native, _problem = None, str(error)
 
 COMPILED: Final = native is not None
 """Whether the compiled parts are in use."""
-MISSING: Final = not (COMPILED or _PYTHON_IS_ASKED_FOR)
+MISSING: Final = not (COMPILED or _PYTHON_IS_ASKED_FOR or _MAIN_ONLY in _problem or "subinterpreter" in _problem)
 """Whether the compiled parts are not there though nobody asked for Python."""
 IMPLEMENTATION: Final = "native" if COMPILED else "pure"
 """Which of the twins is in use."""

@@ -44,29 +44,22 @@ static PyMethodDef functions[] = {
 static bool
 add(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 {
-    *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    if (*type == NULL) {
+        *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    }
     return *type != NULL && PyModule_AddType(module, *type) == 0;
 }
 
-static PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "reconverge.kernel._native",
-    .m_doc = PyDoc_STR("The kernel's cells and decisions, compiled. The kernel in Python is its definition."),
-    .m_size = -1,
-    .m_methods = functions,
-};
-
-PyMODINIT_FUNC
-PyInit__native(void)
+/* What the kernel knows of Python belongs to one interpreter: the types of its objects, and the functions that it asks
+ * for help. A second interpreter in the process would take them over, and leave them behind broken when it ends. So all
+ * but the main one decide with the kernel in Python. */
+static int
+begin(PyObject *module)
 {
-    PyObject *module = PyModule_Create(&definition);
-    if (module == NULL) {
-        return NULL;
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError, "the compiled kernel serves the main interpreter only");
+        return -1;
     }
-#ifdef Py_GIL_DISABLED
-    /* What happens at once here does so because the interpreter has a lock; without one it has to take it. */
-    PyUnstable_Module_SetGIL(module, Py_MOD_GIL_USED);
-#endif
     PyObject *flags = PySys_GetObject("flags"); /* borrowed */
     PyObject *random = flags == NULL ? NULL : PyObject_GetAttrString(flags, "hash_randomization");
     const char *seed = getenv("PYTHONHASHSEED");
@@ -74,21 +67,46 @@ PyInit__native(void)
         random != NULL && PyObject_IsTrue(random) == 1 && (seed == NULL || *seed == 0 || strcmp(seed, "random") == 0);
     Py_XDECREF(random);
     PyErr_Clear();
-    types.reentry = PyErr_NewExceptionWithDoc(
-        "reconverge.kernel._native.Reentry",
-        "A thread that is in the middle of a decision has asked for what would make it wait for itself.",
-        PyExc_RuntimeError, NULL);
+    if (types.reentry == NULL) {
+        types.reentry = PyErr_NewExceptionWithDoc(
+            "reconverge.kernel._native.Reentry",
+            "A thread that is in the middle of a decision has asked for what would make it wait for itself.",
+            PyExc_RuntimeError, NULL);
+    }
     if (types.reentry == NULL || PyModule_AddObjectRef(module, "Reentry", types.reentry) < 0) {
-        Py_DECREF(module);
-        return NULL;
+        return -1;
     }
-    if (!add(module, &Lock_spec, &types.lock) || !add(module, &Queue_spec, &types.queue) ||
-        !add(module, &Agenda_spec, &types.agenda) || !add(module, &Reports_spec, &types.reports) ||
-        !add(module, &Shard_spec, &types.shard) || !add(module, &Tally_spec, &types.tally) ||
-        !add(module, &Kernel_spec, &types.kernel) || !add(module, &Cell_spec, &types.cell) ||
-        !add(module, &Store_spec, &types.store) || !add(module, &Decision_spec, &types.decision)) {
-        Py_DECREF(module);
-        return NULL;
-    }
-    return module;
+    bool added = add(module, &Lock_spec, &types.lock) && add(module, &Queue_spec, &types.queue) &&
+                 add(module, &Agenda_spec, &types.agenda) && add(module, &Reports_spec, &types.reports) &&
+                 add(module, &Shard_spec, &types.shard) && add(module, &Tally_spec, &types.tally) &&
+                 add(module, &Kernel_spec, &types.kernel) && add(module, &Cell_spec, &types.cell) &&
+                 add(module, &Store_spec, &types.store) && add(module, &Decision_spec, &types.decision);
+    return added ? 0 : -1;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, begin},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    /* What happens at once here does so because the interpreter has a lock; without one it has to take it. */
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "reconverge.kernel._native",
+    .m_doc = PyDoc_STR("The kernel's cells and decisions, compiled. The kernel in Python is its definition."),
+    .m_size = 0,
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
 }
