@@ -18,7 +18,7 @@ from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
 from reconverge.errors import EventletPatched, InvalidSetting, UnknownLimit
-from reconverge.exchanges import Exchanges, Runner
+from reconverge.exchanges import Exchanges
 from reconverge.hint_channel import HintChannel
 from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
@@ -37,6 +37,7 @@ from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
 from reconverge.pacing import Pacing, pace_of
 from reconverge.policies import choose
 from reconverge.process import register
+from reconverge.runners import Runner
 from reconverge.settings import (
     MILLION,
     check_count,
@@ -397,6 +398,10 @@ class Agent:
             limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch),
             exchanges=tuple(syncer.stats(now_ns) for syncer in self._syncers),
             bugs=self._exchanges.bugs,
+            bugs_in_a_row=self._exchanges.bugs_in_a_row,
+            last_bug=self._exchanges.last_bug,
+            restarts=self._exchanges.restarts,
+            overdue=self._exchanges.overdue_s,
             durations=self.watch.durations.copy(),
             orders=None if self._reader is None else self._obedience.told(self._reader.stats()),
             hints=None if self._exchanges.hinting is None else self._exchanges.hinting.stats(),

@@ -6,17 +6,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from reconverge.answers import check_answer, check_posted
 from reconverge.bulletin import Reader
-from reconverge.clock import SECOND_NS, Clock
+from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hinting import Hinting
 from reconverge.hub import Bulletin, Hub, Working
 from reconverge.kernel import first_odd_cell
 from reconverge.orders import PAYLOAD_BYTES_MAX
 from reconverge.report import Answer, Batch, Status
+from reconverge.runners import Drivers
 from reconverge.syncer import Syncer
 from reconverge.watch import Watch
 
@@ -30,52 +31,9 @@ QUIET_NS: Final = 60 * SECOND_NS
 """A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
 CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
-TAKE_OVER_POLL_S: Final = 0.01
-"""How often a runner looks whether the one before it is gone."""
 
 
-class Runner(Protocol):
-    """Whoever drives the exchanges. One at a time does: the next one waits until this one is gone.
-
-    A decision that finds no runner listening starts one, possibly several threads at the same moment, in a signal
-    handler, or in a frame into which a handler raises. No lock says who may: an exception at the wrong moment would
-    leave it locked. Instead each runner asks for the exchanges before it touches them, with `Exchanges.claim`, which is
-    decided by one operation on a dictionary. One that is not needed any more then goes.
-    """
-
-    @property
-    def alive(self) -> bool:
-        """Whether it may still touch the exchanges."""
-        ...
-
-    @property
-    def listening(self) -> bool:
-        """Whether it goes on exchanging, and can be woken."""
-        ...
-
-    @property
-    def left(self) -> bool:
-        """Whether it has come to its last words, and said them if the hub would hear them."""
-        ...
-
-    def wake(self) -> None:
-        """Have a look at once at what is due.
-
-        Never waits, never fails and takes no lock of Python's: it is called from signal handlers and finalizers, too,
-        whatever they have interrupted.
-        """
-        ...
-
-    def request_stop(self) -> None:
-        """Have it say the last words and end. Does not wait for that."""
-        ...
-
-    def join(self, timeout_s: float) -> None:
-        """Wait until it is gone, for at most `timeout_s`, and not at all where waiting would keep it from going."""
-        ...
-
-
-class Exchanges:
+class Exchanges(Drivers):
     """All of one node's exchanges, over one hub that is opened when first needed and closed with the loop."""
 
     def __init__(
@@ -89,6 +47,7 @@ class Exchanges:
         reader: Reader | None = None,
         hinting: Hinting | None = None,
     ) -> None:
+        super().__init__()
         self._syncers = syncers
         self.hinting = hinting
         """Who tells and hears hints, if anybody does."""
@@ -110,40 +69,29 @@ class Exchanges:
         self._called = False
         """Somebody wants what is being carried out to look at what is due."""
         self._surprised = False
-        self._claims: dict[int, Runner] = {}
-        """The runner that drives, by how many there were before it."""
-        self.stops = 0
-        """How often all runners were told to stop, those among them that have not begun yet and may be unknown."""
         self.answered = 0
         """How many exchanges were answered."""
         self.restarts = 0
         """How often all that drives had to be begun again after a failure."""
+        self.bugs_in_a_row = 0
+        """Failures that nobody foresaw, since an exchange was last answered."""
+        self.last_bug = ""
+        self._look_by_ns: int | None = None
+        """When, by the machine's clock, the driver will have looked at what is due, unless something holds it up."""
 
     @property
-    def driver(self) -> Runner | None:
-        """The runner that drives the exchanges, or the last one that did."""
-        claims = list(self._claims.items())
-        return max(claims, key=_number)[1] if claims else None
+    def overdue_s(self) -> float:
+        """For how long whoever drives should have looked at what is due, and has not."""
+        driver, look_by_ns = self.driver, self._look_by_ns
+        if driver is None or look_by_ns is None or not driver.listening:
+            return 0.0
+        return max(0.0, (SystemClock.monotonic_ns() - look_by_ns) / SECOND_NS)
 
-    def claim(self, runner: Runner) -> bool:
-        """Have `runner` drive the exchanges from now on, unless one drives that is not gone.
-
-        Promises that there is never a second one, whatever is interrupted where: of all runners that find the last one
-        gone, the first to enter itself under the next number has won, in one step of the interpreter.
-        """
-        claims = list(self._claims.items())
-        number, last = max(claims, key=_number) if claims else (0, None)
-        if last is runner:
-            return True
-        if last is not None and last.alive:
-            return False
-        if self._claims.setdefault(number + 1, runner) is not runner:
-            return False
-        if self.driver is not runner:  # it was so slow that others have come and gone since it looked
-            self._claims.pop(number + 1)
-            return False
-        self._claims.pop(number, None)
-        return True
+    def desert(self) -> None:
+        """Whoever drove is gone without a word: the next decision has to call for somebody."""
+        self._look_by_ns = None
+        for syncer in self._syncers:
+            syncer.part()
 
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
@@ -203,6 +151,7 @@ class Exchanges:
 
     async def close(self) -> None:
         """Drive no more, and let go of the hub's connections."""
+        self._look_by_ns = None
         for syncer in self._syncers:
             syncer.part()
         hub, self._hub = self._hub, None
@@ -291,6 +240,7 @@ class Exchanges:
         due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
         for syncer in self._syncers:
             syncer.attend(due_ns + self._grace_ns)
+        self._look_by_ns = SystemClock.monotonic_ns() + max(0, due_ns - now_ns) + self._grace_ns
         return (due_ns - now_ns) / SECOND_NS
 
     async def _leave(self, syncer: Syncer) -> None:
@@ -306,6 +256,7 @@ class Exchanges:
     def note_restart(self, error: Exception) -> None:
         """All that drives has failed, and will be begun again."""
         self.restarts += 1
+        self._count_bug(error)
         if self.restarts == 1:
             logger.error("reconverge: the exchange loop failed as a whole, and is begun again", exc_info=error)
 
@@ -314,8 +265,14 @@ class Exchanges:
         until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
         for syncer in self._syncers:
             syncer.attend(until_ns)
+        self._look_by_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS) + self._grace_ns
+
+    def _count_bug(self, error: Exception) -> None:
+        self.bugs_in_a_row += 1
+        self.last_bug = type(error).__name__
 
     def _note_bug(self, error: Exception) -> None:
+        self._count_bug(error)
         self.bugs += 1
         if self.bugs == 1:
             logger.error("reconverge: an exchange failed in a way that was not foreseen", exc_info=error)
@@ -349,6 +306,7 @@ class Exchanges:
         else:
             self._be_glad(syncer)
             self.answered += 1
+            self.bugs_in_a_row = 0
             now_ns = self._clock.monotonic_ns()
             try:
                 syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
@@ -426,7 +384,3 @@ class Exchanges:
         if self._complained and not self._failing:
             logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
             self._complained = False
-
-
-def _number(claim: tuple[int, Runner]) -> int:
-    return claim[0]

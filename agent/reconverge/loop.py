@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges
+from reconverge.exchanges import Exchanges
 from reconverge.native_threads import Latch, thread_id
+from reconverge.runners import TAKE_OVER_POLL_S
 
 
 class TaskLoop:

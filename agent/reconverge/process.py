@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Final, Protocol
 
@@ -42,6 +43,8 @@ _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
 _told_pid = 0
 """The process that SIGTERM has told to end already."""
+_held_back_pid = 0
+"""The process that ends by SIGTERM when the last words have been said."""
 _speaking_pid = 0
 """The process whose agents say their last words just now."""
 
@@ -71,8 +74,11 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
     if not in_main_interpreter():
         return  # signals belong to the main one
     if sigterm and not _is_daemon() and threading.current_thread() is threading.main_thread():
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _on_sigterm)
+        elif callable(handler) and _raises_it_again(handler):
+            signal.signal(signal.SIGTERM, _HeldBack(handler))
 
 
 def stop_all() -> None:
@@ -87,6 +93,36 @@ def stop_all() -> None:
                 logger.exception("reconverge: an agent could not be stopped")
     finally:
         _speaking_pid = 0
+        if _held_back_pid == os.getpid() and threading.current_thread() is threading.main_thread():
+            if signal.getsignal(signal.SIGTERM) is _on_sigterm:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all is said
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # and the process ends by it, if it is pending
+
+
+def _raises_it_again(handler: Callable[..., object]) -> bool:
+    """Whether a server handles SIGTERM that, once it has shut down, takes its handler back and sends itself the signal.
+
+    uvicorn does. An application that it imports comes after its handlers, so that ours is not what it goes back to:
+    the process would end without a word.
+    """
+    return any(kind.__module__ == "uvicorn.server" for kind in type(getattr(handler, "__self__", None)).__mro__)
+
+
+class _HeldBack:
+    """A server's handler of SIGTERM. The signal that it sends itself in the end waits for the last words.
+
+    It stays pending in the kernel meanwhile, blocked for the main thread; one that comes from outside is still heard,
+    by way of any other thread. The process then ends by the signal, as the server means it to.
+    """
+
+    def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
+        self._handler = handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        global _held_back_pid  # noqa: PLW0603  # a process ends once
+        _held_back_pid = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        self._handler(number, frame)
 
 
 def _is_daemon() -> bool:

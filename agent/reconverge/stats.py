@@ -53,6 +53,14 @@ class AgentStats:
     """One for each shard of the hub; empty when there is no hub."""
     bugs: int
     """Failures that nobody foresaw, and that the loop outlived."""
+    bugs_in_a_row: int = 0
+    """How many of them there were since an exchange was last answered."""
+    last_bug: str = ""
+    """The class of the last one."""
+    restarts: int = 0
+    """How often the exchange loop failed as a whole, and was begun again."""
+    overdue: float = 0.0
+    """For how many seconds the exchange loop should have looked at what is due, and has not: something holds it up."""
     durations: Durations = field(default_factory=Durations)
     """How long the exchanges took that were answered."""
     orders: OrdersStats | None = None
@@ -105,6 +113,7 @@ class Health:
     `degraded`: it does not answer just now, has no room for further keys, or keys share one count; decisions go on
     within their lines.
     `partitioned`: it has not answered for so long that there are no lines, and the policy alone decides.
+    An exchange loop that something holds up, or of which every step raises, counts as a hub that does not answer.
     """
 
     state: str
@@ -117,6 +126,7 @@ class Health:
 def health_of(stats: AgentStats, *, keys_max: int) -> Health:
     """What a snapshot amounts to."""
     findings = [_health_of_shard(number, shard, running=stats.running) for number, shard in enumerate(stats.exchanges)]
+    findings += _health_of_loop(stats)
     for number, shard in enumerate(stats.exchanges):
         if shard.hub_full:
             findings.append((DEGRADED, f"shard {number}: {HUB_FULL_GROUND}; {shard.not_taken} times so far"))
@@ -124,6 +134,20 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
         findings.append((DEGRADED, f"max_keys={keys_max} keys are counted; all further ones share one count"))
     state = max((state for state, _ in findings), key=STATES.index, default=READY)
     return Health(state, tuple(ground for found, ground in findings if found != READY))
+
+
+def _health_of_loop(stats: AgentStats) -> list[tuple[str, str]]:
+    """What an exchange loop amounts to that does not do its work, whatever the hub is like."""
+    lines = any(shard.lease > 0 for shard in stats.exchanges)
+    state = DEGRADED if lines else PARTITIONED
+    findings = []
+    if stats.overdue > 0:
+        late = f"the exchange loop is {stats.overdue:.1f} s late"
+        findings.append((state, f"{late}, because something holds it up, such as a call that blocks its thread"))
+    if stats.bugs_in_a_row:
+        since = f"the exchange loop failed {stats.bugs_in_a_row} times since an exchange was last answered"
+        findings.append((state, f"{since}, the last with {stats.last_bug}; see the log"))
+    return findings
 
 
 def _health_of_shard(number: int, shard: SyncerStats, *, running: bool) -> tuple[str, str]:

@@ -9,8 +9,9 @@ from typing import Final
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import EventletPatched
 from reconverge.event_loop import ThreadEventLoop
-from reconverge.exchanges import TAKE_OVER_POLL_S, Exchanges
+from reconverge.exchanges import Exchanges
 from reconverge.native_threads import EVENTLET, Doorbell, Latch, green_threads, start_thread, thread_id
+from reconverge.runners import TAKE_OVER_POLL_S
 
 logger = logging.getLogger("reconverge")
 
@@ -18,7 +19,7 @@ BEGIN_NS: Final = 2 * SECOND_NS
 """How long after its launch a thread counts as alive that has not begun.
 
 A signal handler may raise between the note that a thread is launched and the launch itself. Then there is none, and a
-later decision launches another one. If the first one was merely slow, it ends as soon as it begins.
+later decision launches another one. If the first one was merely slow, one of both does not get to exchange.
 """
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 30.0
@@ -96,15 +97,15 @@ class ThreadLoop:
     def run(self) -> None:
         """What the thread does; for a caller who cannot start one any more, on the caller's own."""
         self._thread_id = thread_id()
-        given_up = self._launched_ns is not None and not self.alive
         self._begun = True
         try:
-            if not given_up:
-                self._exchange_again_and_again()
+            self._exchange_again_and_again()
         except BaseException:
             logger.exception("reconverge: the thread that exchanges ended; a later decision starts another one")
         finally:
             self._ended.set()
+            if self._exchanges.driver is self and not self.left:
+                self._exchanges.desert()
 
     def _exchange_again_and_again(self) -> None:
         """Exchange until told to stop; what fails as a whole is begun again."""

@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import gc
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -106,6 +107,35 @@ def decides_at_the_very_end(hub: str) -> None:
     """When the interpreter lends no more threads, and the hub, which is given by name, was never connected to."""
     login = Agent(hub.replace("127.0.0.1", "localhost"), exchange_timeout=5.0).limit("login", NEVER_FULL)
     atexit.register(lambda: say(admitted_of(login, 10)))
+
+
+def has_a_line_and_sleeps(hub: str) -> None:
+    """Say what a line admits, and what it admits after the machine has slept; on a line itself nothing is exchanged."""
+    agent = Agent(hub, exchange_timeout=0.2, stop_timeout=0.0, policy="strict", lease_ttl=600.0, sync_interval=0.05)
+    login = agent.limit("login", "1000/day")
+    login.allow("ada")
+    eventually(lambda: login.hit("ada").allowed, "a line")
+    say(admitted_of(login, 10))
+    wait_for_a_line()
+    eventually(lambda: agent.health().state == "partitioned", "an exchange that begins after that, and fails")
+    say(admitted_of(login, 10))
+
+
+def ends_without_name_server(_hub: str) -> None:
+    """The name of the hub is being looked up, and no answer ever comes."""
+    asked = threading.Event()
+
+    def look_up(*_question: object, **_how: object) -> NoReturn:
+        asked.set()
+        threading.Event().wait()
+        raise AssertionError
+
+    socket.getaddrinfo = look_up
+    agent = Agent("redis://nowhere.example:6379/0", exchange_timeout=0.2)
+    admitted = admitted_of(agent.limit("login", NEVER_FULL), 10)
+    asked.wait()
+    eventually(lambda: agent.stats().exchanges[0].failures, "a failed exchange")
+    say(admitted)
 
 
 def ends_without_hub(hub: str) -> None:

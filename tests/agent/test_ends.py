@@ -173,6 +173,14 @@ def test_an_end_without_a_hub_is_quiet() -> None:
     _says_no_more_than_that_the_hub_is_unavailable(process)
 
 
+def test_an_end_beside_a_name_server_that_hangs_comes() -> None:
+    """No answer ever comes, and the end waits for none."""
+    with Process("ends_without_name_server", "") as process:
+        assert "10" == process.says()
+
+        assert 0 == process.ends()[0]
+
+
 def test_an_end_beside_a_hub_that_hangs_is_quiet(own_redis: RedisServer) -> None:
     """The last words are not heard, and not waited for much longer than an exchange may take."""
     own_redis.pause()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, Limiter, agent, event_loop, exchanges, loop, native_threads, process, thread_loop
+from reconverge import Agent, Limiter, agent, event_loop, exchanges, loop, native_threads, process, runners, thread_loop
 from reconverge import turns as turns_module
 from reconverge import waiting as waiting_module
 from reconverge.report import Totals
@@ -27,7 +27,7 @@ from tests.agent.world import NEVER_FULL
 from tests.threads import running_threads
 from tests.waiting import eventually
 
-RUNNERS = (agent, thread_loop, loop, exchanges, native_threads, process, event_loop)
+RUNNERS = (agent, thread_loop, loop, runners, exchanges, native_threads, process, event_loop)
 """Where runners are started, woken and stopped."""
 QUEUES = (waiting_module, turns_module, native_threads)
 """Where those stand who wait."""
@@ -63,7 +63,7 @@ def _all_instructions(
         login = made.limit("login", NEVER_FULL)
         if started:
             login.allow("bob")
-            eventually(lambda: _said(made, hub), "the first exchange")  # noqa: B023  # it is called here
+            eventually(lambda: made.start() or _said(made, hub), "the first exchange")  # noqa: B023  # it is called here
         interruptor = Interruptor(at, lambda: handler(login), *RUNNERS)  # noqa: B023  # likewise
         _on_another_thread(lambda: _interrupted(interruptor, act, made, login))  # noqa: B023  # likewise
         yield made, hub

@@ -1,0 +1,89 @@
+"""Which of several runners drives the exchanges: one at a time, whatever is interrupted where.
+
+A decision that finds no runner listening starts one, possibly several threads at the same moment, in a signal handler,
+or in a frame into which a handler raises. No lock says who may: an exception at the wrong moment would leave it locked.
+Instead each runner asks for the exchanges before it touches them, with `Drivers.claim`, which is decided by one
+operation on a dictionary. A runner that is not needed any more then goes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+TAKE_OVER_POLL_S: Final = 0.01
+"""How often a runner looks whether the one before it is gone."""
+
+
+class Runner(Protocol):
+    """Drives the exchanges, on a thread or as a task."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still touch the exchanges."""
+        ...
+
+    @property
+    def listening(self) -> bool:
+        """Whether it goes on exchanging, and can be woken."""
+        ...
+
+    @property
+    def left(self) -> bool:
+        """Whether it has come to its last words, and said them if the hub would hear them."""
+        ...
+
+    def wake(self) -> None:
+        """Have a look at once at what is due.
+
+        Never waits, never fails and takes no lock of Python's: it is called from signal handlers and finalizers, too,
+        whatever they have interrupted.
+        """
+        ...
+
+    def request_stop(self) -> None:
+        """Have it say the last words and end. Does not wait for that."""
+        ...
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until it is gone, for at most `timeout_s`, and not at all where waiting would keep it from going."""
+        ...
+
+
+class Drivers:
+    """The runner that drives, and the claims of those that want to."""
+
+    def __init__(self) -> None:
+        self._claims: dict[int, Runner] = {}
+        """The runner that drives, by how many there were before it."""
+        self.stops = 0
+        """How often all runners were told to stop, those among them that have not begun yet and may be unknown."""
+
+    @property
+    def driver(self) -> Runner | None:
+        """The runner that drives the exchanges, or the last one that did."""
+        claims = list(self._claims.items())
+        return max(claims, key=_number)[1] if claims else None
+
+    def claim(self, runner: Runner) -> bool:
+        """Have `runner` drive the exchanges from now on, unless one drives that is not gone.
+
+        Promises that there is never a second one, whatever is interrupted where: of all runners that find the last one
+        gone, the first to enter itself under the next number has won, in one step of the interpreter.
+        """
+        claims = list(self._claims.items())
+        number, last = max(claims, key=_number) if claims else (0, None)
+        if last is runner:
+            return True
+        if last is not None and last.alive:
+            return False
+        if self._claims.setdefault(number + 1, runner) is not runner:
+            return False
+        if self.driver is not runner:  # it was so slow that others have come and gone since it looked
+            self._claims.pop(number + 1)
+            return False
+        self._claims.pop(number, None)
+        return True
+
+
+def _number(claim: tuple[int, Runner]) -> int:
+    return claim[0]
