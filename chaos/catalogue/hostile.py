@@ -31,9 +31,9 @@ from reconverge.limit import FIXED_WINDOW, Limit
 
 KEYS_PER_S: Final = 20_000
 FLOOD_S: Final = 8.0
-FLOOD_KEYS_MAX: Final = 50_000
-NODE_MB: Final = 60
-"""The ceiling for what a flood makes a node grow by, where it may keep fifty thousand keys."""
+FLOOD_KEYS_MAX: Final = 20_000
+NODE_MB: Final = 40
+"""The ceiling for what a flood makes a node grow by, where it may keep twenty thousand keys."""
 HUB_MB: Final = 10
 """The ceiling for what a flood of 160,000 keys makes the hub grow by."""
 SMALL_HUB: Final = Told(("CONFIG SET maxmemory 5mb",))
