@@ -54,13 +54,14 @@ RUNNER: Final = "reconverge"
 """The name of the thread that drives an agent."""
 DECIDING, ALARMED, SIGNALLED = "deciding", "alarmed", "signalled"
 EXTRA_LIMITS: Final = (
-    ("plain", "1000000000/hour", ""),
-    ("joint", "1000000/hour; 10000000/day", ""),
-    ("log", "500/hour", "sliding-log"),
-    ("slices", "500/hour", "sliding-slices"),
-    ("window", "100000/hour", "sliding-window"),
+    ("plain", "1000000000/30 days", ""),
+    ("joint", "1000000/30 days; 10000000/60 days", ""),
+    ("log", "500/30 days", "sliding-log"),
+    ("slices", "500/30 days", "sliding-slices"),
+    ("window", "100000/30 days", "sliding-window"),
     ("bucket", "1000000/hour", "token-bucket"),
 )
+"""Windows that no run outlasts, and whose edges come so seldom that none falls into one: what was used stays in use."""
 FADING: Final = ("bucket",)
 """What has been used of these fades, so that it cannot be compared with what was admitted."""
 

@@ -49,7 +49,7 @@ QUICK = {
 }
 
 
-KEPT = ("nonsense-hub", "nonsense-hub-object")
+KEPT = ("nonsense-hub", "nonsense-hub-object", "gevent-worker", "signal-storm", "crash-loop")
 
 
 @pytest.mark.slow
