@@ -1,4 +1,4 @@
--- The merge rule inside Redis: merge.py, granting.py and ledger.py, which are its definition, statement by statement.
+-- The merge rule inside Redis: merge.py, hearing.py, granting.py and ledger.py, its definition, statement by statement.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
 -- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
