@@ -14,6 +14,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.report import Answer, Batch
 from reconverge.trial import try_exchanges
 from reconverge_sync.redis_failure import EXCHANGE, LOGIN, REACHED, Address, RedisFailure, as_failure, finding_of
+from reconverge_sync.redis_keys import judge_keys, not_permitted, sample_keys
 from reconverge_sync.redis_verdict import (
     CLUSTER_COMMANDS,
     PERMISSION,
@@ -71,11 +72,13 @@ class RedisDiagnosis:
             if self._findings[-1].level is not Level.PROBLEM and await self._may_do_everything():
                 await self._exchange()
             await self._ping()
+            keys = await self._look_at_keys(server)
         except RedisFailure as failure:
             self._fail(failure)
+            keys = []
         if server.info is not None:
             self._findings += judge_load(server.info)
-        return Diagnosis(self._findings, self._pings, self._exchanges)
+        return Diagnosis([*self._findings, *keys], self._pings, self._exchanges)
 
     # ------------------------------------------------------------ the steps
 
@@ -205,6 +208,16 @@ class RedisDiagnosis:
                 raise
             self._pings.append(Trip(sent_ns, self._clock.monotonic_ns(), seconds * 1_000_000 + microseconds))
 
+    async def _look_at_keys(self, server: RedisServer) -> list[Finding]:
+        patient = self._patient
+        try:
+            sample = await sample_keys(self._ask, self._ask_all, patient.namespace)
+        except RedisFailure as failure:
+            if failure.kind not in (PERMISSION, "unknown-command"):
+                raise
+            return [not_permitted()]
+        return [judge_keys(sample, patient.namespace, server.info or {}, patient.address.database)]
+
     # ------------------------------------------------------------ asking
 
     async def _is_denied(self, command: str, *words: object) -> str:
@@ -225,6 +238,19 @@ class RedisDiagnosis:
         except Exception as error:  # noqa: BLE001  # whatever the client raises, there is something to say about it
             failure = as_failure(error, encrypted=self._patient.address.encrypted)
         # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        raise failure
+
+    async def _ask_all(self, commands: Sequence[Sequence[object]]) -> Sequence[Any]:
+        """Have several commands answered in one go; an error reply stands for itself. Raises RedisFailure."""
+        try:
+            pipeline = self._patient.client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+        except Exception as error:  # noqa: BLE001  # as for a single one
+            failure = as_failure(error, encrypted=self._patient.address.encrypted)
+        else:
+            return replies
         raise failure
 
     def _say(self, check: str, fact: str) -> None:

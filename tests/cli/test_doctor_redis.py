@@ -53,7 +53,9 @@ def test_nothing_that_agents_use_is_touched(own_redis: RedisServer) -> None:
 
     async def exchange_once() -> None:
         hub = RedisHub(own_redis.url, HubSettings("shop", 1.0))
-        await hub.exchange(trial_batch("node", 1, leaving=True))
+        batch = trial_batch("node", 1, leaving=True)
+        held = batch.cells[0]._replace(need_milli=1000)
+        await hub.exchange(batch._replace(leaving=False, cells=(held,)))
         await hub.close()
 
     asyncio.run(exchange_once())
