@@ -15,7 +15,7 @@ from reconverge.limit import ALGORITHMS
 from reconverge.policies import choose
 from reconverge.simulation.truth import declared_bound
 from tests.aligned import TWISTS, twisted
-from tests.test_protocol import COST_MAX, KEYS, NODES_MAX, Protocol, limit_of
+from tests.test_protocol import COST_MAX, KEYS, KEYS_MAX, NODES_MAX, Protocol, limit_of
 
 
 class Daring(Protocol):
@@ -30,6 +30,7 @@ class Daring(Protocol):
         soft=st.sampled_from([0.0, 0.0, 0.3]),
         nodes=st.integers(2, NODES_MAX),
         twist=st.sampled_from(TWISTS),
+        keys_max=KEYS_MAX,
     )
     def begin(
         self,
@@ -41,8 +42,10 @@ class Daring(Protocol):
         soft: float,
         nodes: int,
         twist: str,
+        keys_max: int,
     ) -> None:
         """Start the nodes, with one limit."""
+        self.keys_max = keys_max
         limit = limit_of(quota, window_s, algorithm, 12, soft=soft)
         self.waits = False
         self.policy = choose(max_overshoot=overshoot, cold_allowance=cold_allowance)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from reconverge.clock import ManualClock
 from reconverge.hubs import HubSettings
 from reconverge.report import (
+    FORGOTTEN,
     SCHEMA_VERSION,
     UNBOUNDED,
     Answer,
@@ -102,6 +103,8 @@ class Wish(NamedTuple):
     demand_milli: int
     window_demand: int
     reset_us: int
+    forgets: bool
+    """The node forgets the key with this report."""
 
 
 WISHES = st.builds(
@@ -118,6 +121,7 @@ WISHES = st.builds(
     demand_milli=st.integers(0, 10**6),
     window_demand=AMOUNT,
     reset_us=st.sampled_from([0] * 30 + [7, 9]),
+    forgets=st.sampled_from([False] * 7 + [True]),
 )
 
 
@@ -210,7 +214,7 @@ class Nodes:
         granted = self.granted.get((node, wish.limit, wish.key))
         line, base, overdraft = (granted.line, granted.base, granted.overdraft) if granted else (0, 0, 0)
         unit = LARGE if LIMITS[wish.limit].name == "large" else 1
-        return CellReport(
+        report = CellReport(
             limit=wish.limit,
             key=wish.key,
             epoch=_epoch(LIMITS[wish.limit], wish, granted, hub_us),
@@ -226,6 +230,9 @@ class Nodes:
             window_demand=wish.window_demand * unit,
             reset_us=wish.reset_us,
         )
+        if not wish.forgets:
+            return report
+        return report._replace(line=0, base=0, overdraft=0, need_milli=0, ask=0, asked=FORGOTTEN, demand_milli=0)
 
 
 def _placed(limit: LimitReport, step: Step, hub_us: int) -> LimitReport:

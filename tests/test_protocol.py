@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reconverge.caps import as_daring
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Cell, Verdict, gate_of
+from reconverge.kernel._room import UNTOUCHED_NS
 from reconverge.limit import (
     ALGORITHMS,
     BURSTING,
@@ -45,6 +46,8 @@ COST_MAX = 5
 NODES_MAX = 4
 NODES = st.integers(0, NODES_MAX - 1)
 COSTS = st.sampled_from([1, 1, 1, 2, COST_MAX])
+KEYS_MAX = st.sampled_from([1000, len(KEYS)])
+"""With room for no more than there are, a node lets keys leave while they count, and meets them again."""
 
 
 def limit_of(
@@ -75,6 +78,7 @@ class Protocol(RuleBasedStateMachine):
 
     quota_name = "limit"
     leases_s: tuple[float | None, ...] = (None,)
+    keys_max = 1000
 
     @initialize(
         algorithm=st.sampled_from(ALGORITHMS),
@@ -90,6 +94,7 @@ class Protocol(RuleBasedStateMachine):
         twist=st.sampled_from(TWISTS),
         waits=st.booleans(),
         leases_s=st.sampled_from([(None,), (0.5,), (1.5, 1.5, None), (1.5, 0.5)]),
+        keys_max=KEYS_MAX,
     )
     def begin(
         self,
@@ -106,12 +111,14 @@ class Protocol(RuleBasedStateMachine):
         twist: str,
         waits: bool,
         leases_s: tuple[float | None, ...],
+        keys_max: int,
     ) -> None:
         """Start the nodes, with one limit; no cold allowance, which is a bound of its own.
 
         The lease on its lines is shorter than the node's, on some nodes or all; None stands for the node's.
         """
         self.leases_s = leases_s
+        self.keys_max = keys_max
         limit = limit_of(quota, window_s, algorithm, burst, slices=slices, count_refused=count_refused, soft=soft)
         self.waits = waits
         self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
@@ -184,6 +191,19 @@ class Protocol(RuleBasedStateMachine):
                 table.correct(key, verdict.epoch, actual - estimate)
                 self._gave_back(chosen, key, estimate - actual, verdict)
                 chosen.refunded += estimate - actual
+
+    @precondition(lambda self: self.keys_max == len(KEYS))
+    @rule(node=NODES, key=st.sampled_from(KEYS), cost=COSTS, rounds=st.integers(2, 5))
+    def a_key_comes_and_goes(self, node: int, key: str, cost: int, rounds: int) -> None:
+        """A key is asked about much, and then only others until it leaves; again and again within a window."""
+        chosen = self._node(node)
+        for _ in range(rounds):
+            self._ask(chosen, key, cost, 300)
+            for _ in range(3):
+                for other in KEYS:
+                    if other != key:
+                        self._ask(chosen, other, 1, 1)
+                self._go_on([chosen], 1, UNTOUCHED_NS // 2, key, 1, 0)
 
     # ------------------------------------------------------------ time
 
@@ -340,6 +360,8 @@ class Protocol(RuleBasedStateMachine):
         if hasattr(self, "truth"):
             now_ns = self.clock.monotonic_ns()
             departures = self.nodes_ever + sum(node.syncer.stats(now_ns).lapses for node in self.nodes)
+            # What was used of a key that a node has forgotten is known to the hub alone, too.
+            departures += sum(node.kernel.room.evicted.total() for node in self.nodes)
             if departures != self.departures:
                 idle_ns = self.nodes[0].kernel.tables[self.quota_name].meter.idle_ns
                 self.departures, self.remembered_until_ns = departures, now_ns + 2 * idle_ns
@@ -389,6 +411,7 @@ class Protocol(RuleBasedStateMachine):
             told = account.get(self.quota_name, Totals(0, 0))
             assert told == Totals(node.charged, node.refunded)
         admitted = sum(truth.charged for truth in self.truth.values())
+        event(f"keys evicted: {min(4, sum(node.kernel.room.evicted.total() for node in self.nodes))}+")
         event(f"cost admitted: {10 ** len(str(admitted)) // 10}+")
 
     # ------------------------------------------------------------ inside
@@ -398,7 +421,7 @@ class Protocol(RuleBasedStateMachine):
         return [node for node in self.nodes if node.flight is not None]
 
     def _start_node(self) -> None:
-        node = Node(self.clock)
+        node = Node(self.clock, keys_max=self.keys_max)
         table = node.limit(self.limit, self.policy)
         lease_s = self.leases_s[self.nodes_ever % len(self.leases_s)]
         if lease_s is not None and self.limit.calendar is None and self.twist != "calendar":

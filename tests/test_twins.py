@@ -92,7 +92,7 @@ def worlds(draw: st.DrawFn, algorithm: str, *, alone: bool, several: bool = Fals
         "share": share,
         "policy": draw(st.sampled_from([{"name": name} for name in POLICIES] + [{"max_overshoot": 0.5}])),
         "shards": draw(st.sampled_from([1, 1, 1, 3])),
-        "keys_max": draw(st.sampled_from([1000, 1000, 2])),
+        "keys_max": draw(st.sampled_from([1000, 1000, 3, 2])),
         "hub_ahead": draw(st.sampled_from([0.0, 0.000_000_123, -0.7, 1.9])),
     }
 

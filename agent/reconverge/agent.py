@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
 from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import MEMORY, HubSettings
-from reconverge.kernel import IMPLEMENTATION, Kernel, first_odd_cell
+from reconverge.kernel import HASH_KEY_BYTES, IMPLEMENTATION, NEW_KEYS_MAX, Kernel, first_odd_cell
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.lookout import Lookout
@@ -81,7 +81,11 @@ class Agent:
             windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
             see `reconverge.policies`. By default `balanced`.
-        max_keys: how many keys are counted each on its own; all further ones share one count.
+        max_keys: how many keys are counted each on its own. When that is nearly reached, those that are idle leave, and
+            with a hub those that are used least; a key that finds no room shares one count with others, or is refused
+            in `strict`.
+        new_keys_max: how many keys per second the hub is asked about for the first time; further ones wait for that and
+            are decided about by `cold_allowance` meanwhile. Limits share it evenly.
         key_bytes_max: the longest key, in UTF-8.
         exchange_timeout: seconds that one exchange may take.
         stop_timeout: seconds that the last words may take.
@@ -116,6 +120,7 @@ class Agent:
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
         max_keys: int = 100_000,
+        new_keys_max: int = NEW_KEYS_MAX,
         key_bytes_max: int = 256,
         exchange_timeout: float = 1.0,
         stop_timeout: float = 2.0,
@@ -137,6 +142,7 @@ class Agent:
             check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
         check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
         check_count("max_keys", max_keys)
+        check_count("new_keys_max", new_keys_max)
         check_count("key_bytes_max", key_bytes_max)
         region_ppm = checked_share(region_share)
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
@@ -165,6 +171,8 @@ class Agent:
             alone=self._hub is None,
             lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
             lease_min_ns=round(lease_min * SECOND_NS),
+            new_keys_max=new_keys_max,
+            hash_key=token_bytes(HASH_KEY_BYTES),
         )
         if self._hub is None and region_ppm != MILLION:
             raise InvalidSetting("region_share", region_share, f"needs a hub, and {MEMORY}:// has none; name one")
@@ -389,6 +397,7 @@ class Agent:
     def stats(self) -> AgentStats:
         """A snapshot of what was decided and exchanged."""
         now_ns = self._clock.monotonic_ns()
+        self.watch.look_at_room(self._kernel)
         boards = [limiter.switchboard for limiter in list(self._limiters.values())]
         return AgentStats(
             hub=self._hub_name,

@@ -358,6 +358,7 @@ class Exchanges(Drivers):
     def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         try:
             self.watch.answered(batch, answer, seconds=seconds)
+            self.watch.look_at_room(self._syncers[0].kernel)
             if self.hinting is not None and answer.status is Status.MERGED:
                 self.hinting.answered(batch)
         except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange

@@ -21,6 +21,10 @@ NOT_TAKEN = -1
 nothing. All other fields of that answer are what a hub says of a key that nobody uses, with no line and nothing free;
 so a node that does not know this mark takes it for such a key, and admits no more than its policy dares without a line.
 """
+FORGOTTEN = 2**31 - 1
+"""In place of `asked` in a report: with this report the node forgets the key, see `CellReport.forgotten`. In place of
+`nodes` in the answer to such a report: the hub has taken over what the node has used. A hub that does not know this
+mark merges the report as any other and answers without the mark, so the node keeps the key."""
 
 
 class Status(IntEnum):
@@ -114,6 +118,16 @@ class CellReport(NamedTuple):
     """Cost asked for in this window, admitted or not."""
     reset_us: int
     """Charges before this moment are forgotten; 0 when the key was never reset."""
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the node forgets the key once this is answered: it holds and needs nothing.
+
+        The node will not repeat what it has used. The hub counts that from here on as the use of a node that has left,
+        so the node may begin the same key anew, from zero, under the same name.
+        """
+        held = self.line or self.base or self.overdraft
+        return self.asked == FORGOTTEN and not (held or self.need_milli or self.demand_milli)
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from reconverge.bulletin import OrdersStats
 from reconverge.hints import HintsStats
 from reconverge.switches import ON, Switchboard
 from reconverge.syncer import SyncerStats
-from reconverge.watch import Durations, Watch
+from reconverge.watch import BEYOND_CAP, Durations, Watch
 
 if TYPE_CHECKING:
     from reconverge.kernel import WaitTable
@@ -24,7 +24,7 @@ class LimitStats:
     refused: int
     """Without those that had no consequence, because the limit was in shadow."""
     overflowed: int
-    """Decisions about keys beyond `max_keys`, which share one cell."""
+    """Decisions about keys beyond `max_keys`, which share one count; a `strict` limit refuses them."""
     keys: int
     would_refuse: int = 0
     """Admitted all the same, because the limit was in shadow. Of several quotas, told with the first for all."""
@@ -38,6 +38,10 @@ class LimitStats:
     """What is in force: "on", "shadow" or "off"."""
     reentered: int = 0
     """Calls that came in the middle of a decision about this quota, on its thread: refused, or put off."""
+    evicted: int = 0
+    """Keys that were forgotten before they were idle, to make room for new ones."""
+    deferred: int = 0
+    """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ def stats_of_limits(
             overadmitted=watch.over[name],
             switch=switch,
             reentered=table.reentered,
+            evicted=table.kernel.room.evicted[name],
+            deferred=table.kernel.newcomers.deferred[name],
         )
     return stats
 
@@ -131,7 +137,7 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
         if shard.hub_full:
             findings.append((DEGRADED, f"shard {number}: {HUB_FULL_GROUND}; {shard.not_taken} times so far"))
     if stats.keys >= keys_max:
-        findings.append((DEGRADED, f"max_keys={keys_max} keys are counted; all further ones share one count"))
+        findings.append((DEGRADED, f"max_keys={keys_max} keys are counted, and none of them may leave; {BEYOND_CAP}"))
     state = max((state for state, _ in findings), key=STATES.index, default=READY)
     return Health(state, tuple(ground for found, ground in findings if found != READY))
 

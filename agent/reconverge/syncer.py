@@ -137,6 +137,11 @@ class Syncer:
         return f"{self.account}.{self._generation}"
 
     @property
+    def kernel(self) -> Kernel:
+        """Whose cells it exchanges."""
+        return self._kernel
+
+    @property
     def failing(self) -> bool:
         """Whether the last exchange was not answered."""
         return self._failures_in_a_row > 0
@@ -207,6 +212,7 @@ class Syncer:
             early=early,
             in_touch=self._failures_in_a_row == 0,
             due=about,
+            leaving=self._leaving,
         )
         if everything and not (early and not cells):
             self._regular.begin(about, self._length_ns, now_ns)
@@ -369,7 +375,7 @@ class Syncer:
             round_trip=self._shard.round_trip_ns / SECOND_NS,
             clock_error=self._shard.lag_ns / 2 / SECOND_NS,
             staleness=(now_ns - self._shard.acked_ns) / SECOND_NS if self._exchanges else inf,
-            pending=len(self._shard.stirred) + len(self._shard.later),
+            pending=self._kernel.pending(self._shard.index),
             failing=self._failing if self._failures_in_a_row else "",
             lease=max(0, self._shard.lease_until_ns - now_ns) / SECOND_NS,
             not_taken=self._shard.not_taken,

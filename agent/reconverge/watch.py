@@ -5,6 +5,7 @@ Looked at once an answer has been taken in, in the loop that exchanges; no decis
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from reconverge.report import Answer, Batch, CellAnswer, Status
 from reconverge.settings import MILLION
 
 if TYPE_CHECKING:
-    from reconverge.kernel import Cell
+    from reconverge.kernel import Cell, Kernel
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
 """Of the buckets into which exchanges are sorted by how long they took."""
@@ -56,6 +57,10 @@ class _Seen:
     """The most that was used beyond the capacity, in parts of a request."""
 
 
+BEYOND_CAP: Final = "all further keys of a limit share one count, and strict limits refuse them"
+logger = logging.getLogger("reconverge")
+
+
 class Watch:
     """Keeps count of what answers tell about one agent's limits."""
 
@@ -71,7 +76,21 @@ class Watch:
         """How long the latest exchanges took, likewise."""
         self.tells = False
         """Whether anybody does."""
+        self._full = False
+        """Whether it was said that the node has no room for more keys."""
         self._seen: dict[tuple[str, str], _Seen] = {}
+
+    def look_at_room(self, kernel: Kernel) -> None:
+        """Warn, once, if keys have found no room, and none of those that are counted may leave."""
+        if self._full or not any(table.overflowed for table in list(kernel.tables.values())):
+            return
+        self._full = True
+        logger.warning(
+            "reconverge: max_keys=%d keys are counted, and none of them may leave just now; %s",
+            kernel.keys_max,
+            BEYOND_CAP,
+            extra={"max_keys": kernel.keys_max},
+        )
 
     def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         """An exchange took so long, and its answer has been taken in."""

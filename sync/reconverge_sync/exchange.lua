@@ -51,6 +51,7 @@ local LOANS = 'l'
 local MOST = 9007199254740992
 local NOT_TAKEN = -1
 local OUT_OF_MEMORY = 'OOM command not allowed'
+local FORGOTTEN = 2147483647
 local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
 local STAKE, STAKED_OVERDRAFT = 0.04, 0.01
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
@@ -128,6 +129,8 @@ local function check_batch(raw, rows)
   return REPORT_WIDE, REPORT_WIDE_BYTES
 end
 
+-- Whether the node forgets the key with the report at hand.
+local forgotten = false
 -- What one exchange is about: set once.
 local hub_us, meta, batch, node, stirred_us, calm_us
 -- How many entries may still be read by scans.
@@ -537,7 +540,8 @@ local function cell_answer()
     if all > NARROW_MAX or current < 0 then widen() end
   end
   pieces[place] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
-    silent, needs_milli, demand_milli, cell_active, last_demand, window_demand, cell_reset_us)
+    silent, needs_milli, demand_milli, forgotten and FORGOTTEN or cell_active, last_demand, window_demand,
+    cell_reset_us)
 end
 
 -- ------------------------------------------------------------------ merge.py
@@ -695,6 +699,23 @@ local function bury(key, kept)
   call('HSET', key, DEPARTED, written_entry())
   count()
   return true
+end
+
+-- What a node has used of a key that it forgets, the entry at hand, is counted with that of departed nodes.
+local function take_over(key)
+  depart(hub_us)
+  fold()
+  local kept = call('HGET', key, DEPARTED)
+  if kept then
+    read_entry(kept)
+    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
+    discount()
+  end
+  if bury(key, kept) then
+    cell_restless = 1
+  elseif kept then
+    call('HDEL', key, DEPARTED)
+  end
 end
 
 -- Counts everything anew but the entry of the node itself, which has yet to be granted its lines. Others are at hand
@@ -894,6 +915,32 @@ local function keep_within_bounds()
   if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
 end
 
+-- Whether the node forgets the key with this report, see report.py.
+local function is_farewell()
+  forgotten = report_asked == FORGOTTEN and report_line == 0 and report_base == 0 and report_overdraft == 0
+    and report_need_milli == 0 and report_demand_milli == 0
+  return forgotten
+end
+
+-- Writes what is at hand; returns whether the cell is still there.
+local function write(key, known, heard, loans, lasting)
+  local leaves = forgotten or (entry_line == 0 and empty())
+  if leaves then discount() end
+  if leaves and heard then call('HDEL', key, node) end
+  if forgotten then take_over(key) end
+  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
+  if leaves and forgettable() and nobody_else(key) then
+    if known then call('DEL', key) end
+    return false
+  end
+  if leaves then
+    call('HSET', key, 'g', written_cell())
+  else
+    call('HSET', key, 'g', written_cell(), node, written_entry())
+  end
+  return true
+end
+
 local function merge_cell(key)
   local found
   if rule_apart then found = call('HMGET', key, 'g', node, LOANS) else found = call('HMGET', key, 'g', node) end
@@ -943,22 +990,10 @@ local function merge_cell(key)
   if cell_first == node then cell_first, cell_reserved = '', 0 end
   lent = 0
   if loans then lent, lasting = lent_by(loans) end
-  if hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
+  if not is_farewell() and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
   count()
   cell_answer()
-  local leaves = entry_line == 0 and empty()
-  if leaves then discount() end
-  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
-  if leaves and forgettable() and nobody_else(key) then
-    if known then call('DEL', key) end
-    return
-  end
-  if leaves then
-    call('HSET', key, 'g', written_cell())
-    if heard then call('HDEL', key, node) end
-  else
-    call('HSET', key, 'g', written_cell(), node, written_entry())
-  end
+  if not write(key, known, heard, loans, lasting) then return end
   if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
 end
 

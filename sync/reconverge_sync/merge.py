@@ -9,6 +9,8 @@ and reads no clock. What it rests on:
 * Per node the newest batch replaces the older ones, and every number in it is absolute.
 * A line comes back to the hub only when its node says so, or when the node's lease is over; a node stops using its
   lines before the hub's end of its lease.
+* A node may forget a key whose use still counts: it says so, and the hub keeps that use as it keeps that of a node that
+  has left.
 
 Amounts are integers and fractions are worked out with plain division, in the order written here, because Lua has
 nothing but doubles and both must agree to the last unit.
@@ -21,7 +23,19 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
-from reconverge.report import NOT_TAKEN, Answer, Batch, CellAnswer, CellReport, Lent, Loan, Status, Totals, Wishes
+from reconverge.report import (
+    FORGOTTEN,
+    NOT_TAKEN,
+    Answer,
+    Batch,
+    CellAnswer,
+    CellReport,
+    Lent,
+    Loan,
+    Status,
+    Totals,
+    Wishes,
+)
 from reconverge_sync import bounds
 from reconverge_sync.accounts import Account, NodeRecord
 from reconverge_sync.granting import grant
@@ -226,18 +240,28 @@ class Shard:
             self._scan(cell, batch, rule, hub_us)
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
-        lent = self.lending.lent(identity, hub_us)
-        if not batch.leaving and not self._learning(cell, batch, rule, hub_us):
+        answer = self._answer(cell, batch, report, entry, rule, hub_us, self.lending.lent(identity, hub_us))
+        self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
+        self._forget_if_empty(identity, rule, hub_us)
+        return answer
+
+    def _answer(
+        self, cell: Cell, batch: Batch, report: CellReport, entry: Entry, rule: Rule, hub_us: int, lent: int
+    ) -> CellAnswer:
+        """Grant what the node is to have, and say so; then let go of an entry that is not needed any more."""
+        forgotten = report.forgotten
+        if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
             staked = rule.staked(rule.lease_of_us(batch))
             grant(cell, batch.node, entry, report, rule, hub_us, lent, staked=staked)
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
-        if entry.empty(rule):
+        if forgotten or entry.empty(rule):
             cell.count(entry, -1)
             del cell.entries[batch.node]
-        self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
-        self._forget_if_empty(identity, rule, hub_us)
-        return answer
+        if not forgotten:
+            return answer
+        _take_over(cell, entry, rule, hub_us)
+        return answer._replace(nodes=FORGOTTEN)
 
     def _begin(self, identity: Identity, epoch: int, rule: Rule, hub_us: int) -> Cell:
         """A new cell, in place of one that is over if there is any."""
@@ -340,6 +364,25 @@ def _not_taken(epoch: int, rule: Rule) -> CellAnswer:
     """What is said of a key for which there is no room."""
     nothing = CellAnswer(*(0 for _ in CellAnswer._fields))
     return nothing._replace(epoch=epoch, capacity=rule.own, nodes=NOT_TAKEN)
+
+
+def _take_over(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
+    """Count what a node has used of a key that it forgets with the use of departed nodes; it holds nothing."""
+    entry.depart(rule, cell, hub_us, hub_us)
+    departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
+    departed.fold(entry, rule)
+    kept = cell.entries.pop(DEPARTED, None)
+    if kept is not None:
+        kept.catch_up(rule, cell)
+        cell.count(kept, -1)
+        kept.expire(rule, hub_us)
+        kept.fade(rule, cell, hub_us)
+        departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
+        departed.fold(kept, rule)
+    if not departed.empty(rule):
+        cell.entries[DEPARTED] = departed
+        cell.count(departed)
+        cell.restless = True
 
 
 def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:

@@ -199,6 +199,7 @@ OUT_OF_RANGE: dict[str, tuple[object, ...]] = {
     "stop_timeout": (-0.1, 600.1, float("nan"), "1", True, None),
     "region_share": (0, -0.1, 1.1, 1e-9, float("nan"), "1", True, None),
     "max_keys": (0, -1, 1.5, "10", True, None),
+    "new_keys_max": (0, -1, 1.5, "10", True, None),
     "key_bytes_max": (0, -1, 1.5, "10", True, None),
     "namespace": ("", "a b", "a/b", "ä", 42, None),
 }

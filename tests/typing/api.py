@@ -89,6 +89,7 @@ def agents() -> None:
         max_overshoot=0.0,
         cold_allowance=None,
         max_keys=1_000,
+        new_keys_max=500,
         key_bytes_max=64,
         exchange_timeout=0.5,
         stop_timeout=1.0,

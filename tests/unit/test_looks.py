@@ -29,6 +29,7 @@ class Busy:
             interval_min_ns=SECOND_NS // 10,
             keys_max=2 * keys,
             key_bytes_max=64,
+            new_keys_max=10**9,
         )
         self.table = self.kernel.declare("busy", Limit(1000, 60.0, algorithm="fixed-window"), BALANCED)
         self.keys = [f"key {number}" for number in range(keys)]

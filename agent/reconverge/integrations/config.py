@@ -35,6 +35,7 @@ VARIABLES: Final = {
     "max_overshoot": "RECONVERGE_MAX_OVERSHOOT",
     "cold_allowance": "RECONVERGE_COLD_ALLOWANCE",
     "max_keys": "RECONVERGE_MAX_KEYS",
+    "new_keys_max": "RECONVERGE_NEW_KEYS_MAX",
     "key_bytes_max": "RECONVERGE_KEY_BYTES_MAX",
     "exchange_timeout": "RECONVERGE_EXCHANGE_TIMEOUT",
     "stop_timeout": "RECONVERGE_STOP_TIMEOUT",
@@ -88,6 +89,7 @@ class Settings(BaseSettings):
     max_overshoot: float | None = None
     cold_allowance: float | None = None
     max_keys: int | None = None
+    new_keys_max: int | None = None
     key_bytes_max: int | None = None
     exchange_timeout: float | None = None
     stop_timeout: float | None = None

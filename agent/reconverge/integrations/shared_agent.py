@@ -28,7 +28,7 @@ NUMBERS: Final = (
     "exchange_timeout",
     "stop_timeout",
 )
-WHOLE_NUMBERS: Final = ("max_keys",)
+WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max")
 OTHERS: Final = ("namespace", "policy", "clock")
 """Settings of an agent that a storage takes, beside the numbers; all mean what they mean there."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))

@@ -7,10 +7,12 @@ from reconverge.kernel._changes import change_own_pace, change_pace
 from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
 from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry, first_odd_cell
+from reconverge.kernel._evicted import HASH_KEY_BYTES
 from reconverge.kernel._exchange import hasten
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._many import Many, many_of
+from reconverge.kernel._newcomers import NEW_KEYS_MAX
 from reconverge.kernel._paces import Pace
 from reconverge.kernel._pure import Kernel
 from reconverge.kernel._switched import Reentered, Shadowed, Unlimited, WouldRefuse
@@ -19,9 +21,11 @@ from reconverge.kernel._wait import WaitTable
 
 __all__ = [
     "COMPILED",
+    "HASH_KEY_BYTES",
     "IMPLEMENTATION",
     "MISSING",
     "NEVER_NS",
+    "NEW_KEYS_MAX",
     "AllOf",
     "Cell",
     "Charged",

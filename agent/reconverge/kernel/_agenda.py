@@ -132,10 +132,19 @@ class ShardFields:
 class TallyFields:
     """What `Tally` keeps its numbers in."""
 
-    __slots__ = ("charged", "refunded")
+    __slots__ = ("charged", "fresh", "fresh_from_ns", "refunded")
 
     charged: int
     refunded: int
+    fresh: deque[Cell]
+    """The limit's new keys of one shard, which wait for their first report."""
+    fresh_from_ns: int
+    """Not before may another of them ask for an exchange ahead of time."""
+
+    def begin(self) -> None:
+        """No key waits."""
+        self.fresh = deque()
+        self.fresh_from_ns = -NEVER_NS
 
 
 class KernelFields:

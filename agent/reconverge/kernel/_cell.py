@@ -45,6 +45,7 @@ class Cell(Headroom):
         "counted",
         "credit",
         "demand",
+        "doubted",
         "due_ns",
         "early_ns",
         "epoch",
@@ -55,6 +56,7 @@ class Cell(Headroom):
         "foremost",
         "free",
         "free_us",
+        "fresh",
         "heard_ns",
         "held",
         "history",
@@ -62,6 +64,7 @@ class Cell(Headroom):
         "lag_ns",
         "last_demand",
         "late",
+        "leaving",
         "level",
         "line",
         "lows",
@@ -197,6 +200,12 @@ class Cell(Headroom):
         self.confirmed: tuple[int, int, int] = (-1, 0, 0)
         """Epoch, current and previous of the last report that was answered."""
         self.unconfirmed = False
+        self.fresh = False
+        """It waits for its first report, see `_newcomers.py`."""
+        self.leaving = False
+        """It is to leave with a last report, see `_room.py`."""
+        self.doubted = False
+        """It may have been here before, see `_evicted.py`: nothing may be admitted before the first answer."""
         self.stirred = False
         self.wanted = False
         self.water = 0

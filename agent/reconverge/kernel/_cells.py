@@ -10,7 +10,7 @@ from reconverge.clock import NEVER_NS, seconds
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel._cell import DEMAND_MAX
 from reconverge.kernel._dated import Dated
-from reconverge.kernel._engine import Cell, Lock, Store
+from reconverge.kernel._engine import Cell, Evicted, Lock, Store
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
 from reconverge.kernel._leased import outlasts_lease
@@ -84,6 +84,7 @@ class Cells:
         """Decisions about keys beyond the cap."""
         self.tallies = [Tally() for _ in kernel.shards]
         """What was charged and given back, by shard."""
+        self.evicted = Evicted(kernel.hash_key, name, kernel.keys_max, 2 * self.meter.idle_ns)
 
     def leave(self, pool: Limit) -> None:
         """Count by what is left when a share was set aside; nothing has been asked yet."""
@@ -153,8 +154,10 @@ class Cells:
         cell.history = None if self.dated is None else History()
         cell.marked_ns = now_ns if self.meter.bucket else 0  # nothing else drains
         if cell.shard.alone:
-            cell.line = cell.base = self.capacity
+            cell.line = cell.base = 0 if key == OVERFLOW_KEY and self.policy.overshoot_milli == 0 else self.capacity
             cell.level = self.withheld * self.window_ns
+        else:
+            cell.doubted = self.evicted.recall(key, now_ns)
         return cell
 
     def all_cells(self) -> list[Cell]:
@@ -299,27 +302,6 @@ class Cells:
         self.set_until(cell, now_ns)
         self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
 
-    def forget_confirmed(self, cell: Cell, now_ns: int) -> None:
-        """Take out of the meter what the hub goes on counting under a name that this node does not use any more.
-
-        From here on it is what others have used, until the hub says so itself. A bucket is left as it is: what it
-        counts twice has drained before long.
-        """
-        epoch, current, previous = cell.confirmed
-        if self.meter.bucket or epoch not in (cell.epoch, cell.epoch - 1):
-            return
-        if self.dated is not None:
-            self.dated.disown(cell, now_ns)
-            return
-        if epoch == cell.epoch - 1:
-            current, previous = 0, current
-        current, previous = min(current, cell.used), min(previous, cell.previous)
-        cell.used -= current
-        cell.previous -= previous
-        cell.others_current += current
-        cell.others_previous += previous
-        cell.counted = cell.used
-
     def start_over(self) -> None:
         """Drop all cells and numbers, and whatever lock another thread may have held."""
         self.lock = Lock(self.kernel)
@@ -329,6 +311,7 @@ class Cells:
         self.cells.start_over()
         self.overflow = None
         self.overflowed = 0
+        self.evicted.forget()
         self.tallies = [Tally() for _ in self.kernel.shards]
 
     def usable_line(self, cell: Cell, now_ns: int) -> int:
@@ -368,15 +351,18 @@ class Cells:
         return max(1, ceil(LOW_WATER * headroom))
 
     def stir(self, cell: Cell) -> None:
-        """Have the cell reported with the next exchange, by whoever is busy with this shard."""
-        if not cell.stirred:
-            cell.shard.stirred.append(cell)  # first: what is there twice does no harm, what is missing is never said
+        """Have the cell reported with the next exchange, by whoever is busy with this shard; a new one in its turn."""
+        if not cell.stirred and not self._is_refused(cell):
+            # Queued first: what is there twice does no harm, what is missing is never said.
+            cell.fresh = not cell.heard and cell.place >= 0
+            (self.tallies[cell.shard.index].fresh if cell.fresh else cell.shard.stirred).append(cell)
             cell.stirred = True
 
     def _call(self, cell: Cell, now_ns: int) -> None:
         """Have the cell reported with the next exchange, and call for somebody to make one if nobody may know."""
         shard = cell.shard
-        first = not shard.stirred  # asked before, because another table's decision may come in between
+        # Asked before, because another table's decision may come in between.
+        first = not (shard.stirred if cell.heard else self.tallies[shard.index].fresh)
         self.stir(cell)
         if first or now_ns >= shard.attended_until_ns:
             self.kernel.want_wake()
@@ -398,14 +384,24 @@ class Cells:
 
     def want(self, cell: Cell, when_ns: int) -> None:
         """Have the cell reported at `when_ns`, ahead of the next regular exchange."""
-        if cell.wanted or cell.shard.alone or self.policy.merged_only:
+        if cell.wanted or cell.shard.alone or self.policy.merged_only or self._is_refused(cell):
             return
         cell.early_ns = when_ns
-        cell.shard.wanted.append(cell)
+        if cell.fresh:
+            when_ns = max(when_ns, self.tallies[cell.shard.index].fresh_from_ns)
+        else:
+            cell.shard.wanted.append(cell)
         cell.wanted = True
         if when_ns < cell.shard.early_ns:
             cell.shard.early_ns = when_ns
             self.kernel.want_wake()
+
+    def _is_refused(self, cell: Cell) -> bool:
+        """Whether it stands for the keys beyond the cap, which a strict limit refuses.
+
+        A key that shares one count with others, and has one of its own before or after, could exceed its limit.
+        """
+        return cell.place < 0 and self.policy.overshoot_milli == 0 and not cell.held
 
     def _set_room(self, cell: Cell, spare: int) -> None:
         """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""

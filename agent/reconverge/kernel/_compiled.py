@@ -29,6 +29,7 @@ STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
 
 def serve(table: Table) -> None:
     """Have the compiled kernel decide about a limit, if there is one; to be called again when the limit has changed."""
+    table.evicted.fade_ns = max(table.evicted.fade_ns, 2 * table.meter.idle_ns)
     if not COMPILED:
         if STRAIGHT_ON and table.unit == 1:
             charge_at_once(table)
@@ -50,6 +51,7 @@ def serve(table: Table) -> None:
         table.tallies,
         kernel.shards,
         lone_shard,
+        table.evicted,
         terms,
     )
     # Attributes of the instance hide the methods of its class.

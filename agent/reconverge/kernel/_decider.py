@@ -82,7 +82,7 @@ class Decider(Corrections):
             self._ask_early(cell, spare, now_ns)
         if not cell.heard:
             self.want(cell, max(now_ns, cell.reported_ns + cell.back_off_ns))
-            self._set_room(cell, meter.spare(cell, self._cold_reach(cell), now_ns))
+            self._set_room(cell, meter.spare(cell, self._cold_reach(cell, now_ns), now_ns))
         elif cell.wanted or spare < cell.water:
             self._set_room(cell, spare)
         else:
@@ -115,7 +115,7 @@ class Decider(Corrections):
         if cell.shard.alone:
             reach = line
         elif not cell.heard:
-            reach = max(line, self._cold_reach(cell))
+            reach = max(line, self._cold_reach(cell, now_ns))
         else:
             reach = max(line, self.reach(cell, line, cost, now_ns))
         return self.meter.spare(cell, reach, now_ns)
@@ -124,8 +124,12 @@ class Decider(Corrections):
         """How far the policy lets this node's use go, on what it knows."""
         return self.policy.reach(self._view(cell, line, cost, now_ns))
 
-    def _cold_reach(self, cell: Cell) -> int:
-        """What may be admitted before the first answer."""
+    def _cold_reach(self, cell: Cell, now_ns: int) -> int:
+        """What may be admitted before the first answer: nothing to a key that may have been here before."""
+        if cell.doubted:
+            cell.doubted = self.evicted.recall(cell.key, now_ns)
+            if cell.doubted:
+                return 0
         return int(self.policy.cold_allowance * max(0, cell.capacity - self.withheld))
 
     def _view(self, cell: Cell, line: int, cost: int, now_ns: int) -> View:

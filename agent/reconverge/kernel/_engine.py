@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from reconverge import answers
-from reconverge.kernel import _agenda, _cell, _decision, _lock, _reports, _store
+from reconverge.kernel import _agenda, _cell, _decision, _evicted, _lock, _reports, _store
 
 _PYTHON_IS_ASKED_FOR: Final = bool(os.environ.get("RECONVERGE_NO_EXTENSIONS"))
 _MAIN_ONLY: Final = "main interpreter"
@@ -37,6 +37,7 @@ if TYPE_CHECKING or not COMPILED:
     Cell = _cell.Cell
     Decision = _decision.Decision
     Store = _store.Store
+    Evicted = _evicted.Evicted
     ShardFields = _agenda.ShardFields
     TallyFields = _agenda.TallyFields
     KernelFields = _agenda.KernelFields
@@ -51,6 +52,7 @@ else:
     Cell = native.Cell
     Decision = native.Decision
     Store = native.Store
+    Evicted = native.Evicted
     ShardFields = native.ShardFields
     TallyFields = native.TallyFields
     KernelFields = native.KernelFields

@@ -10,7 +10,7 @@ from math import ceil, exp, floor
 
 from reconverge.clock import NEVER_NS, SECOND_NS, seconds
 from reconverge.kernel._cell import DEMAND_MAX, Cell
-from reconverge.report import NOT_TAKEN, CellAnswer, CellReport
+from reconverge.report import FORGOTTEN, NOT_TAKEN, CellAnswer, CellReport
 from reconverge.stake import headroom_max, overdraft_max
 
 NEED_MARGIN = 1.5
@@ -54,6 +54,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     if not table.policy.keeps_lines and now_ns >= table.lease_until_ns(cell.shard):
         cell.line = cell.base = cell.overdraft = 0
     early = now_ns - cell.measured_ns < table.interval_ns
+    leaves = _leaves(cell, in_touch)
     _measure_demand(cell, now_ns)
     used = table.meter.used(cell, now_ns)
     need = 0.0
@@ -63,6 +64,8 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
         cell.line = cell.base = cell.overdraft = 0
         if not cell.held and not cell.unconfirmed:
             return None
+    elif leaves:
+        cell.line = cell.base = cell.overdraft = 0
     else:
         bound = table.bound(cell, now_ns)
         need = _need(cell, bound, early=early)
@@ -75,24 +78,37 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     cell.shard.agenda.forget(cell)
     cell.room = -1
     cell.reported_ns = now_ns
-    report = CellReport(
+    report = _said(cell, limit_index, now_ns, leaves=leaves)
+    cell.asked = cell.ask = 0
+    return report
+
+
+def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellReport:
+    """Where a cell stands, as it is told."""
+    return CellReport(
         limit=limit_index,
         key=cell.key,
         epoch=cell.epoch,
-        current=cell.charged if table.meter.bucket else cell.used,
+        current=cell.charged if cell.table.meter.bucket else cell.used,
         previous=_previous(cell, now_ns),
         line=cell.line,
         base=cell.base,
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
         ask=max(cell.ask, cell.foremost),
-        asked=cell.asked,
-        demand_milli=int(cell.demand * 1000),
+        asked=FORGOTTEN if leaves else cell.asked,
+        demand_milli=0 if leaves else int(cell.demand * 1000),
         window_demand=cell.window_demand,
         reset_us=cell.reset_us,
     )
-    cell.asked = cell.ask = 0
-    return report
+
+
+def _leaves(cell: Cell, in_touch: bool) -> bool:
+    """Whether this is the last report of a key that was to leave: nobody has asked for it since that was decided."""
+    leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
+    if not leaves:
+        cell.table.kernel.room.stay(cell)
+    return leaves
 
 
 def _previous(cell: Cell, now_ns: int) -> int:
@@ -104,9 +120,12 @@ def _previous(cell: Cell, now_ns: int) -> int:
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
-    """Take a report back that was not answered: all of it has to be said again."""
-    cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
-    cell.ask = max(cell.ask, report.ask)
+    """Take a report back that was not answered: all of it has to be said again, and a key that was to leave stays."""
+    if report.forgotten:
+        cell.table.kernel.room.stay(cell)
+    else:
+        cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
+        cell.ask = max(cell.ask, report.ask)
     cell.table.stir(cell)
 
 
@@ -133,6 +152,7 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
         # The hub was in this window already, however little this node knows when that began.
         heard_ns = max(heard_ns, cell.opened_ns)
     cell.heard_ns = heard_ns
+    cell.doubted = False
     if report.reset_us == cell.reset_us:
         cell.confirmed = (report.epoch, report.current, report.previous)
         if table.dated is not None:
@@ -150,50 +170,6 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
     cell.water = table.water(max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, headroom, now_ns)
-
-
-def say_again(cell: Cell) -> None:
-    """The hub has lost what it knew of a cell."""
-    cell.confirmed = (-1, 0, 0)
-    if not cell.unconfirmed:
-        cell.unconfirmed = True
-        cell.shard.unconfirmed += 1
-    cell.table.stir(cell)
-
-
-def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
-    """The node has lost its lines, and reports what it uses from now on under another name."""
-    table = cell.table
-    cell.room = -1
-    table.advance(cell, now_ns)
-    table.measure(cell)
-    cell.line = cell.base = cell.overdraft = 0
-    cell.held = cell.unconfirmed = False
-    if hub_remembers:
-        table.forget_confirmed(cell, now_ns)
-    cell.confirmed = (-1, 0, 0)
-    cell.room = -1
-    cell.charged = 0
-    table.stir(cell)
-
-
-def give_up_lapsed_line(cell: Cell) -> None:
-    """The lease on the line was over, and the hub may have dealt it out again."""
-    if cell.line or cell.base or cell.overdraft:
-        cell.room = -1
-        cell.line = cell.base = cell.overdraft = 0
-        cell.table.stir(cell)
-
-
-def give_up_line(cell: Cell, now_ns: int) -> None:
-    """The node stops, and gives back what it holds."""
-    cell.table.advance(cell, now_ns)
-    cell.table.measure(cell)
-    if cell.stirred or cell.held or cell.line or cell.base:
-        cell.line = cell.base = cell.overdraft = 0
-        cell.asked = cell.ask = cell.arrived = 0
-        cell.demand = 0.0
-        cell.table.stir(cell)
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:

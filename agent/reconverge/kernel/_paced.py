@@ -149,7 +149,7 @@ class PacedTable(WaitTable):
         line = self.usable_line(cell, now_ns)
         if line > 0 or cell.shard.alone:
             return line
-        return self.policy.reach(self._view(cell, line, cost, now_ns)) if cell.heard else self._cold_reach(cell)
+        return self.policy.reach(self._view(cell, line, cost, now_ns)) if cell.heard else self._cold_reach(cell, now_ns)
 
     def indivisible(self, cost: int) -> int:
         """See `WaitTable.indivisible`: it goes on credit."""

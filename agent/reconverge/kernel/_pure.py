@@ -14,19 +14,17 @@ from reconverge.clock import NEVER_NS, Clock
 from reconverge.errors import LimitConflict
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import NODES_LEASE_NS, Cells
-from reconverge.kernel._compiled import evict, lengthen_lease
+from reconverge.kernel._compiled import lengthen_lease
 from reconverge.kernel._composites import Composites
 from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cells, report_cells
-from reconverge.kernel._exchange import (
-    begin_under_new_name,
-    give_up_lapsed_line,
-    give_up_line,
-    say_again,
-    unreport_cell,
-)
+from reconverge.kernel._evicted import HASH_KEY_BYTES
+from reconverge.kernel._exchange import unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
+from reconverge.kernel._newcomers import NEW_KEYS_MAX, Newcomers
 from reconverge.kernel._paced import PacedTable
 from reconverge.kernel._paces import hold_back, let_ask_again
+from reconverge.kernel._renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
+from reconverge.kernel._room import Room
 from reconverge.kernel._shard import ShardState
 from reconverge.kernel._wait import WaitTable
 from reconverge.limit import DRAINED, FIRST_HIT, PACED, Limit
@@ -62,6 +60,8 @@ class Kernel(KernelFields):
         alone: bool = False,
         lease_ns: int | None = None,
         lease_min_ns: int = 0,
+        new_keys_max: int = NEW_KEYS_MAX,
+        hash_key: bytes = bytes(HASH_KEY_BYTES),
     ) -> None:
         self.clock = clock
         self.namespace = namespace
@@ -73,6 +73,7 @@ class Kernel(KernelFields):
         """How long at least between two exchanges, whatever they are about."""
         self.keys_max = keys_max
         self.key_bytes_max = key_bytes_max
+        self.hash_key = hash_key  # a secret of the process: strangers cannot tell which keys are mistaken for others
         self.alone = alone
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
         self.lease_ns = lease_ns or self._lease_min_ns
@@ -81,8 +82,8 @@ class Kernel(KernelFields):
         self.tables: dict[str, WaitTable] = {}
         self.composites = Composites(self)
         self.keys = 0
-        self._evictions = 0
-        """How often room was looked for in another limit than the one that needed it."""
+        self.room = Room(self)
+        self.newcomers = Newcomers(self, new_keys_max)
         self.region_ppm = MILLION
         """The part of every capacity that this node's region has by itself, in millionths."""
         self.wake: Callable[[], None] = _nobody
@@ -96,6 +97,7 @@ class Kernel(KernelFields):
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
         self._flights: dict[int, Reports] = {}
         """The batch under way to each shard."""
+        self._taken_ns = [-NEVER_NS] * shards  # when each shard's last batch was taken
 
     # ------------------------------------------------------------ limits and keys
 
@@ -143,16 +145,10 @@ class Kernel(KernelFields):
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
     def admit_key(self, table: Cells, now_ns: int) -> bool:
-        """Count one more key of `table`, whose lock the caller holds; unless the cap is reached.
-
-        Without a hub nothing else makes idle keys leave: with every new key, look at two of the old ones.
-        """
+        """Count one more key of `table`, whose lock the caller holds; unless the cap is reached."""
         if self.alone:
             self.refresh_offset_ns(now_ns)
-            self._evict_some(table, now_ns)
-        if self.alone and self.keys >= self.keys_max:
-            self._evict_elsewhere(table, now_ns)
-        if self.keys >= self.keys_max:
+        if not self.room.has_one(table, now_ns):
             return False
         self.keys += 1
         return True
@@ -187,23 +183,6 @@ class Kernel(KernelFields):
                 return
             work()
 
-    # ------------------------------------------------------------ keys that leave
-
-    def _evict_elsewhere(self, table: Cells, now_ns: int) -> None:
-        """Look at two keys of another limit, each in its turn; if somebody is at that one just now, nothing is done."""
-        others = [other for other in list(self.tables.values()) if other is not table and other.cells]
-        if not others:
-            return
-        self._evictions += 1
-        other = others[self._evictions % len(others)]
-        other.lock.run_if_free(self._evict_some, other, now_ns)
-
-    def _evict_some(self, table: Cells, now_ns: int) -> None:
-        """Let those of the next two keys leave about which there is nothing to remember."""
-        # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
-        keep = table.withheld > 0 and self.keys < self.keys_max
-        self.keys -= evict(table, now_ns, 2, keep)
-
     def shard_of(self, limit_name: str, key: str) -> ShardState:
         """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
         if len(self.shards) == 1:
@@ -228,6 +207,8 @@ class Kernel(KernelFields):
         self.keys = 0
         self.after_unlock = self.wake_wanted = False
         self._put_off.clear()
+        self.room.start_over()
+        self.newcomers.start_over()
         for shard in self.shards:
             shard.start_over(offset_ns)
         self._flights.clear()
@@ -237,8 +218,14 @@ class Kernel(KernelFields):
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
         shard = self.shards[shard_index]
-        regular_ns = -NEVER_NS if shard.stirred else shard.agenda.due_ns()
+        at_once = shard.stirred or self.room.wanted or self.newcomers.any_wait(shard)
+        regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
         return shard.early_ns, regular_ns
+
+    def pending(self, shard_index: int) -> int:
+        """How many keys have something to report."""
+        shard = self.shards[shard_index]
+        return len(shard.stirred) + len(shard.later) + self.newcomers.waiting(shard)
 
     def take(
         self,
@@ -249,28 +236,33 @@ class Kernel(KernelFields):
         early: bool,
         in_touch: bool,
         due: Container[int] | None = None,
+        leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
         """Collect what there is to say: limits, cells, whether some found no room, and whether none is left.
 
         An early exchange takes only the cells that asked for it, unless there are few others. What is taken is under
         way until `install` or `take_back`. Of limits with other intervals than those that are `due`, only the cells
-        in a hurry are taken; None stands for all intervals.
+        in a hurry are taken; None stands for all intervals. A node that is `leaving` says all there is to say.
         """
         assert shard_index not in self._flights, "one batch at a time"
         shard = self.shards[shard_index]
-        more = False
-        held: list[Cell] = []
+        more, held = False, list[Cell]()
         if len(self.intervals_ns) > 1 or len(shard.later):
             more = shard.later.sort(shard, due, cells_max)
             if due is not None and not early:
                 held = hold_back(shard, due, now_ns)
         indexes: dict[str, int] = {}
         try:
+            newer, again_ns = self.newcomers.hand_over(shard, now_ns, cells_max, unmetered=leaving)
+            makes_room = not (early or leaving) and self.room.sweep(now_ns)
             cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
+            shard.early_ns = min(shard.early_ns, again_ns)
+            more = more or newer or makes_room
             let_ask_again(shard, held)
             reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
             everything = not shard.stirred or not early
             limits = self._limit_reports(shard, indexes, now_ns, due)
+            self._taken_ns[shard_index] = now_ns
             self._flights[shard_index] = reports
         except BaseException:  # out of a signal handler, say, if this is the main thread
             self._put_back(shard, held, now_ns)
@@ -280,8 +272,10 @@ class Kernel(KernelFields):
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
         reports = self._flights.pop(shard_index)
+        farewells = self.room.farewells(reports)
         try:
             news = hear_cells(reports, answer.cells, heard_ns, now_ns)
+            self.room.hear(farewells, answer.cells, now_ns)
         except BaseException:  # likewise
             for cell in reports.cells:
                 cell.table.stir(cell)
@@ -329,6 +323,7 @@ class Kernel(KernelFields):
         """The hub has lost its data: every cell must be reported before the lease is worth anything."""
         shard = self.shards[shard_index]
         self._unconfirm_tallies(shard_index)
+        shard.keeps_until_ns = -NEVER_NS
         for cell in self._cells_of(shard):
             cell.table.lock.run(say_again, cell)
 
@@ -362,6 +357,11 @@ class Kernel(KernelFields):
             if table.overflow is not None:
                 table.overflow.room = -1
 
+    def is_under_way(self, cell: Cell) -> bool:
+        """Whether a report of that cell may be waiting for its answer."""
+        index = cell.shard.index
+        return index in self._flights and cell.reported_ns >= self._taken_ns[index]
+
     # ------------------------------------------------------------ inside
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
@@ -370,7 +370,7 @@ class Kernel(KernelFields):
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns:
                 cell.table.stir(cell)
-            elif cell.stirred:
+            elif cell.stirred and not cell.fresh:
                 shard.stirred.append(cell)
             if cell.wanted:
                 shard.wanted.append(cell)
@@ -382,6 +382,7 @@ class Kernel(KernelFields):
 
     def _drop(self, cell: Cell) -> None:
         """Forget a key about which there is nothing to remember."""
+        self.room.stay(cell)
         cell.shard.agenda.forget(cell)
         if cell.table.overflow is cell:
             cell.table.overflow = None

@@ -37,6 +37,8 @@ class ShardState(ShardFields):
         """Limits whose lines have been given up because their lease was over, since the leases began to run."""
         self.not_taken = 0
         """How often the hub had no room for a key."""
+        self.keeps_until_ns = -NEVER_NS
+        """Until when the hub is not asked to take over what was used of keys that leave."""
         self.unconfirmed = 0
         """Cells that have yet to be reported to a hub that has lost its data."""
         self.attended_until_ns = -NEVER_NS

@@ -10,6 +10,9 @@ LOOKED_AROUND = 4096
 PLACES_PASSED = 8
 """So many places are looked at in one go, however many of them are empty."""
 
+JUMP = 2654435769
+"""The part of all places that a jump covers, times 2**32: by the golden ratio, jumps come down evenly spread."""
+
 
 class Store(dict[str, Cell]):
     """A mapping from keys to cells; `put` and `drop` alone change it.
@@ -65,6 +68,12 @@ class Store(dict[str, Cell]):
                     break
         return passed
 
+    def jump(self) -> None:
+        """Have the next few cells be some far from the last ones, so that those passed by are a sample of all."""
+        if self._places:
+            places = len(self._places)
+            self._hand = (self._hand + (places * JUMP >> 32)) % places
+
     def look_around(self, shard: ShardFields, first: int) -> int:
         """Have the next decision about any of some cells of that shard take the slow path.
 
@@ -75,6 +84,10 @@ class Store(dict[str, Cell]):
             if cell is not None and cell.shard is shard:
                 cell.room = -1
         return end if end < len(self._places) else 0
+
+    def rest(self, key: str) -> bool:  # noqa: ARG002  # the compiled store's has the same face
+        """Do without the object of a key until it is asked about; only the compiled store can."""
+        return False
 
     def start_over(self) -> None:
         """Drop all cells and numbers."""

@@ -11,6 +11,7 @@ class Tally(TallyFields):
     __slots__ = ("_confirmed", "_reported")
 
     def __init__(self) -> None:
+        self.begin()
         self.charged = 0
         self.refunded = 0
         self._reported = (0, 0)

@@ -152,13 +152,21 @@ wake(Store *store)
     store->kernel->wake_wanted = store->kernel->after_unlock = true;
 }
 
+/* Where the limit of a cell keeps what it has to do with the cell's shard. */
+static inline Tally *
+tally_of(const Cell *cell)
+{
+    return (Tally *)PyList_GET_ITEM(((Store *)cell->store)->tallies, cell->shard->index);
+}
+
 int
 stir(Cell *cell)
 {
     if (cell->stirred) {
         return 0;
     }
-    if (queue_append(cell->shard->stirred, cell) < 0) {
+    cell->fresh = !is_heard(cell);
+    if (queue_append(cell->fresh ? tally_of(cell)->fresh : cell->shard->stirred, cell) < 0) {
         return -1;
     }
     cell->stirred = true;
@@ -169,7 +177,8 @@ int
 call_for_exchange(Store *store, Cell *cell, i64 now_ns)
 {
     Shard *shard = cell->shard;
-    bool first = shard->stirred->count == 0; /* asked before, because another decision may come in between */
+    /* Asked before, because another decision may come in between. */
+    bool first = (is_heard(cell) ? shard->stirred : tally_of(cell)->fresh)->count == 0;
     if (stir(cell) < 0) {
         return -1;
     }
@@ -186,7 +195,9 @@ want(Store *store, Cell *cell, i64 when_ns)
     if (cell->wanted || shard->alone || store->terms.merged_only) {
         return 0;
     }
-    if (queue_append(shard->wanted, cell) < 0) {
+    if (cell->fresh) {
+        when_ns = at_least(when_ns, tally_of(cell)->fresh_from_ns);
+    } else if (queue_append(shard->wanted, cell) < 0) {
         return -1;
     }
     cell->wanted = true;

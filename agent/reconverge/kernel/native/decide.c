@@ -137,11 +137,12 @@ read_clock(Store *store, i64 *now_ns)
 
 /* The cost that this node may still admit: below its line, or as far past it as the policy dares. */
 static i64
-spare_beyond(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
+spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 {
+    const Terms *terms = &store->terms;
     i64 line = usable_line(terms, cell, now_ns), reach = line;
     if (!cell->shard->alone) {
-        reach = is_heard(cell) ? policy_reach(terms, cell, line, cost, now_ns) : cold_reach(terms, cell);
+        reach = is_heard(cell) ? policy_reach(terms, cell, line, cost, now_ns) : cold_reach(store, cell, now_ns);
     }
     return meter_spare(terms, cell, at_least(reach, line), now_ns);
 }
@@ -199,7 +200,7 @@ book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         if (want(store, cell, at_least(cell->reported_ns + cell->back_off_ns, now_ns)) < 0) {
             return -1;
         }
-        set_room(cell, meter_spare(terms, cell, cold_reach(terms, cell), now_ns));
+        set_room(cell, meter_spare(terms, cell, cold_reach(store, cell, now_ns), now_ns));
     } else {
         set_room(cell, cell->wanted || spare < cell->water ? spare : spare - cell->water);
     }
@@ -227,7 +228,7 @@ decide_cell(Store *store, Cell *cell, i64 cost, i64 now_ns, bool *allowed)
     i64 spare = meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns);
     *allowed = cost <= spare;
     if (!*allowed && !cell->shard->alone) {
-        *allowed = cost <= spare_beyond(terms, cell, cost, now_ns);
+        *allowed = cost <= spare_beyond(store, cell, cost, now_ns);
     }
     return book(store, cell, cost, spare, *allowed, now_ns);
 }

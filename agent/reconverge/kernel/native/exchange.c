@@ -352,6 +352,7 @@ hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, 
     cell->overdraft = answer->overdraft;
     cell->capacity = at_most(answer->capacity, terms->capacity);
     cell->heard_ns = heard_ns;
+    cell->doubted = false;
     if (report->reset_us == cell->reset_us) {
         cell->confirmed_epoch = report->epoch;
         cell->confirmed_current = report->current;

@@ -64,6 +64,7 @@ begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, i64 now_n
         cell->line = cell->base = terms->capacity;
         cell->level = (i128)terms->withheld * terms->window_ns;
     }
+    cell->doubted = !cell->shard->alone && evicted_recall(store->evicted, key, now_ns);
     cell->place = number;
     cell->store = Py_NewRef((PyObject *)store);
     place->cell = cell;

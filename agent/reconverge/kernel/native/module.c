@@ -80,7 +80,8 @@ begin(PyObject *module)
                  add(module, &Agenda_spec, &types.agenda) && add(module, &Reports_spec, &types.reports) &&
                  add(module, &Shard_spec, &types.shard) && add(module, &Tally_spec, &types.tally) &&
                  add(module, &Kernel_spec, &types.kernel) && add(module, &Cell_spec, &types.cell) &&
-                 add(module, &Store_spec, &types.store) && add(module, &Decision_spec, &types.decision);
+                 add(module, &Evicted_spec, &types.evicted) && add(module, &Store_spec, &types.store) &&
+                 add(module, &Decision_spec, &types.decision);
     return added ? 0 : -1;
 }
 

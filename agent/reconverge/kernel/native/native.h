@@ -128,7 +128,8 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    i64 charged, refunded;
+    i64 charged, refunded, fresh_from_ns;
+    Queue *fresh; /* new keys that wait for their first report, see `_newcomers.py` */
 } Tally;
 
 /* How many keys a node keeps, and how many it may; and what waits until no lock is held. */
@@ -154,7 +155,8 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
     X(confirmed_current, 0) X(confirmed_previous, 0) X(water, 0) X(early_ns, NEVER_NS) X(back_off_ns, 0)
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
-#define CELL_MARKS(X) X(held) X(unconfirmed) X(stirred) X(wanted) X(taken)
+#define CELL_MARKS(X)                                                                                                \
+    X(held) X(unconfirmed) X(stirred) X(wanted) X(taken) X(fresh) X(leaving) X(doubted)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;
@@ -178,6 +180,18 @@ extern PyType_Spec Cell_spec;
 Cell *cell_new(PyObject *key, PyObject *table, Shard *shard, i64 capacity, i64 now_ns); /* NULL with an error */
 PyObject *whole_from_amount(i128 amount);
 int amount_from_whole(PyObject *whole, i128 *amount); /* -1 and OverflowError if it does not fit */
+
+/* ------------------------------------------------------------------ evicted.c: keys that may have been here before */
+
+typedef struct {
+    PyObject_HEAD
+    uint64_t words[2]; /* the key of the hash */
+    i64 mask, fade_ns, turned_ns;
+    uint8_t *younger, *older; /* NULL while nothing is remembered */
+} Evicted;
+
+extern PyType_Spec Evicted_spec;
+bool evicted_recall(Evicted *evicted, PyObject *key, i64 now_ns);
 
 /* ------------------------------------------------------------------ store.c: the cells of one limit by key */
 
@@ -251,6 +265,7 @@ struct Store {
     PyObject *tallies, *shards, *name, *hash;
     int missing; /* why a decision failed without an error */
     Tally *lone_tally; /* borrowed from the list */
+    Evicted *evicted;
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
 };
 
@@ -349,7 +364,7 @@ PyObject *hear_cells(PyObject *module, PyObject *args);
 
 typedef struct {
     bool secret_hashes; /* whether nobody outside of the process can know the hash of a key */
-    PyTypeObject *lock, *queue, *agenda, *shard, *tally, *kernel, *cell, *store, *decision, *reports;
+    PyTypeObject *lock, *queue, *agenda, *shard, *tally, *kernel, *cell, *store, *decision, *reports, *evicted;
     PyObject *reentry; /* the exception */
 } Types;
 

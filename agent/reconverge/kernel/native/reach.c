@@ -95,8 +95,15 @@ available(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
 }
 
 i64
-cold_reach(const Terms *terms, const Cell *cell)
+cold_reach(const Store *store, Cell *cell, i64 now_ns)
 {
+    const Terms *terms = &store->terms;
+    if (UNLIKELY(cell->doubted)) {
+        cell->doubted = evicted_recall(store->evicted, cell->key, now_ns);
+        if (cell->doubted) {
+            return 0;
+        }
+    }
     return (i64)(terms->cold_allowance * (double)at_least(cell->capacity - terms->withheld, 0));
 }
 

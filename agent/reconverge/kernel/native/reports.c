@@ -483,7 +483,7 @@ report_cells(PyObject *Py_UNUSED(module), PyObject *args)
         Report *row = &reports->rows[reports->count];
         int said = -1;
         Py_INCREF(cell); /* the list is Python's */
-        if (known_here(cell)) {
+        if (known_here(cell) && !cell->leaving) {
             said = hold(&held, cell) < 0 ? -1 : report_or_drop(cell, now_ns, in_touch, row);
         } else if (let_go(&held) == 0) {
             said = report_in_python(cell, limit, now_ns, in_touch, drop, row);

@@ -46,17 +46,18 @@ read_terms(PyObject *terms, Terms *t)
     return 0;
 }
 
-/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, terms): decide for `table` from
- * now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in Python. */
+/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, evicted, terms): decide for
+ * `table` from now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in Python. */
 PyObject *
 store_serve(PyObject *object, PyObject *args)
 {
     Store *self = (Store *)object;
-    PyObject *table, *lock, *clock, *tallies, *shards, *terms, *lone_shard;
+    PyObject *table, *lock, *clock, *tallies, *shards, *terms, *lone_shard, *evicted;
     long long unit, key_bytes_max;
     int additive;
-    if (!PyArg_ParseTuple(args, "OO!OLLpO!O!OO:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max,
-                          &additive, &PyList_Type, &tallies, &PyList_Type, &shards, &lone_shard, &terms)) {
+    if (!PyArg_ParseTuple(args, "OO!OLLpO!O!OO!O:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max,
+                          &additive, &PyList_Type, &tallies, &PyList_Type, &shards, &lone_shard, types.evicted,
+                          &evicted, &terms)) {
         return NULL;
     }
     PyObject *kernel = PyObject_GetAttrString(table, "kernel"), *name = PyObject_GetAttrString(table, "name");
@@ -76,6 +77,7 @@ store_serve(PyObject *object, PyObject *args)
     Py_XSETREF(self->clock, clock == Py_None ? NULL : Py_NewRef(clock));
     Py_XSETREF(self->tallies, Py_NewRef(tallies));
     Py_XSETREF(self->shards, Py_NewRef(shards));
+    Py_XSETREF(self->evicted, (Evicted *)Py_NewRef(evicted));
     self->unit = unit;
     self->key_bytes_max = key_bytes_max;
     self->additive = additive;

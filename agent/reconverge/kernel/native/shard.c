@@ -91,22 +91,71 @@ free_numbers(PyObject *object)
     Py_DECREF(type);
 }
 
+static int
+Tally_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((Tally *)object)->fresh);
+    return 0;
+}
+
+static int
+Tally_clear(PyObject *object)
+{
+    Py_CLEAR(((Tally *)object)->fresh);
+    return 0;
+}
+
+static void
+Tally_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Tally_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* No key waits. */
+static PyObject *
+Tally_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Tally *self = (Tally *)object;
+    Queue *fresh = (Queue *)PyObject_CallNoArgs((PyObject *)types.queue);
+    if (fresh == NULL) {
+        return NULL;
+    }
+    Py_XSETREF(self->fresh, fresh);
+    self->fresh_from_ns = -NEVER_NS;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef Tally_methods[] = {
+    {"begin", Tally_begin, METH_NOARGS, NULL},
+    {NULL},
+};
+
 static PyMemberDef Tally_members[] = {
     {"charged", T_LONGLONG, offsetof(Tally, charged), 0, NULL},
     {"refunded", T_LONGLONG, offsetof(Tally, refunded), 0, NULL},
+    {"fresh_from_ns", T_LONGLONG, offsetof(Tally, fresh_from_ns), 0, NULL},
+    {"fresh", T_OBJECT_EX, offsetof(Tally, fresh), READONLY, NULL},
     {NULL},
 };
 
 static PyType_Slot Tally_slots[] = {
     {Py_tp_members, Tally_members},
-    {Py_tp_dealloc, free_numbers},
+    {Py_tp_methods, Tally_methods},
+    {Py_tp_traverse, Tally_traverse},
+    {Py_tp_clear, Tally_clear},
+    {Py_tp_dealloc, Tally_dealloc},
     {0, NULL},
 };
 
 PyType_Spec Tally_spec = {
     .name = "reconverge.kernel._native.TallyFields",
     .basicsize = sizeof(Tally),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = Tally_slots,
 };
 

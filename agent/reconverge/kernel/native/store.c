@@ -4,6 +4,7 @@
 
 #define LOOKED_AROUND 4096
 /* So many places are gone through in one go. */
+#define JUMP 2654435769ULL
 
 Cell *
 store_find(Store *store, PyObject *key)
@@ -172,6 +173,17 @@ Store_pass_by(PyObject *object, PyObject *most)
     return passed;
 }
 
+/* Have the next few cells be some far from the last ones, so that those passed by are a sample of all. */
+static PyObject *
+Store_jump(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Store *self = (Store *)object;
+    if (self->places > 0) {
+        self->hand = (self->hand + (i64)((uint64_t)self->places * JUMP >> 32)) % self->places;
+    }
+    Py_RETURN_NONE;
+}
+
 /* ------------------------------------------------------------------ beginning and ending */
 
 /* rest(key): do without the object of a key, as is done when it is quiet; returns whether that can be. */
@@ -264,6 +276,7 @@ Store_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->name);
     Py_VISIT(self->hash);
     Py_VISIT(self->lone_shard);
+    Py_VISIT(self->evicted);
     for (i64 place = 0; place < self->places; place++) {
         Place *at = place_at(self, place);
         if (at->key != 0 && form_of(at) == WHOLE) {
@@ -287,6 +300,7 @@ Store_clear(PyObject *object)
     Py_CLEAR(self->name);
     Py_CLEAR(self->hash);
     Py_CLEAR(self->lone_shard);
+    Py_CLEAR(self->evicted);
     return 0;
 }
 
@@ -320,6 +334,7 @@ static PyMethodDef Store_methods[] = {
     {"values", Store_in_order, METH_NOARGS, NULL},
     {"keys", Store_keys, METH_NOARGS, NULL},
     {"pass_by", Store_pass_by, METH_O, NULL},
+    {"jump", Store_jump, METH_NOARGS, NULL},
     {"evict", (PyCFunction)(void (*)(void))store_evict, METH_FASTCALL, NULL},
     {"start_over", Store_start_over, METH_NOARGS, NULL},
     {"look_around", Store_look_around, METH_VARARGS, NULL},
