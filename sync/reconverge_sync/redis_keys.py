@@ -85,10 +85,13 @@ def _note(sample: Sample, name: bytes | str, life_ms: object) -> None:
 
 def judge_keys(sample: Sample, namespace: str, info: Mapping[str, Any], database: int) -> Finding:
     """Whether the keys take memory for good, or twice as many would be too many."""
-    keys = sample.seen
-    if not sample.whole:
-        keys = round(sample.seen / sample.scanned * max(sample.scanned, _all_keys(info, database)))
-    shown = f"{'' if sample.whole else 'about '}{keys:,} keys of {namespace}"
+    keys, among = sample.seen, _all_keys(info, database)
+    shown = f"{keys:,} keys of {namespace}"
+    if not sample.whole and among == 0:
+        shown = f"at least {shown}"
+    elif not sample.whole:
+        keys = round(sample.seen / sample.scanned * max(sample.scanned, among))
+        shown = f"about {keys:,} keys of {namespace}"
     if sample.endless:
         return _judge_endless(sample, shown)
     if sample.seen:

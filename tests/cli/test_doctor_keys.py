@@ -143,3 +143,11 @@ def test_many_keys_without_any_bound_on_memory_are_warned_of(keys: int, level: L
     sample = Sample(seen=keys, scanned=keys, whole=True)
 
     assert level is judge_keys(sample, "shop", {"maxmemory": 0, "used_memory": 10**8}, 0).level
+
+
+def test_without_info_no_more_keys_are_claimed_than_were_seen() -> None:
+    """How many the server has of which a part was looked at is only known from INFO."""
+    sample = Sample(seen=500, scanned=20_000)
+
+    assert judge_keys(sample, "shop", {}, 0).fact.startswith("at least 500 keys of shop")
+    assert judge_keys(sample, "shop", {"db0": {"keys": 40_000}}, 0).fact.startswith("about 1,000 keys of shop")
