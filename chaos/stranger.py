@@ -1,7 +1,8 @@
 """A stranger who asks a node about distinct keys, as fast as it is told to, beside the node's customers.
 
-Some of these keys are newcomers: honest clients that nobody has heard of before. A newcomer who is refused asks again
-after a moment, a few times, as a browser does; what counts is whether it is admitted then.
+Some of these keys are newcomers: honest clients that the node has not seen before. A newcomer that is refused asks
+again in each of the stranger's turns for a second. What counts is whether it is admitted by then. How many of the first
+requests were admitted is noted, too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Stranger:
         self._keys_per_s = 0
         self._keys = 0
         self._waiting: deque[tuple[int, str, float]] = deque()
-        self.newcomers = self.admitted = self.raised = 0
+        self.newcomers = self.admitted = self.at_once = 0
         self.rss_kb = self._rss_before_kb = 0
         self._thread: threading.Thread | None = None
 
@@ -56,6 +57,7 @@ class Stranger:
                 "keys": self._keys,
                 "newcomers": self.newcomers,
                 "newcomers_admitted": self.admitted,
+                "newcomers_admitted_at_once": self.at_once,
                 "grown_kb": self.rss_kb - self._rss_before_kb,
             }
         }
@@ -83,6 +85,7 @@ class Stranger:
         self.newcomers += 1
         if self._contestant.knock(limit, key):
             self.admitted += 1
+            self.at_once += 1
         else:
             self._waiting.append((limit, key, time.monotonic() + PATIENCE_S))
 

@@ -33,8 +33,8 @@ FLOOD = Spell(Flooded(KEYS_PER_S, (0,)), 1.0, 5.0)
 QUICK = {
     scenario.name: scenario
     for scenario in (
-        shortened("key-flood", 6.0, FLOOD),
-        shortened("key-flood-small-hub", 6.0, scenario_of("key-flood-small-hub", SEED).spells[0], FLOOD),
+        shortened("key-flood", 5.0, FLOOD),
+        shortened("key-flood-small-hub", 5.0, scenario_of("key-flood-small-hub", SEED).spells[0], FLOOD),
         shortened("nonsense-hub", 4.5, Spell(Lied(), 0.5, 3.0)),
         shortened("nonsense-hub-object", 4.5, Spell(ObjectLied(), 0.5, 3.0)),
         shortened("gevent-worker", 3.0),
@@ -49,7 +49,15 @@ QUICK = {
 }
 
 
-KEPT = ("nonsense-hub", "nonsense-hub-object", "gevent-worker", "signal-storm", "crash-loop")
+KEPT = (
+    "key-flood",
+    "key-flood-small-hub",
+    "nonsense-hub",
+    "nonsense-hub-object",
+    "gevent-worker",
+    "signal-storm",
+    "crash-loop",
+)
 
 
 @pytest.mark.slow
