@@ -20,6 +20,8 @@ from reconverge import Agent, Limit, Limiter, ReconvergeError
 
 EXPECTED: Final = (ReconvergeError, TypeError, ValueError, OverflowError)
 THREADS: Final = 4
+MANY_THREADS: Final = 8
+"""In every fourth lot."""
 LIMITS: Final[dict[str, dict[str, Any]]] = {
     "fixed-window": {"limit": Limit(50, 0.05, algorithm="fixed-window")},
     "sliding-window": {"limit": Limit(50, 0.05)},
@@ -220,11 +222,12 @@ def random_calls(calls: int, seed: int, *, threads: int = THREADS) -> Asker:
 
 def main(calls: int) -> None:
     """Calls in lots, each with limits of its own, and where they have got to."""
-    done = seed = 0
+    done = lots = 0
     while done < calls:
         lot = min(10_000, calls - done)
-        done += random_calls(lot, seed, threads=4 + 4 * (seed % 2)).calls
-        seed += 10
+        threads = MANY_THREADS if lots % 4 == 3 else THREADS
+        done += random_calls(lot, 10 * lots, threads=threads).calls
+        lots += 1
         sys.stdout.write(f"{done} calls, 0 faults\n")
         sys.stdout.flush()
 
