@@ -250,14 +250,16 @@ class Agent:
             if limiter is not None and chosen == limiter.own_policy:
                 chosen = limiter.policy
             table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
+            known = name in self._limiters
             if limiter is None:
                 limiter = Limiter(table)
                 limiter.obey(self._switched)
+                # In one step: a signal handler may have declared it meanwhile.
+                limiter = self._limiters.setdefault(name, limiter)
             if cap is not None:
                 limiter.cap(cap)
             if switch is not None:
                 limiter.switch(switch)
-            known, self._limiters[name] = name in self._limiters, limiter
             if sync_interval is not None:
                 self.change_pace(sync_interval, limit=name)
             if cap is not None or not known:

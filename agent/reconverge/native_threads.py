@@ -203,13 +203,17 @@ class Section:
         inside: bool = self._lock._is_owned()  # noqa: SLF001  # `threading.Condition` asks so, too
         return inside
 
-    def run(self, function: Callable[[], T]) -> T:
-        """Call a function in the section; waits while another thread is in it."""
+    def run(self, function: Callable[[], T], *, waits: bool = True) -> T:
+        """Call a function in the section; waits while another thread is in it.
+
+        A caller for which that thread may be waiting in turn says that it does not wait: the function is then called
+        although another thread is in the section.
+        """
         if self.entered():
             return function()
         try:
-            with self._lock:
-                return function()
+            self._lock.acquire(blocking=waits)
+            return function()
         finally:
             while self.entered():  # what raises just before `with` lets go of the lock would leave it locked
                 self._lock.release()

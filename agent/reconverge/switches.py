@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.kernel import Elastic, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
+from reconverge.tallies import Total
 from reconverge.waiting import checked_timeout_ns, waiting_at
 
 if TYPE_CHECKING:
@@ -316,13 +317,9 @@ class Switchboard:
 
     def start_over(self) -> None:
         """After a fork: the parent's counts, and whatever lock another of its threads may have held."""
-        self._lock = threading.RLock()  # a signal handler may ask in the middle of `note`
         self.turning = threading.RLock()
         """Held by whoever changes what is in force."""
-        self.unlimited = 0
-        """Requests that came while it was off."""
-        self.would_refuse = 0
-        """Requests that were admitted because it was in shadow."""
+        self._unlimited, self._would_refuse = Total(), Total()
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
 
@@ -339,9 +336,18 @@ class Switchboard:
 
     def note(self, *, unlimited: int = 0, would_refuse: int = 0) -> None:
         """Count what was admitted without being asked, or in spite of the answer."""
-        with self._lock:
-            self.unlimited += unlimited
-            self.would_refuse += would_refuse
+        self._unlimited.add(unlimited)
+        self._would_refuse.add(would_refuse)
+
+    @property
+    def unlimited(self) -> int:
+        """Requests that came while it was off."""
+        return self._unlimited.value
+
+    @property
+    def would_refuse(self) -> int:
+        """Requests that were admitted because it was in shadow."""
+        return self._would_refuse.value
 
     def disregarded(self, table: WaitTable) -> int:
         """How many of the refusals that a quota has counted had no consequence."""

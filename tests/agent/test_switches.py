@@ -237,17 +237,16 @@ def test_what_is_no_switch_is_a_mistake() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only counts, and leaves
 def test_a_forked_child_keeps_the_switch_and_not_the_counts() -> None:
-    """It counts its own, even if a thread of its parent's was counting just then."""
+    """It counts its own; there is no lock that a thread of its parent's might have held."""
     limiter = limiter_of()
     limiter.switch("off")
     limiter.allow("ada")
-    with limiter.switchboard._lock:
-        child = os.fork()
-        if not child:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)  # whoever waits for a lock that nobody holds would wait for ever
-            limiter.allow("ada")
-            os._exit(limiter.switchboard.unlimited if limiter.switched == "off" else 99)
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # whoever waits for a lock that nobody holds would wait for ever
+        limiter.allow("ada")
+        os._exit(limiter.switchboard.unlimited if limiter.switched == "off" else 99)
     ended: list[tuple[int, int]] = []
 
     def has_ended() -> bool:

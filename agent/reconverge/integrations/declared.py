@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -120,7 +119,6 @@ class Declared:
         self._tiers: dict[object, Limiter] = {}
         self._given: dict[str, Limiter] = {}
         """Limiters that the application has given by request itself, by name; as many as tiers are remembered."""
-        self._declaring = threading.Lock()
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
         if callable(rule.limits) and not isinstance(rule.limits, Limiter):
@@ -271,16 +269,16 @@ class Declared:
         known = tuple(limits) if isinstance(limits, list) else limits
         limiter = self._tiers.get(known)
         if limiter is None:
-            with self._declaring:
-                if len(self._tiers) >= TIERS_MAX:
-                    raise TooManyTiers(self.name)
-                quotas = quotas_of_fixed(cast("Fixed", known))
-                if len(quotas) == 1 and quotas[0].name is not None:
-                    name = f"{self.name}.{quotas[0].name}"
-                else:
-                    text = "; ".join(map(str, quotas))
-                    name = f"{self.name}.{blake2b(text.encode(), digest_size=4).hexdigest()}"
-                limiter = self._tiers[known] = self._declare(fitting_name(name), quotas)
+            # Without a lock: of several that declare the same tier at once, all get the same limiter.
+            if len(self._tiers) >= TIERS_MAX:
+                raise TooManyTiers(self.name)
+            quotas = quotas_of_fixed(cast("Fixed", known))
+            if len(quotas) == 1 and quotas[0].name is not None:
+                name = f"{self.name}.{quotas[0].name}"
+            else:
+                text = "; ".join(map(str, quotas))
+                name = f"{self.name}.{blake2b(text.encode(), digest_size=4).hexdigest()}"
+            limiter = self._tiers.setdefault(known, self._declare(fitting_name(name), quotas))
         return limiter
 
     def _strictest(self) -> Limiter:

@@ -17,6 +17,7 @@ and a limit is exceeded by up to (N-1) times itself.
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final, TypeGuard
 
 from reconverge.errors import MissingExtra
@@ -36,6 +37,8 @@ LOCAL: Final = frozenset(("MAX_ENTRIES", "CULL_FREQUENCY"))
 
 _counts: dict[tuple[str, tuple[tuple[str, object], ...]], SharedCounts] = {}
 """By place and settings: Django makes a cache for each thread, and they all count together."""
+_locks: dict[str, Any] = {}
+"""Of what stays in this process, likewise."""
 
 
 class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  # Django has no types
@@ -59,6 +62,8 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         options.setdefault("namespace", NAMESPACE)
         place = (location, tuple(sorted(options.items())))
         super().__init__(repr(place), params)  # what stays in this process is kept under that name, for all threads
+        # Django's own is a plain lock, which a signal handler would wait for in the middle of a request for ever.
+        self._lock = _locks.setdefault(repr(place), threading.RLock())
         if place not in _counts:
             _counts.setdefault(place, SharedCounts(location, options))
         self.counts = _counts[place]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -25,6 +24,7 @@ from reconverge.integrations.refusing import refusal_of
 from reconverge.integrations.request import Request
 from reconverge.integrations.rules import Limits, Rule, checked_flag, checked_status, fitting_name, name_of
 from reconverge.reservation import Reservation
+from reconverge.tallies import Total
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
@@ -130,9 +130,9 @@ class Guard:
         self._on_breach = on_breach
         self._passes = passes
         self._filters: list[Asked] = []
-        self._names: set[str] = set()
-        self._lock = threading.Lock()
-        self._refused = self._shadowed = self._exempted = 0
+        self._names: dict[str, object] = {}
+        """Those that are taken, each by a token of its own."""
+        self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
         self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
     # ------------------------------------------------------------ declaring
@@ -162,13 +162,11 @@ class Guard:
         return function
 
     def _new_name(self, wanted: str) -> str:
-        with self._lock:
-            name, number = fitting_name(wanted), 1
-            while name in self._names:
-                number += 1
-                name = fitting_name(f"{wanted}.{number}")
-            self._names.add(name)
-            return name
+        name, number, mine = fitting_name(wanted), 1, object()
+        while self._names.setdefault(name, mine) is not mine:
+            number += 1
+            name = fitting_name(f"{wanted}.{number}")
+        return name
 
     # ------------------------------------------------------------ deciding
 
@@ -246,8 +244,7 @@ class Guard:
                 self._let_pass(error, "request_filter", "is limited as any other")
                 continue
             if exempt:
-                with self._lock:
-                    self._exempted += 1
+                self._exempted.add()
                 return True
         return False
 
@@ -318,16 +315,14 @@ class Guard:
                 except Exception as error:
                     self._let_pass(error, claim.declared.name)
         if any(not ruling.decision.allowed for ruling in shadows):
-            with self._lock:
-                self._shadowed += 1
+            self._shadowed.add()
         return shadows
 
     # ------------------------------------------------------------ answering
 
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps:
         """Refuse, for a limit or because something is broken; `on_breach` may answer otherwise."""
-        with self._lock:
-            self._refused += 1
+        self._refused.add()
         outcome.refusal = self._refusal(outcome.rulings, declared)
         on_breach = None if declared is None else declared.rule.on_breach or self._on_breach
         if on_breach is not None:
@@ -382,8 +377,7 @@ class Guard:
 
     def stats(self) -> GuardStats:
         """A snapshot of what was done."""
-        with self._lock:
-            return GuardStats(self._refused, self._shadowed, self._exempted, self._failures.counts())
+        return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
 
 
 def one_of(guard: Guard | None, **settings: Any) -> Guard | None:

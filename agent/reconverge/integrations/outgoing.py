@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, TypedDict
@@ -17,6 +17,7 @@ from reconverge.integrations.failures import Failures
 from reconverge.integrations.heard import heard
 from reconverge.integrations.prices import has_prices, price_of
 from reconverge.limiter import Limiter
+from reconverge.native_threads import Section
 from reconverge.waiting import checked_room, checked_timeout_ns
 
 TIMEOUT_S: Final = 30.0
@@ -72,7 +73,10 @@ class Outgoing:
         self._max_queue = max_queue
         self._listens = listen
         self._now_ns = limiter.table.now_ns
-        self._lock = threading.Lock()
+        self._section = Section()
+        """Entered to change what is held, and never to look: a signal handler may call in the middle of a change."""
+        self._said: deque[tuple[str, int]] = deque()
+        """Servers and until when they want to be left alone, which are to be taken in."""
         self._held_until_ns: OrderedDict[str, int] = OrderedDict()
 
     async def admit(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
@@ -147,10 +151,24 @@ class Outgoing:
 
     def _hold(self, key: str, hold_s: float) -> None:
         until_ns = self._now_ns() + round(hold_s * SECOND_NS)
-        with self._lock:
-            self._held_until_ns[key] = max(until_ns, self._held_until_ns.pop(key, 0))
-            while len(self._held_until_ns) > HELD_KEYS_MAX:
-                self._held_until_ns.popitem(last=False)
+        self._said.append((key, until_ns))
+        # Where this thread takes something in already, that goes on until nothing is left.
+        while self._said and not self._section.entered():
+            self._section.run(self._take_in)
+
+    def _take_in(self) -> None:
+        held = self._held_until_ns
+        while self._said:
+            key, until_ns = self._said[0]
+            held[key] = max(until_ns, held.get(key, 0))  # at no moment is it left out
+            held.move_to_end(key)
+            self._said.popleft()
+        if len(held) > HELD_KEYS_MAX:
+            now_ns = self._now_ns()
+            for each in [each for each, until_ns in held.items() if until_ns <= now_ns]:
+                del held[each]
+        while len(held) > HELD_KEYS_MAX:
+            held.popitem(last=False)
 
     def _lower(self, key: str, remaining: int) -> None:
         """Charge what others have used who do not share this quota, so that all workers hear of it.
@@ -176,14 +194,9 @@ class Outgoing:
             yield min(held_s, NAP_S)
 
     def _held_s(self, key: str) -> float:
-        with self._lock:
-            until_ns = self._held_until_ns.get(key)
-            if until_ns is None:
-                return 0.0
-            left_ns = until_ns - self._now_ns()
-            if left_ns <= 0:
-                del self._held_until_ns[key]
-            return seconds(left_ns)
+        said = [until_ns for each, until_ns in self._said.copy() if each == key] if self._said else []
+        until_ns = max([self._held_until_ns.get(key, 0), *said])
+        return max(0.0, seconds(until_ns - self._now_ns()))
 
     def _left_s(self, began_ns: int) -> float | None:
         if self._timeout_s is None:

@@ -11,7 +11,6 @@ learn which values of their paths may have slashes, by the routes that they name
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final
@@ -33,8 +32,7 @@ class Reach:
     def __init__(self, rules: Iterable[Declared], failed: Callable[[Exception, str], None]) -> None:
         self._rules = [declared for declared in rules if declared.places is not None]
         self._failed = failed
-        self._told: set[tuple[str, str]] = set()
-        self._lock = threading.Lock()
+        self._told: dict[tuple[str, str], object] = {}
         self.wanted = bool(self._rules)
         """Whether there is anything to look at, still."""
 
@@ -52,14 +50,14 @@ class Reach:
         only told by a request; `nested` that its patterns may have a prefix that the paths do not have. Then this is
         called once more with the first request.
         """
-        with self._lock:
-            if not self.wanted:
-                return
-            self.wanted = mounted or nested
-            try:
-                self._look(patterns(), list(roots), mounted=mounted, nested=nested)
-            except Exception as error:  # noqa: BLE001  # an application that cannot be looked at is served all the same
-                self._failed(error, "routes")
+        # Without a lock, which a request that a signal handler makes up would wait for. Two looks at once do no harm.
+        if not self.wanted:
+            return
+        self.wanted = mounted or nested
+        try:
+            self._look(patterns(), list(roots), mounted=mounted, nested=nested)
+        except Exception as error:  # noqa: BLE001  # an application that cannot be looked at is served all the same
+            self._failed(error, "routes")
 
     def _look(self, patterns: Sequence[str] | None, roots: Sequence[str], *, mounted: bool, nested: bool) -> None:
         if patterns is None:
@@ -82,9 +80,9 @@ class Reach:
                     self._tell(declared.name, place.path, patterns)
 
     def _tell(self, name: str, path: str, patterns: Sequence[str]) -> None:
-        if (name, path) in self._told:
+        mine = object()
+        if self._told.setdefault((name, path), mine) is not mine:
             return
-        self._told.add((name, path))
         near = nearest(path, patterns)
         advice = "it has no routes" if near is None else f"the nearest route is {near!r}"
         logger.warning(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from math import ceil
 from typing import Any, Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.integrations.going_on import Unbreakable, goes_on
 from reconverge.integrations.shared_agent import agent_at, settings_at
+from reconverge.kernel import in_a_decision
 from reconverge.limit import FIRST_HIT, FIXED_WINDOW, QUOTA_MAX, WINDOW_MAX_NS, Limit
 from reconverge.limiter import Limiter
+from reconverge.native_threads import Section
 
 logger = logging.getLogger("reconverge")
 
@@ -36,6 +38,8 @@ class Known(NamedTuple):
     limiter: Limiter
     ends_ns: int
     """On the monotonic clock, as this process reckons."""
+    new: bool = True
+    """Whether nothing was counted before, as far as was known."""
 
 
 class SharedCounts(Unbreakable):
@@ -64,15 +68,31 @@ class SharedCounts(Unbreakable):
         """Begin a count, unless it has begun: here, or elsewhere as far as known. Returns whether it is new."""
         self._end(key)
         known = self._new(lifetime_s)
-        with self._beginning:  # so that of all that begin a count one does, and nobody counts on before it has
-            if key in self._known:
-                return False
-            new = known.limiter.usage(key).total == 0
-            if new and value:
-                known.limiter.allow(key, value)
-            self._known[key] = known
+        # Of all that begin a count one does, and nobody counts on before it has. What has interrupted a decision does
+        # not wait for another thread, as that may be waiting for this decision.
+        new = self._beginning.run(partial(self._begin, key, value, known), waits=not in_a_decision())
         self._stay_small()
         return new
+
+    def _begin(self, key: str, value: int, known: Known) -> bool:
+        """Begin a count; a signal handler or a finalizer may begin it, too, before this is done."""
+        if key in self._known:
+            return False
+        limiter = known.limiter
+        new = limiter.usage(key).total == 0
+        charged = new and value > 0 and limiter.allow(key, value)
+        if value and not charged:
+            new = False  # it was counted before, or cannot be counted in the middle of another decision
+        known = known._replace(new=new)
+        begun = self._known.setdefault(key, known)
+        if begun is known:
+            return new
+        if not charged:
+            return False
+        if begun.new:  # both have charged
+            limiter.refund(key, value)
+            return False
+        return True  # the other one has found what was charged here
 
     @goes_on(None)
     def value(self, key: str) -> int | None:
@@ -120,15 +140,16 @@ class SharedCounts(Unbreakable):
 
     def _start_over(self) -> None:
         """In a forked child the thread that holds the lock may not be there any more."""
-        self._beginning = threading.Lock()
+        self._beginning = Section()
 
     def _end(self, key: str) -> Known | None:
         """The count if it goes on; one whose time is over is forgotten."""
         known = self._known.get(key)
         if known is not None and self._clock.monotonic_ns() >= known.ends_ns:
-            with self._beginning:
-                if self._known.get(key) is known:  # somebody may have begun it anew meanwhile
-                    del self._known[key]
+            # Without a lock, for the sake of signal handlers: what was begun anew meanwhile is put back.
+            dropped = self._known.pop(key, known) if self._known.get(key) is known else known
+            if dropped is not known:
+                self._known.setdefault(key, dropped)
             return None
         return known
 

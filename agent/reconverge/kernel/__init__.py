@@ -11,6 +11,7 @@ from reconverge.kernel._evicted import HASH_KEY_BYTES
 from reconverge.kernel._exchange import hasten
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
+from reconverge.kernel._lock import in_a_decision
 from reconverge.kernel._many import Many, many_of
 from reconverge.kernel._newcomers import NEW_KEYS_MAX
 from reconverge.kernel._paces import Pace
@@ -52,6 +53,7 @@ __all__ = [
     "first_odd_cell",
     "gate_of",
     "hasten",
+    "in_a_decision",
     "many_of",
     "settle",
 ]

@@ -162,6 +162,14 @@ def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
     return False
 
 
+def in_a_decision() -> bool:
+    """Whether the caller has interrupted its thread in the middle of a decision, for whose end other threads may wait.
+
+    Nothing runs in the middle of what the compiled kernel decides.
+    """
+    return _runs(sys._getframe(1))  # noqa: SLF001  # as above
+
+
 def _all_frames() -> Iterable[FrameType | None]:
     """Where each thread is, and each greenlet that waits for its turn."""
     yield from sys._current_frames().values()  # noqa: SLF001  # likewise

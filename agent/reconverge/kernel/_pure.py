@@ -112,7 +112,8 @@ class Kernel(KernelFields):
         if table is None:
             lengthen_lease(self, self.lease_with(limit))
             kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
-            table = self.tables[name] = kind(self, name, limit, policy, self.clock.monotonic_ns)
+            # In one step: a signal handler may have declared it meanwhile, and counts in that table already.
+            table = self.tables.setdefault(name, kind(self, name, limit, policy, self.clock.monotonic_ns))
         elif table.limit != limit:
             raise LimitConflict(name, table.limit, limit)
         elif table.policy != policy:
