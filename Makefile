@@ -16,7 +16,8 @@ with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-c
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch])
-kernel_tests := tests/unit tests/test_protocol.py tests/test_bounds.py tests/test_several.py
+kernel_tests := tests/unit tests/test_protocol.py tests/test_bounds.py tests/test_several.py \
+  tests/agent/test_interrupted_decisions.py tests/integrations/test_interrupted_requests.py
 
 # A file's tests stay together, as they share what takes long to set up.
 pytest = .venv/bin/python -m pytest -o cache_dir=.pytest_cache/$@

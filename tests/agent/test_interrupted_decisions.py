@@ -14,7 +14,7 @@ import pytest
 from reconverge import Limiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.decision import Decision
-from reconverge.kernel import Kernel
+from reconverge.kernel import COMPILED, Kernel
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge.settings import MILLION
@@ -24,8 +24,11 @@ from tests.opcodes import Interrupted, interrupted_at, raise_interrupted
 
 QUOTA: Final = 12
 WINDOW_S: Final = 60
-EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", "23"))
-"""One of so many instructions is interrupted; with 1 in the environment all are, which takes twenty minutes."""
+EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", "23" if COMPILED else "97"))
+"""One of so many instructions is interrupted, of which there are more without the compiled kernel.
+
+With 1 in the environment all are, which takes twenty minutes.
+"""
 
 LIMITS: Final[dict[str, dict[str, Limit]]] = {
     "fixed-window": {"a": Limit(QUOTA, WINDOW_S, algorithm="fixed-window")},
