@@ -141,6 +141,7 @@ def test_a_guard_counts_what_it_refuses_shadows_and_exempts_once_each(asked_by: 
 
 def test_a_tier_that_is_declared_in_the_middle_of_its_declaration_is_one_limit() -> None:
     """Both requests are counted by the same limit, which the agent knows."""
+    number = 0
     for number in itertools.count(0, EVERY):
         guard = Guard("memory://")
         rule = guard.declare(Rule(limits=lambda: "1/hour"))
@@ -241,6 +242,7 @@ def test_a_cache_of_django_counts_what_is_added_and_counted_in_the_middle(asked_
 
 def test_a_count_that_is_begun_in_the_middle_of_its_beginning_begins_once() -> None:
     """Whichever of the two begins it, what is added counts once."""
+    number = 0
     for number in itertools.count():
         cache = cache_at("memory://", namespace=f"interrupted-{next(numbers)}")
         added: list[bool] = []
