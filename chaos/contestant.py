@@ -65,8 +65,11 @@ class Contestant(Protocol):
         """The cost that the whole fleet has admitted, as far as this node knows."""
         ...
 
-    def used(self, key: str) -> tuple[int, int]:
-        """The number of the window, and the cost that all have used of it, as far as this node knows."""
+    def used(self, key: str) -> tuple[int, int] | None:
+        """The number of the window, and the cost that all have used of it, as far as this node knows.
+
+        None if the node is full of keys, and has no room for this one just now.
+        """
         ...
 
     def staleness_s(self) -> float:
@@ -237,10 +240,11 @@ class Ours:
         """See `Contestant.view`."""
         return self._census.usage(CENSUS_KEY).total
 
-    def used(self, key: str) -> tuple[int, int]:
+    def used(self, key: str) -> tuple[int, int] | None:
         """See `Contestant.used`."""
         total = self._login.usage(key).total
-        return self._login.table.cells[key].epoch, total
+        cell = self._login.table.cells.get(key)
+        return None if cell is None else (cell.epoch, total)
 
     def staleness_s(self) -> float:
         """See `Contestant.staleness_s`."""

@@ -220,7 +220,10 @@ class Node:
     def _ask_what_was_used(self) -> None:
         for contestant in self.contestants:
             for key in self._keys:
-                epoch, total = contestant.used(key)
+                used = contestant.used(key)
+                if used is None:
+                    continue
+                epoch, total = used
                 facts = {"key": short(key), "epoch": epoch, "total": total}
                 self.recorder.write("asked", who=contestant.name, t=time.monotonic_ns(), **facts)
 
