@@ -277,11 +277,6 @@ class Syncer:
         if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
             self.failed("stale", now_ns=now_ns)
             return
-        if answer.status is Status.LAPSED and self._lapsed:
-            # Under a name that nobody can have had before. Another one is tried, but not at once, for ever.
-            self._generation += 1
-            self.failed("lapsed", now_ns=now_ns)
-            return
         shard = self._shard
         self._set_clock(answer.hub_us, sent_ns=sent_ns, now_ns=now_ns)
         self._failures_in_a_row = 0

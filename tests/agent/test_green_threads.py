@@ -5,6 +5,8 @@ Method: programs and a gunicorn in processes of their own, with a real Redis tha
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -24,10 +26,17 @@ CLIENTS = 20
 BURSTS = 5
 
 
+def needs(package: str) -> None:
+    """Skip a test where a package is missing, without importing it: both change what the process does at a fork."""
+    if importlib.util.find_spec(package) is None:
+        missing = f"{package} is not installed"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+
+
 @pytest.mark.parametrize("when", ["before", "after-import", "after-agent"])
 def test_decisions_and_waits_on_greenlets_hold_up_no_other_greenlet(when: str, redis_server: RedisServer) -> None:
     """Whenever gevent has patched: twenty greenlets get all they ask for, others go on, and the hub knows the sum."""
-    pytest.importorskip("gevent", reason="greenlets")
+    needs("gevent")
 
     with Process("beside_greenlets", when, redis_server.url, module="green_programs") as process:
         status, lines = process.ends()
@@ -43,8 +52,8 @@ def test_decisions_and_waits_on_greenlets_hold_up_no_other_greenlet(when: str, r
 @pytest.fixture
 def gevent_server(redis_server: RedisServer) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A gunicorn with one worker of greenlets, and its port."""
-    pytest.importorskip("gevent", reason="greenlets")
-    pytest.importorskip("gunicorn", reason="a server with greenlets")
+    needs("gevent")
+    needs("gunicorn")
     port = free_port()
     command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "-w", "1", "--no-control-socket"]
     command += ["--bind", f"127.0.0.1:{port}", "--log-level", "error", "tests.agent.green_app:app"]
@@ -84,7 +93,7 @@ def test_a_gevent_worker_answers_its_bursts_and_says_its_last_words(
 
 def test_an_agent_beside_eventlet_is_refused_when_it_is_made(redis_server: RedisServer) -> None:
     """The error names the fact, and what to do."""
-    pytest.importorskip("eventlet", reason="what is refused")
+    needs("eventlet")
 
     with Process("beside_eventlet", "before", redis_server.url, module="green_programs") as process:
         status, lines = process.ends()
@@ -97,7 +106,7 @@ def test_an_agent_beside_eventlet_is_refused_when_it_is_made(redis_server: Redis
 
 def test_an_agent_that_eventlet_comes_upon_later_decides_and_says_so_once(redis_server: RedisServer) -> None:
     """Nothing fails for who decides; that nothing is exchanged stands in the log, once."""
-    pytest.importorskip("eventlet", reason="what is refused")
+    needs("eventlet")
 
     with Process("beside_eventlet", "after", redis_server.url, module="green_programs") as process:
         status, lines = process.ends()
@@ -109,7 +118,7 @@ def test_an_agent_that_eventlet_comes_upon_later_decides_and_says_so_once(redis_
 
 def test_without_a_hub_green_threads_of_eventlet_wait_for_their_turns() -> None:
     """There is no thread of the operating system then that eventlet would have to get along with."""
-    pytest.importorskip("eventlet", reason="green threads")
+    needs("eventlet")
 
     with Process("beside_eventlet_alone", "memory://", module="green_programs") as process:
         status, lines = process.ends()

@@ -49,6 +49,8 @@ WINDOWS_MAX: Final = 12
 LEASE_TIMEOUTS_MIN: Final = 3
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25
+LEASE_MAX_NS: Final = 50 * 86_400 * SECOND_NS
+"""Hubs refuse leases of more than sixty days, which no agent can have."""
 CALENDAR_SHARE: Final = 0.2
 FIRST_HIT_SHARE: Final = 0.4
 CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
@@ -154,7 +156,7 @@ def _safety_case(random: Random, seed: int) -> Case:
     lease_ns = 6 * interval_ns * random.choice([1, 2, 5])
     if lose_data:
         # A node whose lease has ended is remembered by the hub alone.
-        lease_ns = 10 * (windows + 2) * limit.window_ns
+        lease_ns = _outlasting(windows, limit.window_ns)
     fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
     drawn = _faults(random, nodes, 0.0, windows)
     if lose_data:
@@ -213,7 +215,7 @@ def _elected_case(random: Random, seed: int) -> Case:
         experiment = replace(experiment, faults=tuple(drawn[name] for name in names))
     fleet, window_ns = experiment.fleet, experiment.fleet.limit.window_ns
     if case.policy is not STRICT:
-        lease_ns = 10 * (experiment.windows + 2) * window_ns
+        lease_ns = _outlasting(experiment.windows, window_ns)
         fleet = replace(fleet, lease_ns=lease_ns, timeout_ns=min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS))
     tenure_ns = max(6 * fleet.round_trip_ns, int(window_ns * 10 ** random.uniform(-1.5, -1.0 if split else 0.0)))
     # A member waits for an answer as long as a node does, and a tenure outlasts that.
@@ -359,6 +361,11 @@ def _further(random: Random, limit: Limit) -> tuple[Limit, ...]:
 def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
     cost_max = random.choice([1, 1, 1, min(5, limit.capacity)])
     return Traffic(random.choice(list(PATTERNS)), demand, random.choice([1, 1, 1, 3]), cost_max)
+
+
+def _outlasting(windows: int, window_ns: int) -> int:
+    """A lease that no node of the case can come to the end of."""
+    return max((windows + 2) * window_ns, min(10 * (windows + 2) * window_ns, LEASE_MAX_NS))
 
 
 def _fleet(random: Random, nodes: int, limit: Limit, interval_ns: int, lease_ns: int) -> Fleet:
