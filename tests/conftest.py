@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where several share the work, what takes longest begins first, so that nobody has to be waited for in the end."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONGEST)
+
+
+def pytest_configure() -> None:
+    """Have programs that tests start react to Ctrl-C, also where the tests themselves are told to ignore it.
+
+    `nohup make test &` in a script ignores SIGINT, and every program that is started inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

@@ -164,6 +164,8 @@ class Lookout:
                 self._tell("settings_rejected", SettingsRejected(reason, count))
 
     def _tell_of_health(self, health: Health) -> None:
+        if health.state == STARTING:
+            return  # after an orderly stop, or before the first answer: neither is an outage
         before, self._state = self._state, health.state
         if health.state == before:
             return

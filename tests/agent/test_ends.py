@@ -6,7 +6,10 @@ Redis that is asked afterwards. Warnings about what was left open would stand in
 
 from __future__ import annotations
 
+import shlex
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -197,3 +200,14 @@ def _says_no_more_than_that_the_hub_is_unavailable(process: Process) -> None:
     lines = process.stderr.splitlines()
     assert len(lines) <= 1
     assert all("is unavailable" in line and "deciding from memory" in line for line in lines)
+
+
+def test_the_tests_themselves_may_inherit_an_ignored_ctrl_c() -> None:
+    """`nohup make test &` ignores SIGINT; a program that a test starts then has to react to it all the same."""
+    chosen = "tests/agent/test_ends.py::test_ctrl_c_loses_nothing[rests]"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", chosen]
+    ignoring = f"trap '' INT; exec {shlex.join(command)}"
+
+    result = subprocess.run(["/bin/sh", "-c", ignoring], capture_output=True, text=True, check=False)
+
+    assert "1 passed" in result.stdout, result.stdout + result.stderr

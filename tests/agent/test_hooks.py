@@ -122,6 +122,22 @@ def test_a_hub_brings_the_keys_and_its_loss_is_told(own_redis: RedisServer, make
         told(("recovered", "degraded", "ready"))
 
 
+def test_an_orderly_stop_and_a_new_start_are_no_alarm(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """A deploy stops an agent that was ready; hooks hear neither of `degraded` nor of `recovered`."""
+    agent = make_agent(redis_server.url)
+    limiter, diary = agent.limit("login", "10/hour"), Diary()
+    with hooked(agent, diary):
+        for _ in range(2):
+            limiter.allow(KEY)
+            eventually(lambda: agent.health().state == "ready", "an answer of the hub")
+            agent.look()
+            agent.stop()
+            agent.look()
+
+            assert "starting" == agent.health().state
+    assert [] == [event for event in diary.events if isinstance(event, tuple)]
+
+
 def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """Decisions go on, other hooks are told, and it is logged once."""
     agent = Agent("memory://", clock=ManualClock())
