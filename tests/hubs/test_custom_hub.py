@@ -138,7 +138,7 @@ def _always_news(batch: Batch) -> Batch:
 
 
 def _for_ever(batch: Batch) -> Batch:
-    return batch._replace(lease_us=2**50)
+    return batch._replace(lease_us=50 * 86_400_000_000)  # the most that hubs accept is sixty days
 
 
 def _everybody_alike(batch: Batch) -> Batch:

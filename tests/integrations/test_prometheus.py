@@ -110,7 +110,7 @@ def test_failures_are_told_by_class() -> None:
 def test_a_key_near_its_end_and_what_is_beyond_are_told(redis_server: RedisServer) -> None:
     """Once for each time that a key comes near; and of the over-admission as much as there is."""
     with Agent(redis_server.url, sync_interval=0.02) as agent:
-        limiter = agent.limit("login", "100/hour", algorithm="fixed-window")
+        limiter = agent.limit("login", "100 per 10 minutes", algorithm="fixed-window")
         introduce(limiter, "ada", "bob")
         first, second = limiter.reserve("ada", 9), limiter.reserve("ada", 1)
         first.settle(128)
