@@ -19,9 +19,10 @@ native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch])
 kernel_tests := tests/unit tests/test_protocol.py tests/test_bounds.py tests/test_several.py \
   tests/agent/test_interrupted_decisions.py tests/integrations/test_interrupted_requests.py
 
-# A file's tests stay together, as they share what takes long to set up.
+# A file's tests stay together, as they share what takes long to set up. If a process crashes, all end: its test is named,
+# whereas pytest-xdist 3.8 would wait for ever for the process that replaces it (its issues 784 and 1378).
 pytest = .venv/bin/python -m pytest -o cache_dir=.pytest_cache/$@
-at_once = $(pytest) --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+at_once = $(pytest) --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 # What fails beside others on a busy machine is tried once more by itself; then it counts. It is told both times.
 alone = [ $$? = 1 ] && [ $(WORKERS) != 0 ] && $(pytest) --last-failed --last-failed-no-failures=none
 
