@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -24,6 +25,8 @@ settings.register_profile("planting", settings.get_profile("default"), phases=[P
 settings.load_profile("planting" if os.environ.get("PLANT") else "default")
 
 
+CRASHED = pytest.StashKey[bool]()
+
 LONGEST = ("protocol", "several", "fuzz", "mqtt", "sentinel", "cluster", "mqtt_processes", "replay", "chaos", "bench")
 """Files of tests that take most of a minute, on end."""
 
@@ -32,6 +35,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where several share the work, what takes longest begins first, so that nobody has to be waited for in the end."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONGEST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Remember that a process of pytest-xdist has crashed: nothing says then which tests have not been run."""
+    if error:
+        node.config.stash[CRASHED] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End with another status than failed tests do, so that to run those once more does not count as success."""
+    if CRASHED in session.config.stash:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_configure() -> None:
