@@ -212,8 +212,14 @@ class Section:
         if self.entered():
             return function()
         try:
-            self._lock.acquire(blocking=waits)
-            return function()
+            try:
+                self._lock.acquire(blocking=waits)
+                return function()
+            finally:
+                self._leave()
         finally:
-            while self.entered():  # what raises just before `with` lets go of the lock would leave it locked
-                self._lock.release()
+            self._leave()  # once more: a handler that raised while the section was being left would leave it locked
+
+    def _leave(self) -> None:
+        while self.entered():
+            self._lock.release()
