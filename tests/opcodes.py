@@ -18,16 +18,22 @@ class Interrupted(Exception):
     """Raised where the work is interrupted, as a soft time limit would be."""
 
 
-def interrupted_at(number: int, work: Callable[[], object], interrupt: Callable[[], object]) -> bool:
+class Ended(BaseException):
+    """Raised where the work is interrupted, as Ctrl-C would be: nothing that catches every `Exception` catches it."""
+
+
+def interrupted_at(
+    number: int, work: Callable[[], object], interrupt: Callable[[], object], places: tuple[str, ...] = PLACES
+) -> bool:
     """Do `work`, and call `interrupt` before its instruction of that number; returns whether there is one.
 
-    What `interrupt` raises comes out of the instruction.
+    Only instructions of the files below `places` count. What `interrupt` raises comes out of the instruction.
     """
     left = number
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if left < 0 or not frame.f_code.co_filename.startswith(PLACES):
+        if left < 0 or not frame.f_code.co_filename.startswith(places):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
@@ -50,3 +56,8 @@ def interrupted_at(number: int, work: Callable[[], object], interrupt: Callable[
 def raise_interrupted() -> None:
     """An exception out of a signal handler."""
     raise Interrupted
+
+
+def raise_ended() -> None:
+    """An exception out of a signal handler that no handler of an `Exception` catches."""
+    raise Ended

@@ -197,7 +197,8 @@ class Syncer:
 
         A batch that was taken is under way until `merged` or `failed`.
         """
-        assert not self._under_way, "one batch at a time"
+        if self._under_way:  # an exception out of a signal handler has come before whoever waited could say so
+            self.failed("abandoned", now_ns=now_ns)
         if self._answered and now_ns >= self._shard.lease_until_ns:
             self._lapse()
         if self._lapsed:
@@ -290,9 +291,9 @@ class Syncer:
             return
         reborn = self._incarnation not in ("", answer.incarnation)
         if self._lapsed:
-            self._lapsed = False
             self._more, self._about = True, None
             self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
+            self._lapsed = False  # last, as an exception on the way must not leave counts from under the old name
         else:
             self._kernel.give_up_lapsed_lines(shard.index, now_ns=now_ns)
             not_taken = shard.not_taken
@@ -380,9 +381,9 @@ class Syncer:
     def _lapse(self) -> None:
         """The lease is over: the hub may have dealt this node's lines to others, and goes on under its own count."""
         self._lapses += 1
+        self._lapsed = True  # first: under the new name nothing may be said that was counted under the old one
         self._generation += 1
         self._answered = False
-        self._lapsed = True
 
     def _renew_account(self, now_ns: int) -> None:
         """Open a new account if the hub may be about to close the old one, whose numbers then must not come again."""
@@ -401,10 +402,10 @@ class Syncer:
 
     def _retire(self) -> None:
         """The last word has been heard: whatever comes now, comes from a new node."""
+        self._lapsed = True  # first, as in `_lapse`
         self._leaving = False
         self._answered = False
         self._generation += 1
-        self._lapsed = True
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, self._shard.acked_ns)
 
     def _take_back(self) -> None:

@@ -88,6 +88,14 @@ class Newcomers:
             more = more or (not used_up and len(tally.fresh) > 0)
         return more, again_ns
 
+    def queue_again(self, shard: ShardState) -> None:
+        """Have every new key wait that is not to be reported yet; an exception has interrupted `hand_over`.
+
+        It may have come when a key was taken out of its queue, and had not been put forward.
+        """
+        for table in list(self._kernel.tables.values()):
+            table.lock.run(_queue_again, table, shard)
+
     def _close(self, table: WaitTable, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
         """Note what is left; returns when the next of these keys may be reported, if the budget is used up."""
         place = table.name, shard.index
@@ -125,6 +133,15 @@ def _put_forward(tally: Tally, shard: ShardState, table: WaitTable, most: int) -
         else:
             passed += 1
     return taken
+
+
+def _queue_again(table: WaitTable, shard: ShardState) -> None:
+    queue = table.tallies[shard.index].fresh
+    while queue:
+        queue.popleft()
+    for cell in table.all_cells():
+        if cell.fresh and cell.shard is shard:
+            queue.append(cell)
 
 
 def _put_one_forward(tally: Tally, shard: ShardState) -> bool:

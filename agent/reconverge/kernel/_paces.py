@@ -75,12 +75,11 @@ class Later:
                 self._cells.setdefault(interval_ns, deque()).append(cell)
 
 
-def hold_back(shard: ShardState, due: Container[int], now_ns: int) -> list[Cell]:
-    """Take out the cells in a hurry that may not be exchanged again yet; to be put back by `let_ask_again`.
+def hold_back(shard: ShardState, due: Container[int], now_ns: int, held: list[Cell]) -> None:
+    """Take the cells in a hurry that may not be exchanged again yet out to `held`, for `let_ask_again` to put back.
 
     A regular exchange takes whoever is in a hurry, however soon after the last time; one of other limits does not.
     """
-    held: list[Cell] = []
     for _ in range(min(len(shard.wanted), SORTED_MAX)):
         cell = shard.wanted.popleft()
         if not cell.wanted:
@@ -89,7 +88,6 @@ def hold_back(shard: ShardState, due: Container[int], now_ns: int) -> list[Cell]
             held.append(cell)
         else:
             shard.wanted.append(cell)
-    return held
 
 
 def let_ask_again(shard: ShardState, held: list[Cell]) -> None:

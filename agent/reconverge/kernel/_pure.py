@@ -6,7 +6,7 @@ No I/O, no clock and no randomness of its own: moments, answers and failures are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from hashlib import blake2b
 
@@ -245,16 +245,17 @@ class Kernel(KernelFields):
         way until `install` or `take_back`. Of limits with other intervals than those that are `due`, only the cells
         in a hurry are taken; None stands for all intervals. A node that is `leaving` says all there is to say.
         """
-        assert shard_index not in self._flights, "one batch at a time"
+        self.take_back(shard_index)  # an exception out of a signal handler may have come before that
         shard = self.shards[shard_index]
-        more, held = False, list[Cell]()
-        if len(self.intervals_ns) > 1 or len(shard.later):
-            more = shard.later.sort(shard, due, cells_max)
-            if due is not None and not early:
-                held = hold_back(shard, due, now_ns)
+        more, handed_over, held = False, False, list[Cell]()
         indexes: dict[str, int] = {}
         try:
+            if len(self.intervals_ns) > 1 or len(shard.later):
+                more = shard.later.sort(shard, due, cells_max)
+                if due is not None and not early:
+                    hold_back(shard, due, now_ns, held)
             newer, again_ns = self.newcomers.hand_over(shard, now_ns, cells_max, unmetered=leaving)
+            handed_over = True
             makes_room = not (early or leaving) and self.room.sweep(now_ns)
             cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
             shard.early_ns = min(shard.early_ns, again_ns)
@@ -266,6 +267,8 @@ class Kernel(KernelFields):
             self._taken_ns[shard_index] = now_ns
             self._flights[shard_index] = reports
         except BaseException:  # out of a signal handler, say, if this is the main thread
+            if not handed_over:
+                self.newcomers.queue_again(shard)
             self._put_back(shard, held, now_ns)
             raise
         return limits, reports, later or more, everything
@@ -277,14 +280,26 @@ class Kernel(KernelFields):
         try:
             news = hear_cells(reports, answer.cells, heard_ns, now_ns)
             self.room.hear(farewells, answer.cells, now_ns)
+            self._tell(news)
+            for table in self.tables.values():
+                table.tallies[shard_index].confirm()
         except BaseException:  # likewise
-            for cell in reports.cells:
-                cell.table.stir(cell)
+            self._hear_again(self.shards[shard_index], reports)
             raise
-        for cell in news:
+
+    def _tell(self, cells: Iterable[Cell]) -> None:
+        """There may be room now for those that wait for these keys."""
+        for cell in cells:
             self.tables[cell.table.name].tell(cell.key)
-        for table in self.tables.values():
-            table.tallies[shard_index].confirm()
+
+    def _hear_again(self, shard: ShardState, reports: Reports) -> None:
+        """An answer was taken in by halves: have all that it was about be said again, and those that wait look."""
+        known = set(self._cells_of(shard))
+        shard.unconfirmed = sum(cell.unconfirmed for cell in known)
+        kept = [cell for cell in reports.cells if cell in known]
+        for cell in kept:
+            cell.table.stir(cell)
+        self._tell(cell for cell in kept if cell.waiters)
 
     def give_up_lapsed_lines(self, shard_index: int, *, now_ns: int) -> None:
         """Hold no lines any more on limits whose lease was over before the hub was heard again, as it is right now.
@@ -297,10 +312,10 @@ class Kernel(KernelFields):
                 continue
             if table.name in shard.voided or shard.leased_ns == -NEVER_NS:
                 continue
-            shard.voided.add(table.name)
             for cell in table.all_cells():
                 if cell.shard is shard:
                     table.lock.run(give_up_lapsed_line, cell)
+            shard.voided.add(table.name)  # last, so that an exception on the way leaves no line behind
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be."""
@@ -309,11 +324,12 @@ class Kernel(KernelFields):
 
     def take_back(self, shard_index: int) -> None:
         """What was under way got no answer; it will be said again."""
-        reports = self._flights.pop(shard_index, None)
+        reports = self._flights.get(shard_index)
         if reports is None:
             return  # it was taken in before something else went wrong
         for cell, report in zip(reports.cells, reports, strict=True):
             cell.table.lock.run(unreport_cell, cell, report)
+        self._flights.pop(shard_index)  # last: what an exception interrupts is done again, which does no harm
 
     def open_account(self, shard_index: int) -> None:
         """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""
@@ -369,8 +385,8 @@ class Kernel(KernelFields):
         """What was taken at `now_ns` is not said: have every cell be where it asked to be. Twice does no harm."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
-            if cell.reported_ns == now_ns:
-                cell.table.stir(cell)
+            if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.stirred):
+                cell.table.stir(cell)  # it was reported, or taken off the agenda to be
             elif cell.stirred and not cell.fresh:
                 shard.stirred.append(cell)
             if cell.wanted:
