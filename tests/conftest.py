@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from reconverge import Agent, process
 from reconverge.kernel import COMPILED, IMPLEMENTATION
+from reconverge.kernel._engine import PYTHON_IS_ASKED_FOR
 from tests.servers import RedisServer
 from tests.threads import running_threads
 from tests.waiting import eventually
@@ -67,7 +68,7 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session")
 def compiled_kernel() -> None:
     """The compiled kernel is under test; where merges are decided about, its absence is a failure."""
-    if os.environ.get("RECONVERGE_NO_EXTENSIONS"):
+    if PYTHON_IS_ASKED_FOR:
         pytest.skip("RECONVERGE_NO_EXTENSIONS asks for the kernel in Python")
     if not COMPILED:
         missing = "the compiled kernel is not there; install the project again where there is a C compiler"

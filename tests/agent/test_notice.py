@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from reconverge.kernel._engine import asks_for_python
 from tests.twin import PATHS, ROOT
 
 WITHHOLDS = "import sys; sys.modules['reconverge.kernel._native'] = None"
@@ -60,6 +61,32 @@ def test_importing_alone_says_nothing() -> None:
 def test_who_asked_for_python_is_told_nothing() -> None:
     """It is as it was meant to be."""
     assert (["imported", "pure"], []) == said_by(MAKES, RECONVERGE_NO_EXTENSIONS="1")
+
+
+@pytest.mark.parametrize("value", ["1", "yes", "true", "on", "YES", " True "])
+def test_a_word_for_yes_asks_for_python(value: str) -> None:
+    """However it is written."""
+    assert asks_for_python(value)
+
+
+@pytest.mark.parametrize("value", ["", "0", "no", "false", "off", "No"])
+def test_a_word_for_no_does_not_ask_for_python(value: str) -> None:
+    """A variable that is set to 0 had asked for it, as any value did."""
+    assert not asks_for_python(value)
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+def test_zero_leaves_the_compiled_kernel_in_use() -> None:
+    """What the words mean is heeded where the kernel is chosen."""
+    assert (["imported", "native"], []) == said_by(MAKES, RECONVERGE_NO_EXTENSIONS="0")
+
+
+def test_any_other_word_is_an_error_that_names_it() -> None:
+    """Neither kernel is chosen by a word that may mean either."""
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        said_by("import reconverge.kernel", RECONVERGE_NO_EXTENSIONS="perhaps")
+
+    assert "InvalidSetting: RECONVERGE_NO_EXTENSIONS='perhaps'" in failed.value.stderr
 
 
 @pytest.mark.usefixtures("compiled_kernel")

@@ -1,7 +1,8 @@
 """Which of the twins is in use: the compiled parts where they were built, or else those in Python, their definition.
 
 The compiled parts serve one interpreter of a process, the main one; all others decide with Python.
-`RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all.
+`RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all; so do `yes`, `true` and `on`. `0`, `no`, `false`,
+`off` and nothing stand for no, and anything else is an error.
 """
 
 from __future__ import annotations
@@ -11,14 +12,29 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from reconverge import answers
+from reconverge.errors import InvalidSetting
 from reconverge.kernel import _agenda, _cell, _decision, _evicted, _lock, _reports, _store
 
-_PYTHON_IS_ASKED_FOR: Final = bool(os.environ.get("RECONVERGE_NO_EXTENSIONS"))
+_YES: Final = ("1", "yes", "true", "on")
+_NO: Final = ("", "0", "no", "false", "off")
+
+
+def asks_for_python(value: str) -> bool:
+    """Whether that value of the variable asks for the kernel in Python. Raises InvalidSetting."""
+    word = value.strip().lower()
+    if word not in (*_YES, *_NO):
+        raise InvalidSetting(
+            "RECONVERGE_NO_EXTENSIONS", value, f"must be one of {', '.join(_YES)}, or {', '.join(_NO[1:])}, or empty"
+        )
+    return word in _YES
+
+
+PYTHON_IS_ASKED_FOR: Final = asks_for_python(os.environ.get("RECONVERGE_NO_EXTENSIONS", ""))
 _MAIN_ONLY: Final = "main interpreter"
 """What the compiled parts say of themselves where they do not serve."""
 _problem = ""
 
-if TYPE_CHECKING or _PYTHON_IS_ASKED_FOR:
+if TYPE_CHECKING or PYTHON_IS_ASKED_FOR:
     native = None
 else:
     try:
@@ -28,7 +44,7 @@ else:
 
 COMPILED: Final = native is not None
 """Whether the compiled parts are in use."""
-MISSING: Final = not (COMPILED or _PYTHON_IS_ASKED_FOR or _MAIN_ONLY in _problem or "subinterpreter" in _problem)
+MISSING: Final = not (COMPILED or PYTHON_IS_ASKED_FOR or _MAIN_ONLY in _problem or "subinterpreter" in _problem)
 """Whether the compiled parts are not there though nobody asked for Python."""
 IMPLEMENTATION: Final = "native" if COMPILED else "pure"
 """Which of the twins is in use."""
