@@ -30,6 +30,7 @@ from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, scheme_of
 from reconverge.limit import Limit
 from reconverge.report import Batch
+from reconverge.spawning import nothing_from_the_working_directory
 
 NODES_MAX: Final = 64
 TICK_S: Final = 0.02
@@ -122,7 +123,7 @@ class _Node:
         self._process: SpawnProcess = context.Process(
             target=work, args=(hub_url, plan, share, self.gauge, theirs), name="reconverge-node", daemon=True
         )
-        with _uninterrupted():
+        with _uninterrupted(), nothing_from_the_working_directory():
             self._process.start()
         theirs.close()
 

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from reconverge.spawning import nothing_from_the_working_directory
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -23,7 +25,9 @@ def mapped(
         yield from map(function, tasks)
         return
     # Spawned, so that no worker inherits threads or connections.
-    with multiprocessing.get_context("spawn").Pool(count, initializer=_leave_interrupts_to_the_parent) as pool:
+    with nothing_from_the_working_directory():
+        started = multiprocessing.get_context("spawn").Pool(count, initializer=_leave_interrupts_to_the_parent)
+    with started as pool:
         yield from pool.imap(function, tasks, chunksize=chunk)
 
 
