@@ -6,6 +6,7 @@ messages, cuts, crashes, lost data and ended leases.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -486,7 +487,8 @@ class Protocol(RuleBasedStateMachine):
 
 TestProtocol = Protocol.TestCase
 # The twin in Python takes the same steps, many times as slowly.
-TestProtocol.settings = settings(max_examples=1000 if COMPILED else 250, stateful_step_count=50)
+TestProtocol.settings = settings(max_examples=500 if COMPILED else 150, stateful_step_count=50)
+pytestmark = pytest.mark.timeout(1500)  # it has work for minutes, of which the others on the machine take their part
 
 
 def test_strict_has_no_allowance_at_all() -> None:
