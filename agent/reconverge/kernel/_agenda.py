@@ -8,6 +8,7 @@ from collections import deque
 from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._exchange import look_again
+from reconverge.kernel._lanes import Lanes
 
 GROUP_MAX = 256
 """So many promises are kept together at most."""
@@ -114,18 +115,17 @@ class ShardFields:
     """What `ShardState` keeps for those who decide and those who exchange."""
 
     early_ns: int
-    stirred: deque[Cell]
+    stirred: Lanes
     """Cells with something new since their last report."""
-    wanted: deque[Cell]
+    wanted: Lanes
     """Cells that ask not to wait for the next regular exchange."""
     agenda: Agenda
     """When to look at the others."""
 
     def begin(self) -> None:
         """Nothing is to be said."""
-        # Deques, because deciding threads append while the exchanging one takes, each without the other's lock.
-        self.stirred = deque()
-        self.wanted = deque()
+        self.stirred = Lanes()
+        self.wanted = Lanes()
         self.agenda = Agenda()
 
 
@@ -168,12 +168,15 @@ def due_cells(
 ) -> tuple[list[Cell], bool]:
     """The cells to report now, each once, in the order in which they asked; and whether there are more of them.
 
-    For an early exchange those that asked for it; and the others, if there are no more than `companions_max`.
+    For an early exchange those that asked for it; and the others, if there are no more than `companions_max`. Half of
+    a regular one is for those that only have something new, if there are so many: a limit whose cells are all in a
+    hurry does not delay the others.
     """
     cells: dict[Cell, None] = {}
-    more = _take_wanted(shard, now_ns, early, cells, cells_max)
-    if not more and (not early or (cells and len(shard.stirred) <= companions_max)):
-        more = _take_stirred(shard, cells, cells_max)
+    hurried_max = cells_max if early else cells_max - min(len(shard.stirred), cells_max // 2)
+    more = _take_wanted(shard, now_ns, early, cells, hurried_max)
+    if not early or (cells and not more and len(shard.stirred) <= companions_max):
+        more = _take_stirred(shard, cells, cells_max) or more
     if not more:
         more = _take_promised(shard, now_ns, cells, cells_max)
     return list(cells), more
@@ -181,39 +184,44 @@ def due_cells(
 
 def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell, None], cells_max: int) -> bool:
     """Those that are in a hurry; returns whether there may be more."""
+    wanted = shard.wanted
     shard.early_ns = NEVER_NS
-    passed = 0
-    for _ in range(len(shard.wanted)):
-        if passed == PASSED_MAX:
+    passed, more = 0, False
+    postponed: list[Cell] = []
+    for _ in range(len(wanted)):
+        if passed == PASSED_MAX or (len(cells) >= cells_max and _is_to_be_taken(wanted.first(), now_ns, early, cells)):
             shard.early_ns = now_ns
-            return True
-        cell = shard.wanted.popleft()
+            more = True
+            break
+        cell = wanted.popleft()
         if not cell.wanted or cell in cells:
             passed += 1  # reported meanwhile
         elif early and cell.early_ns > now_ns:
-            shard.wanted.append(cell)
+            postponed.append(cell)
             shard.early_ns = min(shard.early_ns, cell.early_ns)
-        elif len(cells) < cells_max:
-            cells[cell] = None
         else:
-            shard.wanted.appendleft(cell)
-            shard.early_ns = now_ns
-            return True
-    return False
+            cells[cell] = None
+    for cell in postponed:  # not before, or they would be met again while others have yet to be looked at
+        wanted.append(cell)
+    return more
+
+
+def _is_to_be_taken(cell: Cell, now_ns: int, early: bool, cells: dict[Cell, None]) -> bool:
+    return cell.wanted and cell not in cells and not (early and cell.early_ns > now_ns)
 
 
 def _take_stirred(shard: ShardFields, cells: dict[Cell, None], cells_max: int) -> bool:
     """Those that have something new; returns whether there may be more."""
+    stirred = shard.stirred
     passed = 0
-    for _ in range(len(shard.stirred)):
+    for _ in range(len(stirred)):
         if passed == PASSED_MAX:
             return True
-        cell = shard.stirred.popleft()
+        if len(cells) >= cells_max and (cell := stirred.first()).stirred and cell not in cells:
+            return True
+        cell = stirred.popleft()
         if not cell.stirred or cell in cells:
             passed += 1
-        elif len(cells) == cells_max:
-            shard.stirred.appendleft(cell)
-            return True
         else:
             cells[cell] = None
     return False

@@ -64,15 +64,18 @@ class Later:
         self._cells.clear()
 
     def _put_aside(self, shard: ShardState, due: Container[int]) -> None:
+        kept: list[Cell] = []
         for _ in range(min(len(shard.stirred), SORTED_MAX)):
             cell = shard.stirred.popleft()
             if not cell.stirred:  # reported out of its turn
                 continue
             interval_ns = cell.table.interval_ns
             if interval_ns in due:
-                shard.stirred.append(cell)
+                kept.append(cell)
             else:
                 self._cells.setdefault(interval_ns, deque()).append(cell)
+        for cell in kept:  # not before, or they would be met again while others have yet to be sorted
+            shard.stirred.append(cell)
 
 
 def hold_back(shard: ShardState, due: Container[int], now_ns: int, held: list[Cell]) -> None:
@@ -80,6 +83,7 @@ def hold_back(shard: ShardState, due: Container[int], now_ns: int, held: list[Ce
 
     A regular exchange takes whoever is in a hurry, however soon after the last time; one of other limits does not.
     """
+    kept: list[Cell] = []
     for _ in range(min(len(shard.wanted), SORTED_MAX)):
         cell = shard.wanted.popleft()
         if not cell.wanted:
@@ -87,7 +91,9 @@ def hold_back(shard: ShardState, due: Container[int], now_ns: int, held: list[Ce
         if cell.early_ns > now_ns and cell.table.interval_ns not in due:
             held.append(cell)
         else:
-            shard.wanted.append(cell)
+            kept.append(cell)
+    for cell in kept:  # as above
+        shard.wanted.append(cell)
 
 
 def let_ask_again(shard: ShardState, held: list[Cell]) -> None:

@@ -166,7 +166,7 @@ stir(Cell *cell)
         return 0;
     }
     cell->fresh = !is_heard(cell);
-    if (queue_append(cell->fresh ? tally_of(cell)->fresh : cell->shard->stirred, cell) < 0) {
+    if ((cell->fresh ? fifo_append(&tally_of(cell)->fresh->cells, cell) : lanes_append(cell->shard->stirred, cell)) < 0) {
         return -1;
     }
     cell->stirred = true;
@@ -178,7 +178,7 @@ call_for_exchange(Store *store, Cell *cell, i64 now_ns)
 {
     Shard *shard = cell->shard;
     /* Asked before, because another decision may come in between. */
-    bool first = (is_heard(cell) ? shard->stirred : tally_of(cell)->fresh)->count == 0;
+    bool first = (is_heard(cell) ? shard->stirred->count : tally_of(cell)->fresh->cells.count) == 0;
     if (stir(cell) < 0) {
         return -1;
     }
@@ -197,7 +197,7 @@ want(Store *store, Cell *cell, i64 when_ns)
     }
     if (cell->fresh) {
         when_ns = at_least(when_ns, tally_of(cell)->fresh_from_ns);
-    } else if (queue_append(shard->wanted, cell) < 0) {
+    } else if (lanes_append(shard->wanted, cell) < 0) {
         return -1;
     }
     cell->wanted = true;

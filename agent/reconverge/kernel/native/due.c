@@ -26,65 +26,74 @@ add(Found *found, Cell *cell)
 }
 
 static inline bool
-is_full(const Found *found)
+is_full(const Found *found, Py_ssize_t most)
 {
-    return PyList_GET_SIZE(found->list) >= found->most;
+    return PyList_GET_SIZE(found->list) >= most;
 }
 
-/* Those that are in a hurry. */
+/* Append again those that were taken too soon. -1 with an error, also if there was one before. */
 static int
-take_wanted(Shard *shard, i64 now_ns, bool early, Found *found)
+put_back(Lanes *lanes, Fifo *postponed, int failed)
 {
-    Queue *queue = shard->wanted;
+    for (Cell *cell; (cell = fifo_pop(postponed)) != NULL;) {
+        failed = lanes_append(lanes, cell) < 0 ? -1 : failed;
+        Py_DECREF(cell);
+    }
+    fifo_free(postponed);
+    return failed;
+}
+
+/* Those that are in a hurry, while there are fewer than `most`. */
+static int
+take_wanted(Shard *shard, i64 now_ns, bool early, Py_ssize_t most, Found *found)
+{
+    Lanes *lanes = shard->wanted;
+    Fifo postponed = {0}; /* appended at last, or they would be met again while others have yet to be looked at */
     int failed = 0, passed = 0;
     shard->early_ns = NEVER_NS;
-    for (i64 left = queue->count; left > 0 && queue->count > 0 && !failed; left--) {
-        if (passed == PASSED_MAX) {
+    for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
+        const Cell *first = lanes_first(lanes);
+        bool stale = !first->wanted || first->taken; /* reported meanwhile */
+        bool later = !stale && early && first->early_ns > now_ns;
+        if (passed == PASSED_MAX || (!stale && !later && is_full(found, most))) {
             shard->early_ns = now_ns;
             found->more = true;
             break;
         }
-        Cell *cell = queue_pop(queue);
-        if (!cell->wanted || cell->taken) { /* reported meanwhile */
+        Cell *cell = lanes_pop(lanes);
+        if (stale) {
             passed++;
             let_rest(cell);
-        } else if (early && cell->early_ns > now_ns) {
-            failed = queue_append(queue, cell);
+        } else if (later) {
+            failed = fifo_append(&postponed, cell);
             shard->early_ns = at_most(shard->early_ns, cell->early_ns);
             Py_DECREF(cell);
-        } else if (!is_full(found)) {
-            failed = add(found, cell);
         } else {
-            queue_push_back(queue, cell);
-            shard->early_ns = now_ns;
-            found->more = true;
-            break;
+            failed = add(found, cell);
         }
     }
-    return failed;
+    return put_back(lanes, &postponed, failed);
 }
 
 /* Those that have something new. */
 static int
 take_stirred(Shard *shard, Found *found)
 {
-    Queue *queue = shard->stirred;
+    Lanes *lanes = shard->stirred;
     int failed = 0, passed = 0;
-    for (i64 left = queue->count; left > 0 && queue->count > 0 && !failed; left--) {
-        if (passed == PASSED_MAX) {
+    for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
+        const Cell *first = lanes_first(lanes);
+        bool stale = !first->stirred || first->taken; /* reported out of its turn */
+        if (passed == PASSED_MAX || (!stale && is_full(found, found->most))) {
             found->more = true;
             break;
         }
-        Cell *cell = queue_pop(queue);
-        if (!cell->stirred || cell->taken) { /* reported out of its turn */
+        Cell *cell = lanes_pop(lanes);
+        if (stale) {
             passed++;
             let_rest(cell);
-        } else if (!is_full(found)) {
-            failed = add(found, cell);
         } else {
-            queue_push_back(queue, cell);
-            found->more = true;
-            break;
+            failed = add(found, cell);
         }
     }
     return failed;
@@ -128,7 +137,7 @@ take_promised(Shard *shard, i64 now_ns, Found *found)
             agenda_forget(cell);
             continue;
         }
-        if (is_full(found)) {
+        if (is_full(found, found->most)) {
             break;
         }
         agenda_forget(cell);
@@ -166,9 +175,11 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     Py_INCREF(shard);
-    int failed = take_wanted(shard, now_ns, early, &found);
-    if (!failed && !found.more &&
-        (!early || (PyList_GET_SIZE(found.list) > 0 && shard->stirred->count <= companions_max))) {
+    i64 half = found.most / 2;
+    Py_ssize_t hurried = early ? found.most : (Py_ssize_t)(found.most - at_most(shard->stirred->count, half));
+    int failed = take_wanted(shard, now_ns, early, hurried, &found);
+    if (!failed && (!early || (PyList_GET_SIZE(found.list) > 0 && !found.more &&
+                               shard->stirred->count <= companions_max))) {
         failed = take_stirred(shard, &found);
     }
     if (!failed && !found.more) {

@@ -77,6 +77,7 @@ begin(PyObject *module)
         return -1;
     }
     bool added = add(module, &Lock_spec, &types.lock) && add(module, &Queue_spec, &types.queue) &&
+                 add(module, &Lanes_spec, &types.lanes) &&
                  add(module, &Agenda_spec, &types.agenda) && add(module, &Reports_spec, &types.reports) &&
                  add(module, &Shard_spec, &types.shard) && add(module, &Tally_spec, &types.tally) &&
                  add(module, &Kernel_spec, &types.kernel) && add(module, &Cell_spec, &types.cell) &&

@@ -54,22 +54,51 @@ typedef struct Cell Cell;
 
 typedef struct Store Store;
 
-/* ------------------------------------------------------------------ queue.c: which cells have something to say */
+/* ------------------------------------------------------------------ queue.c: cells that wait, first come, first served */
 
 typedef struct Chunk Chunk;
 
-/* Cells in the order in which they came; each is owned. */
+/* Cells in the order in which they came; each is owned. All zeros is an empty one. */
 typedef struct {
-    PyObject_HEAD
     Chunk *first, *last;
     int begin, end; /* where they begin in the first chunk, and where they end in the last one */
     i64 count;
+} Fifo;
+
+int fifo_append(Fifo *fifo, Cell *cell); /* -1 with an error */
+Cell *fifo_first(const Fifo *fifo);      /* borrowed; NULL if it is empty */
+Cell *fifo_pop(Fifo *fifo);              /* the reference is the caller's; NULL if it is empty */
+int fifo_traverse(const Fifo *fifo, visitproc visit, void *arg);
+void fifo_clear(Fifo *fifo);
+void fifo_free(Fifo *fifo); /* the memory of one that is empty */
+
+typedef struct {
+    PyObject_HEAD
+    Fifo cells;
 } Queue;
 
 extern PyType_Spec Queue_spec;
-int queue_append(Queue *queue, Cell *cell);
-Cell *queue_pop(Queue *queue);                     /* the reference is the caller's; NULL if it is empty */
-void queue_push_back(Queue *queue, Cell *cell); /* what was popped last, with the reference */
+
+/* ------------------------------------------------------------------ lanes.c: which cells have something to say */
+
+typedef struct Lane Lane;
+
+/* Cells in the order in which they are taken: by turns those of each limit, see `_lanes.py`. */
+typedef struct {
+    PyObject_HEAD
+    Lane *oldest, *youngest; /* in the order in which they began */
+    Lane *next, *final;      /* whose turn it is and who is the last one in this round; `next` is NULL between rounds */
+    Lane *recent;            /* to which a cell was appended last */
+    Lane **buckets;          /* by limit */
+    size_t size, lanes;
+    i64 count;
+    int left; /* how many cells the next one may still give */
+} Lanes;
+
+extern PyType_Spec Lanes_spec;
+int lanes_append(Lanes *lanes, Cell *cell); /* -1 with an error */
+Cell *lanes_first(Lanes *lanes);            /* borrowed; NULL if none waits */
+Cell *lanes_pop(Lanes *lanes);              /* the reference is the caller's; NULL if none waits */
 
 /* ------------------------------------------------------------------ agenda.c: when to look at a cell again */
 
@@ -122,7 +151,7 @@ typedef struct {
     PyObject_HEAD
     SHARD_FIELDS(DECLARE)
     char alone;
-    Queue *stirred, *wanted;
+    Lanes *stirred, *wanted;
     Agenda *agenda;
 } Shard;
 
@@ -364,7 +393,7 @@ PyObject *hear_cells(PyObject *module, PyObject *args);
 
 typedef struct {
     bool secret_hashes; /* whether nobody outside of the process can know the hash of a key */
-    PyTypeObject *lock, *queue, *agenda, *shard, *tally, *kernel, *cell, *store, *decision, *reports, *evicted;
+    PyTypeObject *lock, *queue, *lanes, *agenda, *shard, *tally, *kernel, *cell, *store, *decision, *reports, *evicted;
     PyObject *reentry; /* the exception */
 } Types;
 

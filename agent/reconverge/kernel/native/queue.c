@@ -2,7 +2,8 @@
  * until many have been moved. */
 #include "cells.h"
 
-#define CHUNK 511
+#define CHUNK 63
+/* A chunk fills what the interpreter hands out as one small block: a limit with few cells that wait takes no more. */
 
 struct Chunk {
     Chunk *next;
@@ -10,75 +11,105 @@ struct Chunk {
 };
 
 int
-queue_append(Queue *queue, Cell *cell)
+fifo_append(Fifo *fifo, Cell *cell)
 {
-    if (queue->last == NULL || queue->end == CHUNK) {
+    if (fifo->last == NULL || fifo->end == CHUNK) {
         Chunk *chunk = PyMem_Malloc(sizeof(*chunk));
         if (chunk == NULL) {
             PyErr_NoMemory();
             return -1;
         }
         chunk->next = NULL;
-        if (queue->last == NULL) {
-            queue->first = chunk;
-            queue->begin = 0;
+        if (fifo->last == NULL) {
+            fifo->first = chunk;
+            fifo->begin = 0;
         } else {
-            queue->last->next = chunk;
+            fifo->last->next = chunk;
         }
-        queue->last = chunk;
-        queue->end = 0;
+        fifo->last = chunk;
+        fifo->end = 0;
     }
-    queue->last->cells[queue->end++] = (Cell *)Py_NewRef((PyObject *)cell);
-    queue->count++;
+    fifo->last->cells[fifo->end++] = (Cell *)Py_NewRef((PyObject *)cell);
+    fifo->count++;
     return 0;
 }
 
 Cell *
-queue_pop(Queue *queue)
+fifo_first(const Fifo *fifo)
 {
-    if (queue->count == 0) {
+    return fifo->count == 0 ? NULL : fifo->first->cells[fifo->begin];
+}
+
+/* Have the processor fetch the cell that is popped soon. */
+static inline void
+fetch_ahead(const Fifo *fifo)
+{
+    if (fifo->count > AHEAD) {
+        int at = fifo->begin + AHEAD;
+        fetch_cell(at < CHUNK ? fifo->first->cells[at] : fifo->first->next->cells[at - CHUNK]);
+    }
+}
+
+Cell *
+fifo_pop(Fifo *fifo)
+{
+    if (fifo->count == 0) {
         return NULL;
     }
-    if (queue->begin == CHUNK) { /* not before, so that what was popped can be put back */
-        Chunk *done = queue->first;
-        queue->first = done->next;
-        queue->begin = 0;
-        PyMem_Free(done);
+    fetch_ahead(fifo);
+    Chunk *chunk = fifo->first;
+    Cell *cell = chunk->cells[fifo->begin++];
+    fifo->count--;
+    if (fifo->count == 0) {
+        fifo->begin = fifo->end = 0; /* in the chunk that is kept */
+    } else if (fifo->begin == CHUNK) {
+        fifo->first = chunk->next;
+        fifo->begin = 0;
+        PyMem_Free(chunk);
     }
-    queue->count--;
-    if (queue->begin + AHEAD < (queue->first == queue->last ? queue->end : CHUNK)) {
-        fetch_cell(queue->first->cells[queue->begin + AHEAD]); /* it will be popped soon */
-    }
-    return queue->first->cells[queue->begin++];
+    return cell;
 }
 
-void
-queue_push_back(Queue *queue, Cell *cell)
+int
+fifo_traverse(const Fifo *fifo, visitproc visit, void *arg)
 {
-    queue->first->cells[--queue->begin] = cell;
-    queue->count++;
-}
-
-static int
-Queue_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    Queue *self = (Queue *)object;
-    Py_VISIT(Py_TYPE(object));
-    int at = self->begin;
-    for (Chunk *chunk = self->first; chunk != NULL; chunk = chunk->next, at = 0) {
-        for (int end = chunk == self->last ? self->end : CHUNK; at < end; at++) {
+    int at = fifo->begin;
+    for (const Chunk *chunk = fifo->first; chunk != NULL; chunk = chunk->next, at = 0) {
+        for (int end = chunk == fifo->last ? fifo->end : CHUNK; at < end; at++) {
             Py_VISIT(chunk->cells[at]);
         }
     }
     return 0;
 }
 
+void
+fifo_clear(Fifo *fifo)
+{
+    for (Cell *cell; (cell = fifo_pop(fifo)) != NULL;) {
+        Py_DECREF(cell);
+    }
+}
+
+void
+fifo_free(Fifo *fifo)
+{
+    PyMem_Free(fifo->last); /* the only one when it is empty */
+    fifo->first = fifo->last = NULL;
+}
+
+/* ------------------------------------------------------------------ as Python sees them */
+
+static int
+Queue_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    return fifo_traverse(&((Queue *)object)->cells, visit, arg);
+}
+
 static int
 Queue_clear(PyObject *object)
 {
-    for (Cell *cell; (cell = queue_pop((Queue *)object)) != NULL;) {
-        Py_DECREF(cell);
-    }
+    fifo_clear(&((Queue *)object)->cells);
     return 0;
 }
 
@@ -88,7 +119,7 @@ Queue_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     Queue_clear(object);
-    PyMem_Free(((Queue *)object)->last); /* the only one when the queue is empty */
+    fifo_free(&((Queue *)object)->cells);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -100,13 +131,13 @@ Queue_append(PyObject *object, PyObject *cell)
         PyErr_SetString(PyExc_TypeError, "only cells queue up");
         return NULL;
     }
-    return queue_append((Queue *)object, (Cell *)cell) < 0 ? NULL : Py_NewRef(Py_None);
+    return fifo_append(&((Queue *)object)->cells, (Cell *)cell) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
 Queue_popleft(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    Cell *cell = queue_pop((Queue *)object);
+    Cell *cell = fifo_pop(&((Queue *)object)->cells);
     if (cell == NULL) {
         PyErr_SetString(PyExc_IndexError, "nobody queues");
     }
@@ -116,7 +147,7 @@ Queue_popleft(PyObject *object, PyObject *Py_UNUSED(ignored))
 static Py_ssize_t
 Queue_length(PyObject *object)
 {
-    return ((Queue *)object)->count;
+    return ((Queue *)object)->cells.count;
 }
 
 static PyMethodDef Queue_methods[] = {

@@ -37,8 +37,8 @@ static PyObject *
 Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Shard *self = (Shard *)object;
-    PyObject *stirred = PyObject_CallNoArgs((PyObject *)types.queue);
-    PyObject *wanted = PyObject_CallNoArgs((PyObject *)types.queue);
+    PyObject *stirred = PyObject_CallNoArgs((PyObject *)types.lanes);
+    PyObject *wanted = PyObject_CallNoArgs((PyObject *)types.lanes);
     PyObject *agenda = PyObject_CallNoArgs((PyObject *)types.agenda);
     if (stirred == NULL || wanted == NULL || agenda == NULL) {
         Py_XDECREF(stirred);
@@ -46,8 +46,8 @@ Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
         Py_XDECREF(agenda);
         return NULL;
     }
-    Py_XSETREF(self->stirred, (Queue *)stirred);
-    Py_XSETREF(self->wanted, (Queue *)wanted);
+    Py_XSETREF(self->stirred, (Lanes *)stirred);
+    Py_XSETREF(self->wanted, (Lanes *)wanted);
     Py_XSETREF(self->agenda, (Agenda *)agenda);
     Py_RETURN_NONE;
 }
