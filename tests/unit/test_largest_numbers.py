@@ -201,3 +201,15 @@ def test_the_largest_limit_is_exact_to_the_last_unit(algorithm: str) -> None:
     all_but_one = node.admits(limit.cost_max - 1)
 
     assert (True, True, False) == (all_but_one, node.admits(1), node.admits(1))
+
+
+@pytest.mark.parametrize("days", [1, 3, 3660])
+def test_a_large_bucket_that_nobody_has_used_for_days_is_empty(days: int) -> None:
+    """However much could have drained since then; so its key leaves when the next one comes."""
+    lone = Lone(Limit(QUOTA_MAX, 100 * 86_400, algorithm="token-bucket"))
+    lone.limiter.allow("ada")
+    lone.clock.advance(days * 86_400.0)
+
+    lone.limiter.allow("bob")
+
+    assert ["bob"] == list(lone.limiter.table.cells.keys())

@@ -9,7 +9,7 @@ fits(const Store *store, const Cell *cell)
         return true;
     }
     /* A bucket from which something may be given back keeps account of how low it was, which is done in Python. */
-    return cell->lows == Py_None && cell->used < NEVER_NS / 4 &&
+    return terms->plain && cell->lows == Py_None && cell->used < NEVER_NS / 4 &&
            cell->level + (i128)cell->used * terms->window_ns <= terms->level_max;
 }
 
