@@ -412,6 +412,7 @@ class Agent:
             bugs_in_a_row=self._exchanges.bugs_in_a_row,
             last_bug=self._exchanges.last_bug,
             restarts=self._exchanges.restarts,
+            restorations=self._exchanges.restorations,
             overdue=self._exchanges.overdue_s,
             durations=self.watch.durations.copy(),
             orders=None if self._reader is None else self._obedience.told(self._reader.stats()),

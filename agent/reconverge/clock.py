@@ -6,8 +6,10 @@ Everything else is handed its moments as integers of nanoseconds, and the name s
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 MICROSECOND_NS = 1_000
@@ -39,9 +41,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's own clocks. On Linux the monotonic one goes on while the machine is suspended.
 
-    monotonic_ns = staticmethod(time.monotonic_ns)
+    So does the time of the hub, at which a lease ends after so many seconds whether its node was awake or not.
+    """
+
+    monotonic_ns = staticmethod(
+        partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic_ns
+    )
     wall_ns = staticmethod(time.time_ns)
 
 

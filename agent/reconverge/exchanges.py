@@ -17,6 +17,7 @@ from reconverge.hub import Bulletin, Hub, Working
 from reconverge.kernel import first_odd_cell
 from reconverge.orders import PAYLOAD_BYTES_MAX
 from reconverge.report import Answer, Batch, Status
+from reconverge.restoration import Restorations
 from reconverge.runners import Drivers
 from reconverge.syncer import Syncer
 from reconverge.watch import Watch
@@ -76,6 +77,12 @@ class Exchanges(Drivers):
         self.bugs_in_a_row = 0
         """Failures that nobody foresaw, since an exchange was last answered."""
         self.last_bug = ""
+        self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
+        """None where time is made up."""
+        self.restorations = 0
+        """How often the node went on under a new name because this process may be a copy of another one."""
+        self._reconnects = False
+        """The connections may have names that a copy of this process has, too."""
         self._look_by_ns: int | None = None
         """When, by the machine's clock, the driver will have looked at what is due, unless something holds it up."""
 
@@ -121,6 +128,10 @@ class Exchanges(Drivers):
         until `going_on` says no.
         """
         try:
+            self._look_for_restoration()
+            if self._reconnects:
+                self._reconnects = False
+                await self._let_go()
             if self.hinting is not None:
                 self.hinting.begin()
             if len(self._syncers) > 1:
@@ -154,6 +165,9 @@ class Exchanges(Drivers):
         self._look_by_ns = None
         for syncer in self._syncers:
             syncer.part()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
         hub, self._hub = self._hub, None
         for closes in (hub, self.hinting):
             try:
@@ -162,12 +176,34 @@ class Exchanges(Drivers):
             except Exception:
                 logger.debug("reconverge: closing a connection failed", exc_info=True)
 
+    def _look_for_restoration(self) -> None:
+        sign = "" if self.watch_for_restorations is None else self.watch_for_restorations.sign()
+        if sign:
+            self._become_another(sign)
+
+    def _become_another(self, sign: str) -> None:
+        """Go on as another node, as far as every shard is concerned: this process may be a copy of one that goes on."""
+        self.restorations += 1
+        self._reconnects = True
+        for syncer in self._syncers:
+            syncer.renounce(self._clock.monotonic_ns())
+        if self.hinting is not None:
+            self.hinting.become_another()
+        if self.restorations == 1:
+            logger.warning(
+                "reconverge: the node goes on under a new name, and without lines until the next answer, as %s: this"
+                " process may be a copy, restored from an image of its memory. From now on that is only counted, as"
+                " `restorations` in stats()",
+                sign,
+            )
+
     async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         nudged = asyncio.Event()
         under_way: dict[Syncer | Reader, asyncio.Task[None]] = {}
         try:
             while True:
+                self._look_for_restoration()
                 self._called = False
                 for done in [each for each, task in under_way.items() if task.done()]:
                     del under_way[done]
@@ -314,8 +350,11 @@ class Exchanges(Drivers):
                 # A bug of our own, past every check. What was under way is said again, and the next exchange tried.
                 syncer.failed(f"bug:{type(error).__name__}", now_ns=now_ns)
                 raise
+            if answer.status is Status.STALE:
+                self._become_another("the hub has a batch of the same name and number")
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
-            return not (syncer.failing or syncer.begins_anew_again)
+            failing = syncer.failing and not syncer.renounced  # a stale batch is said again under another name
+            return not (failing or syncer.begins_anew_again)
         return False
 
     async def _read(self, reader: Reader) -> None:

@@ -49,6 +49,10 @@ class Hinting:
         with self._surprises():
             self._channel.open(self._hear, self._note)
 
+    def become_another(self) -> None:
+        """Sign with another name: a copy of this process that has the same one would not hear what this one tells."""
+        self._hints.sender = token_bytes(SENDER_BYTES)
+
     def answered(self, batch: Batch) -> None:
         """The answer to that batch was taken in: tell what others should know."""
         with self._surprises():

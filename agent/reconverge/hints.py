@@ -78,7 +78,7 @@ class Hints:
     def __init__(self, kernel: Kernel, *, sender: bytes) -> None:
         assert len(sender) == SENDER_BYTES
         self._kernel = kernel
-        self._sender = sender
+        self.sender = sender
         self._pending: OrderedDict[Subject, None] = OrderedDict()
         self._known: OrderedDict[Subject, tuple[int, int]] = OrderedDict()
         """In which window each was told of last, by whomever, and what this node had charged by then."""
@@ -122,7 +122,7 @@ class Hints:
         if not self._pending or now_ns < self._next_ns:
             return None
         self._next_ns = now_ns + self._kernel.soonest_ns
-        parts = [MAGIC, self._sender]
+        parts = [MAGIC, self.sender]
         size = len(MAGIC) + SENDER_BYTES
         for subject in list(islice(self._pending, KEYS_MAX)):
             entry = _written(subject)
@@ -150,7 +150,7 @@ class Hints:
         except Misfit as misfit:
             self.rejected[misfit.reason] += 1
             return
-        if sender == self._sender:
+        if sender == self.sender:
             return
         self.heard += 1
         for name, key in subjects:

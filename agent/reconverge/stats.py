@@ -63,6 +63,8 @@ class AgentStats:
     """The class of the last one."""
     restarts: int = 0
     """How often the exchange loop failed as a whole, and was begun again."""
+    restorations: int = 0
+    """How often the node went on under a new name because the process may be a copy, restored from an image."""
     overdue: float = 0.0
     """For how many seconds the exchange loop should have looked at what is due, and has not: something holds it up."""
     durations: Durations = field(default_factory=Durations)

@@ -103,6 +103,8 @@ class Syncer:
         """This is the only shard, or has been told anything."""
         self._lapsed = False
         """The last lease is over, and the hub has yet to hear of the new name."""
+        self.renounced = False
+        """A copy of this process may go by the name and the account, too; the next batch goes under new ones."""
         self._leaving = False
         self.left = False
         """The hub has heard the node's last word."""
@@ -167,7 +169,7 @@ class Syncer:
             self._shard.later.give_back(self._shard)
         if self._failures_in_a_row:
             return regular.due_ns
-        if self._more or self._lapsed or self._leaving:
+        if self._more or self._lapsed or self.renounced or self._leaving:
             return now_ns
         early_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         if not self._answered:
@@ -185,6 +187,14 @@ class Syncer:
         """Whoever drives this syncer will ask again what is due, at `until_ns` at the latest if still there."""
         self._shard.attended_until_ns = until_ns
 
+    def renounce(self, now_ns: int) -> None:
+        """Give up the name, the account and all lines: a copy of this process may have the same ones.
+
+        What was confirmed under them stays at the hub; what was not is told under new ones.
+        """
+        self.renounced = True
+        self._void_lines(now_ns)
+
     def part(self) -> None:
         """Whoever drives this syncer goes: the next decision, about whatever key, has to call for somebody."""
         self._shard.attended_until_ns = -NEVER_NS
@@ -199,6 +209,8 @@ class Syncer:
         """
         if self._under_way:  # an exception out of a signal handler has come before whoever waited could say so
             self.failed("abandoned", now_ns=now_ns)
+        if self.renounced:
+            self._become_another(now_ns)
         if self._answered and now_ns >= self._shard.lease_until_ns:
             self._lapse()
         if self._lapsed:
@@ -275,7 +287,13 @@ class Syncer:
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
         """Take in the answer, checked before, to the batch under way, which was sent at `sent_ns` at the earliest."""
-        if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
+        if answer.status is Status.STALE:
+            # No process uses a number twice, so a copy of this one has used it.
+            self.renounce(now_ns)
+            self.failed("stale", now_ns=now_ns)
+            self._begin_anew(now_ns)
+            return
+        if answer.status is Status.MERGED and len(answer.cells) != len(batch.cells):
             self.failed("stale", now_ns=now_ns)
             return
         shard = self._shard
@@ -285,7 +303,7 @@ class Syncer:
         self._under_way = False
         if answer.status is Status.LAPSED:
             self._take_back()
-            shard.lease_until_ns = min(shard.lease_until_ns, now_ns)
+            self._void_lines(now_ns)
             self._lapse()
             self._begin_anew(now_ns)
             return
@@ -318,6 +336,8 @@ class Syncer:
             shard.lease_until_ns = sent_ns + int(batch.lease_us * MICROSECOND_NS * (1 - DRIFT))
             shard.leased_ns = sent_ns - int(batch.lease_us * MICROSECOND_NS * DRIFT)
             shard.voided.clear()
+        if self.renounced:
+            self._void_lines(now_ns)
 
     def _set_clock(self, hub_us: int, *, sent_ns: int, now_ns: int) -> None:
         shard = self._shard
@@ -385,12 +405,27 @@ class Syncer:
         self._generation += 1
         self._answered = False
 
+    def _void_lines(self, now_ns: int) -> None:
+        """The lease is over at once, which also those cells have to notice that have looked up when it would be."""
+        self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
+        self._kernel.look_around(self._shard.index)
+
+    def _become_another(self, now_ns: int) -> None:
+        """Go on as a node that has lapsed, under an account that no copy of this process has."""
+        self._open_account(now_ns)
+        if self._answered:
+            self._lapse()
+        self.renounced = False  # last: an exception out of a signal handler may come before
+
     def _renew_account(self, now_ns: int) -> None:
         """Open a new account if the hub may be about to close the old one, whose numbers then must not come again."""
         if now_ns - max(self._shard.acked_ns, self._account_since_ns) > ACCOUNT_KEPT_NS:
-            self.account = self._new_name()
-            self._account_since_ns = now_ns
-            self._kernel.open_account(self._shard.index)
+            self._open_account(now_ns)
+
+    def _open_account(self, now_ns: int) -> None:
+        self.account = self._new_name()
+        self._account_since_ns = now_ns
+        self._kernel.open_account(self._shard.index)
 
     def _silent(self, now_ns: int) -> bool:
         """Whether the hub has not heard of this node for so long that it must, or never."""

@@ -24,7 +24,7 @@ from reconverge.cli.cut import Cut
 from reconverge.cli.link import Links, check_cuttable
 from reconverge.cli.trace import Request
 from reconverge.cli.worker import LAST_WORDS_S, LIMIT_NAME, READY_S, Gauge, History, Plan, Share, work
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting, ReconvergeError
 from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, scheme_of
@@ -216,7 +216,8 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
         _await_readiness(nodes)
         start_s = max(time.monotonic() + 0.1, learnt_s)
         for node in nodes:
-            node.pipe.send(round(start_s * SECOND_NS))
+            left_s = start_s - time.monotonic()
+            node.pipe.send(SystemClock.monotonic_ns() + round(left_s * SECOND_NS))
         _oversee(setup, nodes, links, start_s, watch)
         histories = [_history(node.hear(time.monotonic())) for node in nodes]
         totals = [runner.run(_answered(hub.totals)) for hub in hubs]

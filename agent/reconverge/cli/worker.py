@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final
 
 from reconverge.agent import Agent
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import CostExceedsQuota, ReconvergeError
 from reconverge.limit import Limit
 
@@ -117,11 +117,11 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
         return
     for agent in agents:
         agent.start()
-    deadline_ns = time.monotonic_ns() + int(READY_S * SECOND_NS)
+    deadline_ns = SystemClock.monotonic_ns() + int(READY_S * SECOND_NS)
     asked = [limiter for limiter in limiters if plan.warm]
     for limiter in asked:
         limiter.warm(set(share.keys))
-    while time.monotonic_ns() < deadline_ns:
+    while SystemClock.monotonic_ns() < deadline_ns:
         if all(agent.ready for agent in agents) and all(_known(limiter, share) for limiter in asked):
             break
         time.sleep(NAP_S / 10)
@@ -143,7 +143,7 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
 
 def _known(limiter: Limiter, share: Share) -> bool:
     """Whether the hub has answered about every key of this share."""
-    now_ns = time.monotonic_ns()
+    now_ns = SystemClock.monotonic_ns()
     return all(limiter.table.observe(key, now_ns).known for key in set(share.keys))
 
 
@@ -160,7 +160,7 @@ class _Pace:
 
     def wait_until(self, moment_ns: int) -> int:
         """Wait until so long after the start, and return the monotonic time. Raises _Abandoned."""
-        while (left_ns := self._start_ns + moment_ns - (now_ns := time.monotonic_ns())) > 0:
+        while (left_ns := self._start_ns + moment_ns - (now_ns := SystemClock.monotonic_ns())) > 0:
             if self._parent.poll():  # it has nothing to say any more, so it is gone
                 raise _Abandoned
             time.sleep(min(left_ns / SECOND_NS, NAP_S))
@@ -177,12 +177,12 @@ def _make_requests(
         _settle(over, moment_ns, share, limiters, histories, pace)
         pace.wait_until(moment_ns)
         for number, limiter in enumerate(limiters):
-            began_ns = time.monotonic_ns()
+            began_ns = SystemClock.monotonic_ns()
             try:
                 verdict = limiter.table.decide(key, cost, began_ns)
             except CostExceedsQuota:
                 verdict = limiter.table.observe(key, began_ns)  # a request that can never be admitted is a refused one
-            histories[number].add(verdict, time.monotonic_ns() - began_ns)
+            histories[number].add(verdict, SystemClock.monotonic_ns() - began_ns)
             if verdict.allowed and share.settles[index]:
                 over.append((moment_ns + plan.settle_after_ns, number, index))
         if moment_ns - published_ns > PUBLISH_NS:
@@ -207,7 +207,7 @@ def _settle(
         pace.wait_until(over_ns)
         table, key = limiters[number].table, share.keys[index]
         table.correct(key, histories[number].epoch[index], share.settles[index])
-        verdict = table.observe(key, time.monotonic_ns())
+        verdict = table.observe(key, SystemClock.monotonic_ns())
         histories[number].settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))
 
 

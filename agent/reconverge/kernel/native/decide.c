@@ -115,13 +115,13 @@ ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Aske
 
 /* ------------------------------------------------------------------ what time it is */
 
+Tick last_tick = {-1, 0};
+
 int
 read_clock(Store *store, i64 *now_ns)
 {
     if (LIKELY(store->clock == NULL)) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now); /* as time.monotonic_ns */
-        *now_ns = now.tv_sec * SECOND_NS + now.tv_nsec;
+        *now_ns = clock_ns(SYSTEM_CLOCK);
         return 0;
     }
     PyObject *moment = PyObject_CallNoArgs(store->clock);

@@ -7,7 +7,14 @@
 #include "explain.h"
 
 #define COARSE_ERROR_NS SECOND_NS
-/* The coarse clock lags by a few milliseconds, the time between two ticks. */
+/* What was read at the last tick is a few milliseconds old, the time between two ticks. */
+
+#ifdef __linux__
+#define SYSTEM_CLOCK CLOCK_BOOTTIME
+#else
+#define SYSTEM_CLOCK CLOCK_MONOTONIC
+#endif
+/* As Python's SystemClock; on Linux the one that goes on while the machine is suspended, as leases do. */
 
 /* What was asked, with the cost in the parts in which the limit counts. */
 typedef struct {
@@ -24,24 +31,41 @@ int decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyO
 
 enum { OWN_CLOCK, TOLD };
 
-/* Whether it is surely before `until_ns`, by the machine's own clock or by what was told. One that is a quarter as dear
- * says so, unless it is almost that late; `now_ns` is the moment by which it was judged. */
+static inline i64
+clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+/* What the system's clock said at the first decision of the last tick. A coarse clock is a quarter as dear, but none goes on
+ * while the machine is suspended; so the one that there is only tells whether there was a tick since, as there is one when
+ * the machine resumes. */
+typedef struct {
+    i64 coarse_ns, now_ns;
+} Tick;
+extern Tick last_tick;
+
+/* Whether it is surely before `until_ns`, by the machine's own clock or by what was told. The last tick says so, unless it
+ * is almost that late; `now_ns` is the moment by which it was judged. */
 static inline bool
 is_before(int clock, i64 *now_ns, i64 until_ns)
 {
-    struct timespec now;
     if (clock == TOLD) {
         return *now_ns < until_ns;
     }
 #ifdef __linux__
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    *now_ns = now.tv_sec * SECOND_NS + now.tv_nsec;
+    i64 coarse_ns = clock_ns(CLOCK_MONOTONIC_COARSE);
+    if (UNLIKELY(coarse_ns != last_tick.coarse_ns)) {
+        last_tick = (Tick){coarse_ns, clock_ns(SYSTEM_CLOCK)};
+    }
+    *now_ns = last_tick.now_ns;
     if (LIKELY(*now_ns < until_ns - COARSE_ERROR_NS)) {
         return true;
     }
 #endif
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    *now_ns = now.tv_sec * SECOND_NS + now.tv_nsec;
+    *now_ns = clock_ns(SYSTEM_CLOCK);
     return *now_ns < until_ns;
 }
 

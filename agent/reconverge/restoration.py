@@ -1,0 +1,65 @@
+"""Whether this process may be a copy: restored from an image of its memory, perhaps together with others.
+
+Copies of one process have the same name at the hub, count on from the same numbers and hold the same lines. A process
+cannot see how often it was copied, but two facts tell that it was restored:
+
+- The wall clock goes forward at once, while the clock that counts from the machine's start, and goes on while the
+  machine is suspended, does not. So it is in a virtual machine that is restored from a snapshot, and in a process that
+  CRIU restores. A wall clock that is set forward by hand, or by NTP in one step, looks the same; the price of such a
+  mistake is one exchange without lines. Where no clock goes on during a suspension, every suspension looks so, too.
+- The boot id has changed under a process that goes on. So it is after CRIU has moved a process to another machine.
+
+Neither fact tells of two copies that go on within seconds of the image on one machine. The hub sees those: it has a
+batch of that number under that name already, and no process uses a number twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from reconverge.clock import SECOND_NS, SystemClock
+
+JUMP_NS: Final = 5 * SECOND_NS
+"""A wall clock that gains more than this between two looks was set; no clock drifts so fast."""
+LOOK_NS: Final = SECOND_NS
+"""The boot id is read once in this time at most."""
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id() -> str:
+    """The name of this start of the machine; empty on a system that has no such name."""
+    try:
+        return BOOT_ID.read_text()
+    except OSError:
+        return ""
+
+
+class Restorations:
+    """Looks now and then whether the process has been restored since the last look."""
+
+    def __init__(
+        self,
+        *,
+        wall_ns: Callable[[], int] = SystemClock.wall_ns,
+        since_start_ns: Callable[[], int] = SystemClock.monotonic_ns,
+        boot_id: Callable[[], str] = read_boot_id,
+    ) -> None:
+        self._wall_ns, self._since_start_ns, self._boot_id = wall_ns, since_start_ns, boot_id
+        self._looked_ns = since_start_ns()
+        self._ahead_ns = wall_ns() - self._looked_ns
+        self._seen_boot_id = boot_id()
+
+    def sign(self) -> str:
+        """What tells that the process was restored since the last look; empty if nothing does."""
+        now_ns = self._since_start_ns()
+        ahead_ns = self._wall_ns() - now_ns
+        gained_ns, self._ahead_ns = ahead_ns - self._ahead_ns, ahead_ns
+        if gained_ns > JUMP_NS:
+            return f"the wall clock went forward by {gained_ns / SECOND_NS:.0f} s at once"
+        if now_ns - self._looked_ns < LOOK_NS:
+            return ""
+        self._looked_ns = now_ns
+        before, self._seen_boot_id = self._seen_boot_id, self._boot_id()
+        return "" if before == self._seen_boot_id else "the boot id of the machine has changed"
