@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -15,7 +16,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from reconverge.clock import SystemClock
 from reconverge.kernel import Verdict
 
 KEY_LENGTH_MAX: Final = 64
@@ -170,7 +170,7 @@ class Recorder:
         self._open = (0, -1)
         """Which process has opened which file; one value, as several threads look at it."""
         self._numbers = count(1)
-        self.now_ns = SystemClock.monotonic_ns
+        self.now_ns = time.monotonic_ns
 
     def write(self, event: str, **facts: object) -> None:
         """Write one event down."""

@@ -81,7 +81,7 @@ def test_a_lock_that_was_left_behind_is_taken_over_though_many_wait(owner: str) 
     """A thread that waits will let go of nothing, so it is no reason for the others to wait for it."""
     lock, done = lock_of_its_own(), list[int]()
     lock._inner.acquire()
-    lock._owner = 1 if owner == "another thread" else 0
+    lock.owner = 1 if owner == "another thread" else 0
     waiters = [threading.Thread(target=lock.run, args=(done.append, 1), daemon=True) for _ in range(WAITERS)]
     for waiter in waiters:
         waiter.start()

@@ -11,10 +11,10 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from reconverge.kernel._lock import Lock
     from reconverge.kernel._table import Table
 
 NOT_KNOWN: Final = (3, 15)
@@ -31,19 +31,17 @@ def goes_straight_on() -> bool:
 
 
 class Held:
-    """Whether somebody holds a lock. An attribute in C all through, because asking the lock would be a call."""
+    """Which lock a table has. That work goes on under it is seen in attributes; to ask the lock would be a call."""
 
-    __slots__ = ("locked",)
+    __slots__ = ("lock",)
 
-    locked: Callable[[], bool]
-
-    now: Any = property(methodcaller("locked"))
+    lock: Lock
 
 
 def charge_at_once(table: Table) -> None:
     """Have a table allow without its lock; to be called again when the limit has changed."""
     held: Held = vars(table).setdefault("held", Held())  # the same for all who were made before
-    held.locked = table.lock.locked
+    held.lock = table.lock
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = allow_at_once(table, held)
 
@@ -63,7 +61,7 @@ def allow_at_once(table: Table, held: Held) -> Allow:
         if cell is None:
             return table.allow_at(key, cost, now_ns)
         # Nothing may be called in here; and all is on one line, because tracers may run something between two.
-        if not held.now and cell.used + cost <= cell.room and now_ns < cell.until_ns: cell.used += cost  # fmt: skip  # noqa: E701
+        if not held.lock.owner and cell.used + cost <= cell.room and now_ns < cell.until_ns: cell.used += cost  # fmt: skip  # noqa: E501,E701
         else: return table.allow_at(key, cost, now_ns)  # fmt: skip  # noqa: E701
         cells.admitted += 1
         return True

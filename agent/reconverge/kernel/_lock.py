@@ -71,13 +71,16 @@ def _plain_lock() -> Any:
 class Lock:
     """Held for the arithmetic of one cell, by `run`. `with` is for those who look at a limit from outside."""
 
-    __slots__ = ("_inner", "_kernel", "_owner", "locked")
+    __slots__ = ("_inner", "_kernel", "locked", "owner")
 
     def __init__(self, kernel: KernelFields) -> None:
         self._inner = _plain_lock()
         self._kernel = kernel
-        self._owner = 0
-        """The thread that took it last; negative if not by `run`."""
+        self.owner = 0
+        """The thread that took it last; negative if not by `run`. 0 only while nobody is in the middle of any work.
+
+        It is set before the work begins, and back to 0 only after work that was not cut short by an exception.
+        """
         self.locked: Callable[[], bool] = self._inner.locked
         """Whether it is held."""
 
@@ -86,9 +89,9 @@ class Lock:
         if self.locked():
             self._wait()
         with self._inner:
-            self._owner = get_ident()
+            self.owner = get_ident()
             result = work(*args)
-            self._owner = 0
+            self.owner = 0
         if self._kernel.after_unlock:
             self._kernel.do_after_unlock()
         return result
@@ -103,7 +106,7 @@ class Lock:
             self._wait()
         taken: bool = self._inner.acquire(blocking)
         if taken:
-            self._owner = -get_ident()
+            self.owner = -get_ident()
         return taken
 
     def release(self) -> None:
@@ -124,24 +127,24 @@ class Lock:
         The lock is looked at and not taken here: an exception between taking it and letting go would leave it taken.
         """
         me = get_ident()
-        if self._owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # as its documentation has it
+        if self.owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # as its documentation has it
             raise Reentry
         nap = _plain_lock()
         nap.acquire()  # and never let go of: what waits for it sleeps
         naps = 0
         while self.locked():
-            if (self._owner == me or naps == NAPS_MAX) and self._is_abandoned():
+            if (self.owner == me or naps == NAPS_MAX) and self._is_abandoned():
                 with contextlib.suppress(RuntimeError):  # another thread was faster
                     self._inner.release()
                 return
-            if self._owner == me:  # in a greenlet that another one has interrupted
+            if self.owner == me:  # in a greenlet that another one has interrupted
                 raise Reentry
             naps = naps % NAPS_MAX + 1
             nap.acquire(timeout=NAP_S)
 
     def _is_abandoned(self) -> bool:
         """Whether no thread will let go of the lock, which is held."""
-        return self._owner >= 0 and not any(_runs(frame, self) for frame in _all_frames())
+        return self.owner >= 0 and not any(_runs(frame, self) for frame in _all_frames())
 
 
 RUN: Final[CodeType] = Lock.run.__code__

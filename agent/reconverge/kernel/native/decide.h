@@ -39,9 +39,9 @@ clock_ns(clockid_t clock)
     return now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
-/* What the system's clock said at the first decision of the last tick. A coarse clock is a quarter as dear, but none goes on
- * while the machine is suspended; so the one that there is only tells whether there was a tick since, as there is one when
- * the machine resumes. */
+/* What the system's clock said at the first decision of the last tick. A coarse clock is a quarter as dear, but none of
+ * them counts as the system's clock does, so it only tells whether there was a tick since. The wall's is the one: a
+ * suspension moves it in the same step as the system's clock, so the first decision after one reads that anew. */
 typedef struct {
     i64 coarse_ns, now_ns;
 } Tick;
@@ -56,7 +56,7 @@ is_before(int clock, i64 *now_ns, i64 until_ns)
         return *now_ns < until_ns;
     }
 #ifdef __linux__
-    i64 coarse_ns = clock_ns(CLOCK_MONOTONIC_COARSE);
+    i64 coarse_ns = clock_ns(CLOCK_REALTIME_COARSE);
     if (UNLIKELY(coarse_ns != last_tick.coarse_ns)) {
         last_tick = (Tick){coarse_ns, clock_ns(SYSTEM_CLOCK)};
     }
