@@ -7,6 +7,8 @@ that takes a member's name.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import count
 
 import aiomqtt
 import pytest
@@ -15,6 +17,7 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import Totals
+from reconverge.restoration import JUMP_NS, Restorations
 from reconverge.trial import trial_batch
 from reconverge_sync.mqtt import MqttHub
 from tests.brokers import Mosquitto
@@ -78,6 +81,40 @@ def test_a_broker_that_is_away_is_an_outage_like_any_other(own_mosquitto: Mosqui
     for agent in pair.agents:
         agent.stop()
     assert [0, 0] == [agent.stats().bugs for agent in pair.agents]
+
+
+def test_members_that_are_restored_from_an_image_go_on_as_others_and_all_is_counted(own_mosquitto: Mosquitto) -> None:
+    """One of them keeps the ledger; names at the broker are new, too, and nothing is lost or counted twice."""
+    pair = Pair(own_mosquitto.url)
+    eventually(pair.exchanges, "exchanges")
+    eventually(pair.knows_all, "all is known")
+
+    for agent in pair.agents:
+        before = _accounts(pair)
+        _restore(agent)
+        eventually(partial(_has_one_of, pair, before), "a new name")
+        eventually(pair.exchanges, "exchanges again")
+        eventually(pair.knows_all, "all is known")
+
+    assert [(1, 0), (1, 0)] == [(agent.stats().restorations, agent.stats().bugs) for agent in pair.agents]
+    for agent in pair.agents:
+        agent.stop()
+
+
+def _restore(agent: Agent) -> None:
+    """Have the wall clock seem to go forward at once."""
+    wall_ns = count(0, JUMP_NS + 1)
+    agent._exchanges.watch_for_restorations = Restorations(
+        wall_ns=lambda: min(next(wall_ns), JUMP_NS + 1), since_start_ns=int, boot_id=str
+    )
+
+
+def _has_one_of(pair: Pair, accounts: set[str]) -> bool:
+    return 1 == len(accounts & _accounts(pair))
+
+
+def _accounts(pair: Pair) -> set[str]:
+    return {agent.stats().exchanges[0].node.partition(".")[0] for agent in pair.agents}
 
 
 def test_a_stranger_with_a_members_name_is_an_outage_like_any_other(own_mosquitto: Mosquitto) -> None:
