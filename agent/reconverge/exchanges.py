@@ -350,11 +350,8 @@ class Exchanges(Drivers):
                 # A bug of our own, past every check. What was under way is said again, and the next exchange tried.
                 syncer.failed(f"bug:{type(error).__name__}", now_ns=now_ns)
                 raise
-            if answer.status is Status.STALE:
-                self._become_another("the hub has a batch of the same name and number")
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
-            failing = syncer.failing and not syncer.renounced  # a stale batch is said again under another name
-            return not (failing or syncer.begins_anew_again)
+            return not (syncer.failing or syncer.begins_anew_again)
         return False
 
     async def _read(self, reader: Reader) -> None:

@@ -9,8 +9,9 @@ cannot see how often it was copied, but two facts tell that it was restored:
   mistake is one exchange without lines. Where no clock goes on during a suspension, every suspension looks so, too.
 - The boot id has changed under a process that goes on. So it is after CRIU has moved a process to another machine.
 
-Neither fact tells of two copies that go on within seconds of the image on one machine. The hub sees those: it has a
-batch of that number under that name already, and no process uses a number twice.
+Neither fact tells of two copies that go on within seconds of the image on one machine. A hub that has a batch of that
+number under that name already does not either: a network that delivers a batch twice looks the same, and a node that
+took a new account then would tell twice what had been counted.
 """
 
 from __future__ import annotations

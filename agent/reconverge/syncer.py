@@ -287,13 +287,7 @@ class Syncer:
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
         """Take in the answer, checked before, to the batch under way, which was sent at `sent_ns` at the earliest."""
-        if answer.status is Status.STALE:
-            # No process uses a number twice, so a copy of this one has used it.
-            self.renounce(now_ns)
-            self.failed("stale", now_ns=now_ns)
-            self._begin_anew(now_ns)
-            return
-        if answer.status is Status.MERGED and len(answer.cells) != len(batch.cells):
+        if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
             self.failed("stale", now_ns=now_ns)
             return
         shard = self._shard

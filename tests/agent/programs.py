@@ -25,6 +25,7 @@ import reconverge.event_loop
 import reconverge.process
 import reconverge.thread_loop
 from reconverge import Agent, Limiter, ReconvergeError
+from reconverge.restoration import JUMP_NS, Restorations
 from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, exchanges_of, introduce
 from tests.waiting import POLL_S, eventually
 
@@ -131,10 +132,12 @@ def has_a_line_and_sleeps(hub: str) -> None:
 def is_copied(hub: str) -> None:
     """Two processes go on with one memory, unknown to Python; each says what it admitted, and as which node.
 
-    The copy goes first, so the original meets a hub that has heard the numbers which it is about to use.
+    For both of them the wall clock goes forward, as it does when an image is restored.
     """
     agent = Agent(hub, policy="strict", sync_interval=0.02)
     exchanges, login = agent._exchanges, agent.limit("login", "1000/day")
+    wall_ns = 0
+    exchanges.watch_for_restorations = Restorations(wall_ns=lambda: wall_ns, since_start_ns=int, boot_id=str)
     agent._kernel.wake = lambda: None  # a thread would not be copied, so the program exchanges by itself
 
     async def exchange() -> None:
@@ -149,6 +152,7 @@ def is_copied(hub: str) -> None:
     eventually(told, "all that is said before")
     say(1, agent.stats().exchanges[0].node)
     copy = ctypes.PyDLL(None).fork()
+    wall_ns = 2 * JUMP_NS
     if copy:
         os.waitpid(copy, 0)
     on_the_line = admitted_of(login, 1000)

@@ -5,6 +5,8 @@ Method: single batches, taken, failed and answered wrongly by the test.
 
 from __future__ import annotations
 
+import pytest
+
 from reconverge.report import Status
 from tests.unit.pair import Pair
 from tests.unit.talker import reported
@@ -72,15 +74,16 @@ def test_lifetime_numbers_are_said_until_they_are_confirmed() -> None:
     assert (True, False) == (unconfirmed, pair.node.table.tallies[0].changed)
 
 
-def test_an_answer_that_does_not_belong_to_the_batch_changes_nothing() -> None:
-    """It does not have as many cells as were reported, and counts as a failure."""
+@pytest.mark.parametrize("status", [Status.STALE, Status.MERGED])
+def test_an_answer_that_does_not_belong_to_the_batch_changes_nothing(status: Status) -> None:
+    """One that says so, and one that does not have as many cells as were reported; both count as failures."""
     pair = Pair()
     pair.node.admitted_of(5)
     pair.passes(0.1)
     before = (pair.node.line(), pair.node.kernel.shards[0].lease_until_ns)
     pair.node.says()
 
-    pair.hears(Status.MERGED)
+    pair.hears(status)
     pair.clock.advance_ns(pair.node.due_in_ns)
 
     assert before == (pair.node.line(), pair.node.kernel.shards[0].lease_until_ns)
