@@ -139,12 +139,13 @@ def test_a_guard_counts_what_it_refuses_shadows_and_exempts_once_each(asked_by: 
     assert asked - 1 <= stats.shadowed <= asked
 
 
-def test_a_tier_that_is_declared_in_the_middle_of_its_declaration_is_one_limit() -> None:
+@pytest.mark.parametrize("limits", ["1/hour", "1/hour; 5/day"])
+def test_a_tier_that_is_declared_in_the_middle_of_its_declaration_is_one_limit(limits: str) -> None:
     """Both requests are counted by the same limit, which the agent knows."""
     number = 0
     for number in itertools.count(0, EVERY):
         guard = Guard("memory://")
-        rule = guard.declare(Rule(limits=lambda: "1/hour"))
+        rule = guard.declare(Rule(limits=lambda: limits))
         answers: list[bool] = []
 
         def ask(guard: Guard = guard, rule: Any = rule, answers: list[bool] = answers) -> None:

@@ -22,6 +22,9 @@ class Composites:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._joints: dict[str, Joint] = {}
+        self._begun: dict[str, dict[str, Limit]] = {}
+        """Limits with several quotas whose tables are being made. The same declaration may come in the middle of that,
+        in a signal handler or on another thread, and finds tables that are its own."""
         self._elastics: dict[str, Elastic] = {}
 
     def declare(
@@ -43,12 +46,21 @@ class Composites:
 
     def joint(self, name: str, limits: Mapping[str, Limit], policy: Policy) -> Joint:
         """A limit with several quotas, each under its own name. Raises LimitConflict."""
-        known = self._joints.get(name)
-        if known is None or {table.name: table.limit for table in known.tables} != limits:
-            self.refuse(name, "; ".join(map(str, limits.values())))
-            self._refuse_tables((name, *limits), limits)
+        if not self._stands_for(name, limits):
+            try:
+                self.refuse(name, "; ".join(map(str, limits.values())))
+                self._refuse_tables((name, *limits), limits)
+            except LimitConflict:
+                if not self._stands_for(name, limits):  # the same declaration has not come in between, either
+                    raise
+        self._begun[name] = dict(limits)
         tables = [self._kernel.table(each, limit, policy) for each, limit in limits.items()]
-        return known or self._joints.setdefault(name, Joint(name, tables))
+        return self._joints.get(name) or self._joints.setdefault(name, Joint(name, tables))
+
+    def _stands_for(self, name: str, limits: Mapping[str, Limit]) -> bool:
+        """Whether just these quotas have been declared by that name, or are being declared."""
+        known = self._joints.get(name)
+        return limits == (self._begun.get(name) if known is None else {each.name: each.limit for each in known.tables})
 
     def elastic(self, name: str, limit: Limit, policy: Policy, *, parent: WaitTable) -> Elastic:
         """A limit that has a share of its parent's. Raises InvalidLimit or LimitConflict."""

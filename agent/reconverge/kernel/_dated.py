@@ -146,8 +146,8 @@ class Dated:
         elif mark.look > history.date - self._dating.lasts:
             history.take_from(mark.look, amount)
         cell.used = cell.counted = history.total
-        cell.until_ns = until_ns
         history.changing = False
+        cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
 
     def report(self, cell: Cell, now_ns: int) -> int:
         """Note that all that is in use is being reported; returns for how many microseconds it will be, at most."""
@@ -171,8 +171,8 @@ class Dated:
         history = begin_change(cell)
         taken = history.take_oldest(history.confirmed)
         cell.used = cell.counted = history.total
-        cell.until_ns = until_ns
         history.changing = False
+        cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
         self.hear_of_others(cell, cell.others_current + taken, now_ns)
 
     # ------------------------------------------------------------ inside
