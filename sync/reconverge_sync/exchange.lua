@@ -888,13 +888,19 @@ local function forgettable()
   return cell_reset_us == 0 or hub_us - cell_reset_us > rule.counts_for_us
 end
 
--- Whether there is nothing in a cell but its sums and what is at hand.
+-- Whether there is nothing in a cell but its sums and what is at hand. What is read counts like what is scanned; a cell
+-- that is not looked at stays until a later batch, or until it expires.
 local function nobody_else(key)
-  local fields = call('HGETALL', key)
+  if scans_left <= 0 then return false end
+  local fields, alone = call('HGETALL', key), true
   for position = 1, #fields, 2 do
-    if fields[position] ~= 'g' and fields[position] ~= node then return false end
+    local field = fields[position]
+    if field ~= 'g' and field ~= node then
+      alone = false
+      if field ~= LOANS then scans_left = scans_left - 1 end
+    end
   end
-  return true
+  return alone
 end
 
 -- What the node says is cut down to where more would have no effect; see bounds.py.

@@ -292,12 +292,14 @@ class Cell:
             self.expires_us = hub_us + lives_us + lives_us // 4
 
     def forgettable(self, rule: Rule, hub_us: int) -> bool:
-        """Whether nothing would be lost with the cell: no node holds or has used anything in it, nor is on its mind.
+        """Whether nothing would be lost with the cell: nothing in it is held, used or needed.
+
+        Whether another node has an entry in it is asked separately, because all of them have to be read for that.
 
         A key that begins without a part of its capacity would begin so again. A reset is remembered while charges from
         before it may yet be reported, and the end of a window that began with a hit until the next one may begin.
         """
-        if self.entries or self.lines or self.current or self.previous or self.needs_milli:
+        if self.lines or self.current or self.previous or self.needs_milli:
             return False
         if rule.withheld > 0 or hub_us < self.learn_until_us:
             return False

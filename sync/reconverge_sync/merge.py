@@ -242,7 +242,7 @@ class Shard:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
         answer = self._answer(cell, batch, report, entry, rule, hub_us, self.lending.lent(identity, hub_us))
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
-        self._forget_if_empty(identity, rule, hub_us)
+        self._forget_if_empty(identity, batch.node, rule, hub_us, scans)
         return answer
 
     def _answer(
@@ -271,9 +271,13 @@ class Shard:
             cell.withhold(rule.withheld, hub_us)
         return cell
 
-    def _forget_if_empty(self, identity: Identity, rule: Rule, hub_us: int) -> None:
-        """Drop a cell at once with which nothing would be lost."""
-        if self.cells[identity].forgettable(rule, hub_us) and identity not in self.lending.credits:
+    def _forget_if_empty(self, identity: Identity, node: str, rule: Rule, hub_us: int, scans: Scans) -> None:
+        """Drop a cell at once with which nothing would be lost; one that the node may not look at any more stays."""
+        cell = self.cells[identity]
+        if node in cell.entries or scans.left <= 0 or not cell.forgettable(rule, hub_us):
+            return
+        scans.left -= len(cell.entries)
+        if not cell.entries and identity not in self.lending.credits:
             del self.cells[identity]
             self.lending.forget(identity)
 
