@@ -907,9 +907,10 @@ end
 local function keep_within_bounds()
   local capacity = rule.capacity
   if bucket then
+    report_current = max(-SAID_MAX, min(report_current, SAID_MAX))
     report_previous = min(report_previous, rule.fill_max_milli)
   else
-    report_current = min(report_current, SAID_MAX)
+    report_current = max(0, min(report_current, SAID_MAX))
     if not dated then report_previous = min(report_previous, SAID_MAX) end
   end
   if report_line > capacity then report_line = capacity end

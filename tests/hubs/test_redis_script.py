@@ -16,6 +16,7 @@ import msgpack
 import pytest
 import redis
 
+from reconverge.answers import check_answer
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
@@ -470,3 +471,29 @@ def test_whatever_a_node_says_the_others_are_served_when_it_has_gone(redis_serve
     for field in ("current", "previous", "line", "overdraft", "need_milli", "ask", "demand_milli", "reset_us"):
         redis_server.command("FLUSHALL")
         assert (100, 0) == asyncio.run(live({field: 2**53})), field
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3])
+@pytest.mark.parametrize("said", [-(2**53), -1, 2**53])
+def test_whatever_a_node_has_counted_the_others_are_told_what_can_be(
+    redis_server: RedisServer, kind: int, said: int
+) -> None:
+    """In the same window and in those after it; an answer that cannot be would stop their exchanges about all keys."""
+    algorithm = {1: SLIDING_WINDOW, 2: TOKEN_BUCKET, 3: SLIDING_LOG}[kind]
+    of = limit("login", algorithm=algorithm, window_us=60_000_000)
+
+    async def live() -> None:
+        clock = ManualClock(START_S)
+        scene = Scene(RedisHub(redis_server.url, SETTINGS, clock=clock), clock, join=lambda known: known)
+        bad, good = scene.voice(lease_us=600_000_000), scene.voice(lease_us=600_000_000)
+        await good.reports(of=of, need=1)
+        cell = bad.cell(of=of, need=1)
+        await bad.sends(bad.batch(cell._replace(report=cell.report._replace(current=said))))
+        for _ in range(40):
+            clock.advance(5.0)
+            batch = good.batch(good.cell(of=of, need=1))
+            check_answer(batch, await good.sends(batch))
+        await scene.close()
+
+    redis_server.command("FLUSHALL")
+    asyncio.run(live())
