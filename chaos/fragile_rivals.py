@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from importlib import import_module
@@ -115,19 +116,26 @@ class PlainLock(Requeueing):
 
 
 class LazyUnderLock(Requeueing):
-    """Starts its thread at the first request, under the lock that guards its counters, which is not a greenlet's."""
+    """Starts its thread at the first request, under the lock that guards its counters, which is not a greenlet's.
+
+    The start takes until another request has come, which is left to chance otherwise.
+    """
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self.lock = native_lock()
         self._begun = False
+        self._asked = 0
 
     def decide(self, key: str, cost: int) -> Verdict:
         """See `Contestant.decide`."""
+        self._asked += 1
         with self.lock:
             if not self._begun:
                 self._begun = True
                 self.begin()
+                while self._asked < 2:
+                    time.sleep(0.001)
         return super().decide(key, cost)
 
     def prepare(self, keys: Iterable[str]) -> None:
