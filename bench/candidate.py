@@ -109,7 +109,14 @@ def _limiter(
 ) -> tuple[Agent, Limiter]:
     compiled_unless_asked()
     # Exchanges come when somebody has something new to say, and not while the time is taken.
-    agent = Agent(hub, namespace="bench", sync_interval=interval_s, min_sync_interval=0.005, max_keys=2 * setting.keys)
+    agent = Agent(
+        hub,
+        namespace="bench",
+        sync_interval=interval_s,
+        min_sync_interval=0.005,
+        max_keys=2 * setting.keys,
+        new_keys_max=100 * setting.keys,
+    )
     setting.stack.callback(agent.stop)
     return agent, agent.limit("bench", limit or Limit(setting.quota, DAY_S))
 

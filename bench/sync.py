@@ -122,6 +122,7 @@ class _Node:
             interval_min_ns=100 * MILLISECOND_NS,
             keys_max=2 * len(keys),
             key_bytes_max=256,
+            new_keys_max=100 * len(keys),  # what a key costs, and not how many are reported per second
         )
         self._table = kernel.declare("bench", LIMIT, BALANCED)
         names = count(1)
@@ -233,7 +234,13 @@ async def _lags(keys: Sequence[str], port: int) -> dict[str, Any]:
     await _floor_us(client, keys)
     found[FLOOR] = selector.start_over()
     await client.aclose()
-    agent = Agent(f"redis://127.0.0.1:{port}/0", namespace="lag", sync_interval=0.1, max_keys=2 * len(keys))
+    agent = Agent(
+        f"redis://127.0.0.1:{port}/0",
+        namespace="lag",
+        sync_interval=0.1,
+        max_keys=2 * len(keys),
+        new_keys_max=100 * len(keys),
+    )
     limiter = agent.limit("bench", LIMIT)
     async with agent:
         while not agent.ready:

@@ -146,16 +146,10 @@ leaves_in_python(Cell *cell, i64 now_ns, bool keep)
     return gone;
 }
 
-/* The same for any key. */
+/* The same for a key of any other form. */
 static int
-leaves(Store *store, Place *place, i64 now_ns, bool keep)
+whole_leaves(Store *store, Place *place, i64 now_ns, bool keep)
 {
-    if (form_of(place) == LONE) {
-        int gone = lone_leaves(store, place, now_ns, keep);
-        if (gone != 0 || form_of(place) == LONE) {
-            return gone;
-        }
-    }
     Cell *cell = whole(store, place);
     if (cell == NULL) {
         return -1;
@@ -203,14 +197,18 @@ evict(Store *store, i64 now_ns, i64 most, bool keep)
             continue;
         }
         seen++;
-        PyObject *key = Py_NewRef(key_of(place));
-        int left = leaves(store, place, now_ns, keep);
-        place = left > 0 ? store_place(store, key) : NULL; /* anew, because Python may have been asked */
-        Py_DECREF(key);
+        /* The string of a lone key is not touched: it is in no cache, and is fetched for longer than all else takes. */
+        int left = form_of(place) == LONE ? lone_leaves(store, place, now_ns, keep) : 0;
+        if (left == 0 && form_of(place) != LONE) {
+            PyObject *key = Py_NewRef(key_of(place));
+            left = whole_leaves(store, place, now_ns, keep);
+            place = left > 0 ? store_place(store, key) : NULL; /* anew, because Python may have been asked */
+            Py_DECREF(key);
+        }
         if (left < 0) {
             return PyErr_Occurred() ? -1 : gone;
         }
-        if (place != NULL) {
+        if (left > 0 && place != NULL) {
             store_leave(store, place);
             gone++;
         }
