@@ -207,7 +207,7 @@ class Syncer:
 
         A batch that was taken is under way until `merged` or `failed`.
         """
-        if self._under_way:  # an exception out of a signal handler has come before whoever waited could say so
+        if self._under_way:  # a signal handler raised before the caller could say so
             self.failed("abandoned", now_ns=now_ns)
         if self.renounced:
             self._become_another(now_ns)

@@ -70,7 +70,7 @@ def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated
     capacity = limit.capacity
     previous_max = fill_max_milli(limit) if bucket else report.previous if dated else SAID_MAX
     return report._replace(
-        current=max(-SAID_MAX, min(report.current, SAID_MAX)) if bucket else max(0, min(report.current, SAID_MAX)),
+        current=max(-SAID_MAX if bucket else 0, min(report.current, SAID_MAX)),
         previous=min(report.previous, previous_max),
         line=min(report.line, capacity),
         base=min(report.base, capacity),

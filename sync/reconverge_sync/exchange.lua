@@ -906,12 +906,11 @@ end
 -- What the node says is cut down to where more would have no effect; see bounds.py.
 local function keep_within_bounds()
   local capacity = rule.capacity
+  report_current = max(bucket and -SAID_MAX or 0, min(report_current, SAID_MAX))
   if bucket then
-    report_current = max(-SAID_MAX, min(report_current, SAID_MAX))
     report_previous = min(report_previous, rule.fill_max_milli)
-  else
-    report_current = max(0, min(report_current, SAID_MAX))
-    if not dated then report_previous = min(report_previous, SAID_MAX) end
+  elseif not dated then
+    report_previous = min(report_previous, SAID_MAX)
   end
   if report_line > capacity then report_line = capacity end
   if report_base > capacity then report_base = capacity end

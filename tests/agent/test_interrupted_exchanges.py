@@ -64,7 +64,7 @@ class FickleHub(MemoryHub):
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         if self.away:
-            raise HubUnavailable("refused", "Nobody listens.")
+            raise HubUnavailable("refused", "No server listens.")
         return await super().exchange(batch)
 
 
@@ -116,7 +116,7 @@ class Driven(Node):
             if cell.stirred:
                 found.append(f"{name} is not said, though {kernel.pending(0)} are to be (new: {cell.fresh})")
             elif cell.due_ns == NEVER_NS:
-                found.append(f"{name} is looked at by nobody")
+                found.append(f"{name} is never looked at")
         if kernel.keys != len(cells):
             found.append(f"{kernel.keys} keys are counted, and there are {len(cells)}")
         if kernel.room.leaving != sum(cell.leaving for cell in cells):
@@ -237,7 +237,7 @@ def interrupted(world: World, story: Story, number: int, raises: Callable[[], ob
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop in which nobody waits after a bug."""
+    """A loop that does not wait after a bug."""
     monkeypatch.setattr(exchanges, "BUG_PAUSE_S", 0)
     with asyncio.Runner() as runner:
         yield runner.get_loop()

@@ -48,7 +48,7 @@ class CountingHub(MemoryHub):
 
 @pytest.fixture
 def hub() -> CountingHub:
-    """A hub that keeps nobody waiting yet."""
+    """A hub that answers at once, so far."""
     return CountingHub()
 
 

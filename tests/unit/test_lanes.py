@@ -294,7 +294,7 @@ def test_a_limit_none_of_whose_cells_waits_is_not_kept_alive() -> None:
 
 
 def test_the_collector_finds_what_waits_in_lanes() -> None:
-    """A kernel whose cells wait knows the lanes, and they know it by the cells: all of it goes when nobody has it."""
+    """A kernel whose cells wait knows the lanes, and they it by the cells: all goes with the last reference."""
     crowd = Crowd(3)
     crowd.fills(100)
     gone = weakref.ref(crowd.tables[0])

@@ -77,7 +77,7 @@ class Lock:
         self._inner = _plain_lock()
         self._kernel = kernel
         self.owner = 0
-        """The thread that took it last; negative if not by `run`. 0 only while nobody is in the middle of any work.
+        """The thread that took it last; negative if not by `run`. 0 only while no work goes on under it.
 
         It is set before the work begins, and back to 0 only after work that was not cut short by an exception.
         """

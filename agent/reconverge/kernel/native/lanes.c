@@ -1,5 +1,5 @@
-/* The cells of a shard that wait for a report: `_lanes.py`, which says why each limit has a lane of its own. Here nobody
- * comes in between, as the interpreter has a lock. */
+/* The cells of a shard that wait for a report: `_lanes.py`, which says why each limit has a lane of its own. Here no
+ * other thread comes in between, as the interpreter has a lock. */
 #include "cells.h"
 
 #define TURN 16
