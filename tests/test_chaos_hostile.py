@@ -14,6 +14,7 @@ from chaos.catalogue import scenario_of
 from chaos.catalogue.hostile import CRASH_REQUESTS, KEYS_PER_S
 from chaos.fault import Commanded
 from chaos.names import OURS
+from chaos.nonsense import TYPES
 from chaos.requirements import missing
 from chaos.scenario import Scenario, Spell
 from chaos.supervisor import run
@@ -35,7 +36,7 @@ QUICK = {
     for scenario in (
         shortened("key-flood", 5.0, FLOOD),
         shortened("key-flood-small-hub", 5.0, scenario_of("key-flood-small-hub", SEED).spells[0], FLOOD),
-        shortened("nonsense-hub", 4.5, Spell(Lied(), 0.5, 3.0)),
+        shortened("nonsense-hub", 4.5, Spell(Lied((TYPES,)), 0.5, 1.5), Spell(Lied(), 1.5, 3.0)),
         shortened("nonsense-hub-object", 4.5, Spell(ObjectLied(), 0.5, 3.0)),
         shortened("gevent-worker", 3.0),
         shortened("signal-storm", 8.0),
