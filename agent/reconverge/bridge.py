@@ -176,7 +176,7 @@ class Bridge:
         holding.peak = max(holding.peak, holding.maybe)
         if holding.acked_ns is not None:
             ends_ns = holding.acked_ns + int(self._loan_ns * (1 - DRIFT))
-            until_ns = ends_ns + home.clock.offset_ns(now_ns) - home.clock.error_ns(now_ns)
+            until_ns = ends_ns + home.clock.offset_ns - home.clock.error_ns(now_ns)
             holding.until_us = max(holding.until_us, until_ns // MICROSECOND_NS)
             holding.ends_ns = max(holding.ends_ns, ends_ns + 2 * home.clock.error_ns(now_ns))
         return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))

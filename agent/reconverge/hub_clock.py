@@ -11,6 +11,8 @@ DRIFT: Final = 1e-4
 
 
 class _Sample(NamedTuple):
+    rank: float
+    """The least one is the best at all times, as the errors of all grow alike."""
     offset_ns: int
     error_ns: int
     at_ns: int
@@ -25,6 +27,7 @@ class HubClock:
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
+        self._best: _Sample
 
     def add(self, *, sent_ns: int, received_ns: int, hub_us: int) -> bool:
         """Take in one round trip; the hub read its clock somewhere in between, to the microsecond below.
@@ -34,21 +37,20 @@ class HubClock:
         midpoint_ns = (sent_ns + received_ns) // 2
         error_ns = (received_ns - sent_ns + 1) // 2 + 500
         # The hub may have read its clock as early as this was sent: the two have been drifting apart since then.
-        sample = _Sample(hub_us * 1000 + 500 - midpoint_ns, error_ns, sent_ns)
+        sample = _Sample(error_ns - DRIFT * sent_ns, hub_us * 1000 + 500 - midpoint_ns, error_ns, sent_ns)
         if self._samples:
-            best = self._best(received_ns)
+            best = self._best
             if abs(sample.offset_ns - best.offset_ns) > sample.error_at_ns(received_ns) + best.error_at_ns(received_ns):
                 self._samples.clear()
         self._samples.append(sample)
+        self._best = min(self._samples)
         return len(self._samples) == 1
 
-    def offset_ns(self, now_ns: int) -> int:
+    @property
+    def offset_ns(self) -> int:
         """What to add to the monotonic clock to have the hub's."""
-        return self._best(now_ns).offset_ns
+        return self._best.offset_ns
 
     def error_ns(self, now_ns: int) -> int:
         """The most by which that can be wrong."""
-        return self._best(now_ns).error_at_ns(now_ns)
-
-    def _best(self, now_ns: int) -> _Sample:
-        return min(self._samples, key=lambda sample: sample.error_at_ns(now_ns))
+        return self._best.error_at_ns(now_ns)

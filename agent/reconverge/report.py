@@ -70,6 +70,9 @@ class LimitReport(NamedTuple):
     stands for the batch's. Travels in the place of `window`, see `told_limit`; a calendar's is always the batch's."""
 
 
+_WINDOW: Final = LimitReport._fields.index("window")
+
+
 def told_limit(limit: LimitReport) -> tuple[str | int, ...]:
     """The fields of a limit's report as they travel, in their order.
 
@@ -78,7 +81,7 @@ def told_limit(limit: LimitReport) -> tuple[str | int, ...]:
     the versions before and after this one understand each other.
     """
     if limit.closes_us == 0 and limit.lease_us:
-        limit = limit._replace(window=limit.lease_us)
+        return (*limit[:_WINDOW], limit.lease_us, *limit[_WINDOW + 1 : -1])
     return limit[:-1]
 
 

@@ -336,7 +336,7 @@ class Syncer:
     def _set_clock(self, hub_us: int, *, sent_ns: int, now_ns: int) -> None:
         shard = self._shard
         jumped = self._clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=hub_us)
-        shard.offset_ns = self._clock.offset_ns(now_ns)
+        shard.offset_ns = self._clock.offset_ns
         error_ns = self._clock.error_ns(now_ns)
         shard.lag_ns = 2 * error_ns
         shard.late_ns = min(error_ns, now_ns + shard.offset_ns - hub_us * MICROSECOND_NS)

@@ -113,7 +113,7 @@ class Steward:
             # Whoever has just asked the one before waits for that answer first.
             self._ledger.grace_us = self._wait_ns // MICROSECOND_NS
         now_ns = self._clock.monotonic_ns()
-        self._offset_ns = self._hub_clock.offset_ns(now_ns) if self._heard else self._clock.wall_ns() - now_ns
+        self._offset_ns = self._hub_clock.offset_ns if self._heard else self._clock.wall_ns() - now_ns
 
     def _now_us(self) -> int:
         if self._given_clock is not None:

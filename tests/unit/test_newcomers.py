@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.kernel import COMPILED, _agenda
+from reconverge.kernel._engine import Reentry, put_forward
 from reconverge.kernel._newcomers import BURST_NS
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT
@@ -188,3 +194,48 @@ def test_a_hub_that_has_lost_its_data_is_told_of_known_keys_first() -> None:
     assert 0 == shard.unconfirmed
     assert shard.lease_until_ns > fleet.clock.monotonic_ns()
     assert fleet.node.kernel.newcomers.waiting(shard) > 1000
+
+
+@pytest.mark.skipif(not COMPILED, reason="there is one kernel to be compared")
+@given(
+    keys=st.lists(st.sampled_from(("waits", "is in a hurry", "was answered", "was forgotten")), max_size=80),
+    most=st.lists(st.integers(0, 30), max_size=6),
+)
+def test_both_kernels_put_the_same_new_keys_forward(keys: list[str], most: list[int]) -> None:
+    """Whichever of them are in a hurry, were answered or forgotten meanwhile; the lanes then hold the same cells."""
+    node = Flooded().node
+    table = node.limit(LIMIT, BALANCED, name="compared")
+    shard, tally = node.kernel.shards[0], table.tallies[0]
+    twins = _agenda.ShardFields(), _agenda.TallyFields()
+    for fields in twins:
+        fields.begin()
+    for number, what in enumerate(keys):
+        cell = table.look_up(f"key {number}", node.clock.monotonic_ns())
+        cell.fresh, cell.wanted = what != "was forgotten", what == "is in a hurry"
+        cell.heard_ns = 0 if what == "was answered" else cell.heard_ns
+        tally.fresh.append(cell)
+        twins[1].fresh.append(cell)
+
+    for count in (*most, len(keys)):
+        marks = [(cell, cell.fresh) for cell in twins[1].fresh]
+        put = put_forward(tally, shard, table.lock, count)
+        for cell, fresh in marks:
+            cell.fresh = fresh
+        assert _agenda.put_forward(twins[1], twins[0], table.lock, count) == put
+        assert len(twins[1].fresh) == len(tally.fresh)
+    for lanes, twin in ((shard.stirred, twins[0].stirred), (shard.wanted, twins[0].wanted)):
+        assert [twin.popleft() for _ in range(len(twin))] == [lanes.popleft() for _ in range(len(lanes))]
+
+
+@pytest.mark.skipif(not COMPILED, reason="it is about the compiled kernel")
+def test_a_new_key_is_not_put_forward_in_the_middle_of_a_decision_about_its_limit() -> None:
+    """A signal handler that exchanges there is turned away, and no key is lost."""
+    flooded = Flooded()
+    flooded.flood(3)
+    table, shard = flooded.flooded, flooded.node.kernel.shards[0]
+
+    with pytest.raises(Reentry):
+        table.lock.run(put_forward, table.tallies[0], shard, table.lock, 3)
+
+    assert 3 == len(table.tallies[0].fresh)
+    assert 3 == put_forward(table.tallies[0], shard, table.lock, 3)

@@ -86,7 +86,7 @@ def _judge(diagnosis: Diagnosis, pace: Pace, clock: Clock) -> Checkup:
     for trip in diagnosis.pings or diagnosis.exchanges:
         hub_clock.add(sent_ns=trip.sent_ns, received_ns=trip.received_ns, hub_us=trip.hub_us)
     now_ns = clock.monotonic_ns()
-    offset_ns = hub_clock.offset_ns(now_ns) - (clock.wall_ns() - now_ns)
+    offset_ns = hub_clock.offset_ns - (clock.wall_ns() - now_ns)
     findings = [
         *diagnosis.findings,
         judge_round_trip(diagnosis.pings, diagnosis.exchanges, pace),

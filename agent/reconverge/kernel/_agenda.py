@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from typing import TYPE_CHECKING
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel._cell import Cell
 from reconverge.kernel._exchange import look_again
 from reconverge.kernel._lanes import Lanes
+
+if TYPE_CHECKING:
+    from reconverge.kernel._lock import Lock
 
 GROUP_MAX = 256
 """So many promises are kept together at most."""
@@ -19,7 +23,7 @@ OPEN_MAX = 8
 LOOKS_MAX = 512
 """So many promises are looked at in one go: those who decide, and those who share a loop, are held up no longer."""
 PASSED_MAX = 1024
-"""So many cells that were reported meanwhile are passed by in one go."""
+"""So many cells that were reported or forgotten meanwhile are passed by in one go."""
 
 
 class Group:
@@ -180,6 +184,30 @@ def due_cells(
     if not more:
         more = _take_promised(shard, now_ns, cells, cells_max)
     return list(cells), more
+
+
+def put_forward(tally: TallyFields, shard: ShardFields, lock: Lock, most: int) -> int:
+    """Have up to `most` of the new keys of a limit, which `lock` guards, be reported with the next batch.
+
+    Returns how many there were.
+    """
+    taken = passed = 0
+    while tally.fresh and taken < most and passed < PASSED_MAX:
+        if lock.run(_put_one_forward, tally, shard):
+            taken += 1
+        else:
+            passed += 1
+    return taken
+
+
+def _put_one_forward(tally: TallyFields, shard: ShardFields) -> bool:
+    """Returns whether that was a new key; it may have left, or been answered if the hub's clock has jumped since."""
+    cell = tally.fresh.popleft()
+    if not cell.fresh:
+        return False
+    cell.fresh = False
+    (shard.wanted if cell.wanted else shard.stirred).append(cell)
+    return not cell.heard
 
 
 def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell, None], cells_max: int) -> bool:

@@ -61,6 +61,7 @@ if TYPE_CHECKING or not COMPILED:
     Reentry = _lock.Reentry
     Reports = _reports.Reports
     due_cells = _agenda.due_cells
+    put_forward = _agenda.put_forward
     report_cells = _reports.report_cells
     hear_cells = _reports.hear_cells
     first_odd_cell = answers.first_odd_cell
@@ -76,6 +77,7 @@ else:
     Reentry = native.Reentry
     Reports = native.Reports
     due_cells = native.due_cells
+    put_forward = native.put_forward
     report_cells = native.report_cells
     hear_cells = native.hear_cells
     first_odd_cell = native.first_odd_cell

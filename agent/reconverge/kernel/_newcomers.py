@@ -16,6 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.kernel._engine import put_forward
 
 if TYPE_CHECKING:
     from reconverge.kernel._pure import Kernel
@@ -27,8 +28,6 @@ NEW_KEYS_MAX: Final = 5000
 """A Redis merges some 40,000 cells per second on one core, a node reports some 15,000: eight nodes under attack at once
 leave that Redis time for the keys it knows, and a node with 50,000 keys that is restarted has told of all in 10 s."""
 BURST_NS: Final = SECOND_NS // 4
-PASSED_MAX: Final = 1024
-"""So many cells that were forgotten meanwhile are passed by in one go."""
 
 
 class Newcomers:
@@ -65,8 +64,11 @@ class Newcomers:
         Returns whether more may be reported at once, and when the next key may if the budget is used up. `unmetered`
         is for a node that leaves: it says all it knows.
         """
-        tables = list(self._kernel.tables.values())
-        waiting = [(table, table.tallies[shard.index]) for table in tables if table.tallies[shard.index].fresh]
+        waiting = [
+            (table, tally)
+            for table in list(self._kernel.tables.values())
+            if (tally := table.tallies[shard.index]).fresh
+        ]
         if not waiting:
             return False, NEVER_NS
         self._turn += 1
@@ -76,7 +78,7 @@ class Newcomers:
         most = {table.name: room if unmetered else self._earned(table.name, now_ns) for table, _ in waiting}
         for share in (max(1, room // len(waiting)), room):
             for table, tally in waiting:
-                taken = _put_forward(tally, shard, table, min(share, room, most[table.name]))
+                taken = put_forward(tally, shard, table.lock, min(share, room, most[table.name]))
                 room -= taken
                 most[table.name] -= taken
                 if not unmetered:
@@ -124,17 +126,6 @@ class Newcomers:
         self._credits[name] = credit - keys * SECOND_NS, since_ns
 
 
-def _put_forward(tally: Tally, shard: ShardState, table: WaitTable, most: int) -> int:
-    """Have up to `most` new keys be reported with the next batch; returns how many there were."""
-    taken = passed = 0
-    while tally.fresh and taken < most and passed < PASSED_MAX:
-        if table.lock.run(_put_one_forward, tally, shard):
-            taken += 1
-        else:
-            passed += 1
-    return taken
-
-
 def _queue_again(table: WaitTable, shard: ShardState) -> None:
     queue = table.tallies[shard.index].fresh
     while queue:
@@ -142,13 +133,3 @@ def _queue_again(table: WaitTable, shard: ShardState) -> None:
     for cell in table.all_cells():
         if cell.fresh and cell.shard is shard:
             queue.append(cell)
-
-
-def _put_one_forward(tally: Tally, shard: ShardState) -> bool:
-    """Returns whether that was a new key; it may have left, or been answered if the hub's clock has jumped since."""
-    cell = tally.fresh.popleft()
-    if not cell.fresh:
-        return False
-    cell.fresh = False
-    (shard.wanted if cell.wanted else shard.stirred).append(cell)
-    return not cell.heard

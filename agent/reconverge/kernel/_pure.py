@@ -245,9 +245,11 @@ class Kernel(KernelFields):
         way until `install` or `take_back`. Of limits with other intervals than those that are `due`, only the cells
         in a hurry are taken; None stands for all intervals. A node that is `leaving` says all there is to say.
         """
-        self.take_back(shard_index)  # an exception out of a signal handler may have come before that
+        if shard_index in self._flights:
+            self.take_back(shard_index)  # an exception out of a signal handler came before that
         shard = self.shards[shard_index]
-        more, handed_over, held = False, False, list[Cell]()
+        more = handed_over = False
+        held: list[Cell] = []
         indexes: dict[str, int] = {}
         try:
             if len(self.intervals_ns) > 1 or len(shard.later):
@@ -260,7 +262,8 @@ class Kernel(KernelFields):
             cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
             shard.early_ns = min(shard.early_ns, again_ns)
             more = more or newer or makes_room
-            let_ask_again(shard, held)
+            if held:
+                let_ask_again(shard, held)
             reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
             everything = not shard.stirred or not early
             limits = self._limit_reports(shard, indexes, now_ns, due)

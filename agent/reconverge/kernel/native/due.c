@@ -195,3 +195,49 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     }
     return Py_BuildValue("(NN)", found.list, PyBool_FromLong(found.more));
 }
+
+/* put_forward(tally, shard, lock, most): have up to `most` of the new keys of a limit, which `lock` guards, be reported
+ * with the next batch; how many there were. */
+PyObject *
+put_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 4 || !PyObject_TypeCheck(args[0], types.tally) || !PyObject_TypeCheck(args[1], types.shard) ||
+        !Py_IS_TYPE(args[2], types.lock)) {
+        PyErr_SetString(PyExc_TypeError, "put_forward(tally, shard, lock, most)");
+        return NULL;
+    }
+    Fifo *fresh = &((Tally *)args[0])->fresh->cells;
+    Shard *shard = (Shard *)args[1];
+    Lock *lock = (Lock *)args[2];
+    i64 most = PyLong_AsLongLong(args[3]), taken = 0;
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (!lock_enter(lock)) {
+        raise_reentry();
+        return NULL;
+    }
+    Cell *gone[PASSED_MAX]; /* that have left or been answered meanwhile; let go of without the lock */
+    int passed = 0;
+    bool failed = false;
+    while (fresh->count > 0 && taken < most && passed < PASSED_MAX) {
+        Cell *cell = fifo_first(fresh);
+        failed = cell->fresh && lanes_append(cell->wanted ? shard->wanted : shard->stirred, cell) < 0;
+        if (failed) {
+            break;
+        }
+        fifo_pop(fresh);
+        if (cell->fresh && !is_heard(cell)) {
+            taken++;
+            Py_DECREF(cell); /* the lane has it */
+        } else {
+            gone[passed++] = cell;
+        }
+        cell->fresh = false;
+    }
+    lock_leave(lock);
+    while (passed > 0) {
+        Py_DECREF(gone[--passed]);
+    }
+    return do_after_unlock(lock->kernel) < 0 || failed ? NULL : PyLong_FromLongLong(taken);
+}

@@ -35,6 +35,7 @@ static PyMethodDef functions[] = {
     {"use_many", use_many, METH_O, NULL},
     {"use", use, METH_VARARGS, NULL},
     {"due_cells", (PyCFunction)(void (*)(void))due_cells, METH_FASTCALL, NULL},
+    {"put_forward", (PyCFunction)(void (*)(void))put_forward, METH_FASTCALL, NULL},
     {"report_cells", report_cells, METH_VARARGS, NULL},
     {"hear_cells", hear_cells, METH_VARARGS, NULL},
     {"first_odd_cell", first_odd_cell, METH_VARARGS, NULL},

@@ -136,7 +136,8 @@ void agenda_forget(Cell *cell);
 i64 agenda_due_ns(const Agenda *agenda);
 Cell *agenda_first(Agenda *agenda); /* the next one, of which there is one: borrowed; NULL with an error */
 void group_leave(Group *group, int slot);
-PyObject *due_cells(PyObject *module, PyObject *const *args, Py_ssize_t count); /* due.c */
+PyObject *due_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);   /* due.c */
+PyObject *put_forward(PyObject *module, PyObject *const *args, Py_ssize_t count); /* likewise */
 
 /* ------------------------------------------------------------------ shard.c: what many cells have in common */
 
