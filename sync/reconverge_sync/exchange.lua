@@ -612,6 +612,12 @@ local function raise(target, pool, used, free)
   return 0
 end
 
+local function headroom_max(need, left)
+  local most = STAKE * left
+  if most < 1 then most = 1 end
+  return most > need and most or need
+end
+
 local function grant(used)
   local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
@@ -626,9 +632,13 @@ local function grant(used)
   if not fixed or (report_epoch == cell_epoch and not resting()) then
     local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
     if pool >= needs then
-      local most = max(need, entry_line - used + ceil(TAKEN_AT_ONCE * free))
-      target = min(need + SLACK_SHARED * (pool - needs) * share, most)
-      if rule_staked then target = min(target, max(need, 1, STAKE * pool)) end
+      local most = entry_line - used + ceil(TAKEN_AT_ONCE * free)
+      target = need + SLACK_SHARED * (pool - needs) * share
+      if target > most then target = most > need and most or need end
+      if rule_staked then
+        local headroom = headroom_max(need, pool)
+        if target > headroom then target = headroom end
+      end
     end
     if report_asked > 0 or target >= 1 then
       entry_line = entry_line + raise(target, pool, used, free)
@@ -636,17 +646,26 @@ local function grant(used)
     end
   end
   if fixed and report_epoch == cell_epoch and (report_asked > 0 or own * share >= 1) then
-    local start = ceil(own * share)
-    if rule_staked then start = min(start, ceil(max(need, 1, STAKE * own))) end
-    entry_base = entry_base + max(0, min(start - entry_base, own - cell_bases - entry_base))
+    local start = own * share
+    if rule_staked then
+      local headroom = headroom_max(need, own)
+      if start > headroom then start = headroom end
+    end
+    if start > entry_base then
+      entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
+    end
   end
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
-    if (entry_overdraft + 1) * nodes <= overdrafts then
-      local part = floor(overdrafts / nodes)
-      if rule_staked then part = min(part, max(1, floor(STAKED_OVERDRAFT * own))) end
-      local wanted = part - entry_overdraft
+    local part = overdrafts / nodes
+    if rule_staked then
+      local most = STAKED_OVERDRAFT * own
+      if most < 1 then most = 1 end
+      if part > most then part = most end
+    end
+    if entry_overdraft + 1 <= part then
+      local wanted = floor(part) - entry_overdraft
       local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
       if wanted > free then wanted = free end
       if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
@@ -903,14 +922,18 @@ local function nobody_else(key)
   return alone
 end
 
--- What the node says is cut down to where more would have no effect; see bounds.py.
+-- What the node says is cut down to where more would have no effect; see bounds.py. A comparison costs less than a call.
 local function keep_within_bounds()
   local capacity = rule.capacity
-  report_current = max(bucket and -SAID_MAX or 0, min(report_current, SAID_MAX))
+  if report_current > SAID_MAX then
+    report_current = SAID_MAX
+  elseif report_current < 0 then
+    report_current = bucket and max(-SAID_MAX, report_current) or 0
+  end
   if bucket then
-    report_previous = min(report_previous, rule.fill_max_milli)
-  elseif not dated then
-    report_previous = min(report_previous, SAID_MAX)
+    if report_previous > rule.fill_max_milli then report_previous = rule.fill_max_milli end
+  elseif report_previous > SAID_MAX and not dated then
+    report_previous = SAID_MAX
   end
   if report_line > capacity then report_line = capacity end
   if report_base > capacity then report_base = capacity end
@@ -921,11 +944,10 @@ local function keep_within_bounds()
   if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
 end
 
--- Whether the node forgets the key with this report, see report.py.
+-- Whether nothing in this report contradicts that the node forgets the key with it, see report.py.
 local function is_farewell()
-  forgotten = report_asked == FORGOTTEN and report_line == 0 and report_base == 0 and report_overdraft == 0
-    and report_need_milli == 0 and report_demand_milli == 0
-  return forgotten
+  return report_line == 0 and report_base == 0 and report_overdraft == 0 and report_need_milli == 0
+    and report_demand_milli == 0
 end
 
 -- Writes what is at hand; returns whether the cell is still there.
@@ -996,7 +1018,8 @@ local function merge_cell(key)
   if cell_first == node then cell_first, cell_reserved = '', 0 end
   lent = 0
   if loans then lent, lasting = lent_by(loans) end
-  if not is_farewell() and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
+  forgotten = report_asked == FORGOTTEN and is_farewell()
+  if not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
   count()
   cell_answer()
   if not write(key, known, heard, loans, lasting) then return end
@@ -1172,6 +1195,7 @@ local limit, used_limit
 local keys, cells = KEYS, #KEYS - 3
 -- Another cell is the first one each time, so that each has its turn at being scanned.
 rows_told = cells
+for position = 2, cells + 1 do pieces[position] = false end -- in order, so that a row finds its place without a search
 local first = cells > 0 and batch.sequence % cells * TURN % cells or 0
 for turn = 0, cells - 1 do
   local position = (first + turn) % cells + 1
