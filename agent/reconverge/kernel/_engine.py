@@ -63,6 +63,7 @@ if TYPE_CHECKING or not COMPILED:
     due_cells = _agenda.due_cells
     put_forward = _agenda.put_forward
     report_cells = _reports.report_cells
+    rebase_cells = _reports.rebase_cells
     hear_cells = _reports.hear_cells
     first_odd_cell = answers.first_odd_cell
 else:
@@ -79,6 +80,7 @@ else:
     due_cells = native.due_cells
     put_forward = native.put_forward
     report_cells = native.report_cells
+    rebase_cells = native.rebase_cells
     hear_cells = native.hear_cells
     first_odd_cell = native.first_odd_cell
     # So that dataclasses.replace, asdict and fields take it for what it stands for.

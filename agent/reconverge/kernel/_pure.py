@@ -16,7 +16,7 @@ from reconverge.kernel._cell import Cell
 from reconverge.kernel._cells import NODES_LEASE_NS, Cells
 from reconverge.kernel._compiled import lengthen_lease
 from reconverge.kernel._composites import Composites
-from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cells, report_cells
+from reconverge.kernel._engine import KernelFields, Reports, due_cells, hear_cells, rebase_cells, report_cells
 from reconverge.kernel._evicted import HASH_KEY_BYTES
 from reconverge.kernel._exchange import unreport_cell
 from reconverge.kernel._first_hit import FirstHitTable
@@ -322,7 +322,7 @@ class Kernel(KernelFields):
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be."""
-        for cell in self._cells_of(self.shards[shard_index]):
+        for cell in rebase_cells(self._cells_of(self.shards[shard_index]), now_ns):
             cell.table.lock.run(cell.table.rebase, cell, now_ns)
 
     def take_back(self, shard_index: int) -> None:

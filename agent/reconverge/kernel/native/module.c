@@ -37,6 +37,7 @@ static PyMethodDef functions[] = {
     {"due_cells", (PyCFunction)(void (*)(void))due_cells, METH_FASTCALL, NULL},
     {"put_forward", (PyCFunction)(void (*)(void))put_forward, METH_FASTCALL, NULL},
     {"report_cells", report_cells, METH_VARARGS, NULL},
+    {"rebase_cells", rebase_cells, METH_VARARGS, NULL},
     {"hear_cells", hear_cells, METH_VARARGS, NULL},
     {"first_odd_cell", first_odd_cell, METH_VARARGS, NULL},
     {NULL},

@@ -388,6 +388,7 @@ int look_again(Cell *cell, i64 now_ns); /* 1, 0, or -1 with an error */
 extern PyType_Spec Reports_spec;
 Lock *lock_of(const Cell *cell); /* of its limit; a new reference, or NULL with an error */
 PyObject *report_cells(PyObject *module, PyObject *args);
+PyObject *rebase_cells(PyObject *module, PyObject *args);
 PyObject *hear_cells(PyObject *module, PyObject *args);
 
 /* ------------------------------------------------------------------ module.c: what is looked up once */

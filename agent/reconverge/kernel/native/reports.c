@@ -509,6 +509,59 @@ failed:
     return NULL;
 }
 
+/* ------------------------------------------------------------------ when the hub's clock has jumped */
+
+/* `Cells.rebase` with the lock held. -1 with an error. */
+static int
+rebase(Store *store, Cell *cell, i64 now_ns)
+{
+    measure(store, cell);
+    cell->epoch = (i64)floor_div(now_ns + cell->shard->offset_ns, store->terms.window_ns);
+    if (enter_window(store, cell, now_ns) < 0) {
+        return -1;
+    }
+    set_until(store, cell, now_ns);
+    cell->room = -1;
+    return cell->used != 0 || cell->previous != 0 ? stir(cell) : 0;
+}
+
+/* rebase_cells(cells, now_ns): carry the counts of those cells over to where the hub's clock is now known to be; returns
+ * those that Python has to see to. */
+PyObject *
+rebase_cells(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *list;
+    long long now_ns;
+    if (!PyArg_ParseTuple(args, "O!L:rebase_cells", &PyList_Type, &list, &now_ns)) {
+        return NULL;
+    }
+    PyObject *others = PyList_New(0);
+    Lock *held = NULL;
+    for (Py_ssize_t at = 0; others != NULL && at < PyList_GET_SIZE(list); at++) {
+        Cell *cell = (Cell *)PyList_GET_ITEM(list, at);
+        if (!Py_IS_TYPE(cell, types.cell)) {
+            PyErr_SetString(PyExc_TypeError, "only cells are rebased");
+            Py_CLEAR(others);
+            break;
+        }
+        int failed;
+        Py_INCREF(cell); /* the list is Python's */
+        if (known_here(cell) && !needs_time(cell->shard, now_ns)) {
+            failed = hold(&held, cell) < 0 || rebase((Store *)cell->store, cell, now_ns) < 0;
+        } else {
+            failed = let_go(&held) < 0 || PyList_Append(others, (PyObject *)cell) < 0;
+        }
+        Py_DECREF(cell);
+        if (failed) {
+            Py_CLEAR(others);
+        }
+    }
+    if (let_go(&held) < 0) {
+        Py_CLEAR(others);
+    }
+    return others;
+}
+
 /* ------------------------------------------------------------------ what was answered */
 
 int
