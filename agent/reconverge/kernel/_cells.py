@@ -316,9 +316,10 @@ class Cells:
 
     def usable_line(self, cell: Cell, now_ns: int) -> int:
         """The line, unless the lease on it is over."""
-        if self.policy.keeps_lines or now_ns < self.lease_until_ns(cell.shard):
+        shard = cell.shard  # as in `lease_until_ns`, without calls: every refusal comes along here
+        if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + self.lease_ns:
             return cell.line
-        return 0
+        return cell.line if self.policy.keeps_lines else 0
 
     def lease_until_ns(self, shard: ShardState) -> int:
         """Until when lines on this limit may be used, if no batch is answered before."""

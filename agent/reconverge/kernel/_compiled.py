@@ -9,7 +9,7 @@ from reconverge.clock import SystemClock
 from reconverge.kernel._at_once import charge_at_once, goes_straight_on
 from reconverge.kernel._engine import COMPILED, native
 from reconverge.kernel._meter import Bucket, FixedWindow, SlidingWindow
-from reconverge.kernel._reports import hear, look_again_at, report_or_drop
+from reconverge.kernel._reports import hear, look_again_at, rebase, report_or_drop
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 from reconverge.report import CellReport
 
@@ -130,4 +130,4 @@ def _terms(table: Cells) -> dict[str, Any] | None:
 
 
 if COMPILED:
-    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, leaves)
+    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, rebase, leaves)

@@ -322,8 +322,7 @@ class Kernel(KernelFields):
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be."""
-        for cell in rebase_cells(self._cells_of(self.shards[shard_index]), now_ns):
-            cell.table.lock.run(cell.table.rebase, cell, now_ns)
+        rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
 
     def take_back(self, shard_index: int) -> None:
         """What was under way got no answer; it will be said again."""

@@ -66,12 +66,15 @@ def look_again_at(cell: Cell, now_ns: int) -> bool:
     return cell.table.lock.run(look_again, cell, now_ns)
 
 
-def rebase_cells(cells: list[Cell], now_ns: int) -> list[Cell]:  # noqa: ARG001  # C needs the time
-    """Carry the counts of those cells over to where the hub's clock is now known to be.
+def rebase(cell: Cell, now_ns: int) -> None:
+    """See `Cells.rebase`."""
+    cell.table.lock.run(cell.table.rebase, cell, now_ns)
 
-    Returns those for which `Cells.rebase` has yet to do it: here all, in C those whose limits C does not know.
-    """
-    return cells
+
+def rebase_cells(cells: list[Cell], now_ns: int) -> None:
+    """Carry the counts of those cells over to where the hub's clock is now known to be."""
+    for cell in cells:
+        rebase(cell, now_ns)
 
 
 def hear_cells(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:

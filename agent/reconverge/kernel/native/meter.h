@@ -31,7 +31,7 @@ floor_div(i128 amount, i64 by)
         return quotient - (small % by < 0);
     }
     i128 quotient = amount / by;
-    return quotient - (amount % by < 0);
+    return quotient - (amount < quotient * by); /* a remainder would be a second division */
 }
 
 static inline i128
@@ -44,7 +44,7 @@ static inline i128
 ceil_div_wide(i128 amount, i128 by)
 {
     i128 quotient = amount / by;
-    return quotient + (amount % by > 0);
+    return quotient + (amount > quotient * by);
 }
 
 static inline i64

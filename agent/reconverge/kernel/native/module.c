@@ -7,18 +7,19 @@
 Types types;
 Python python;
 
-/* use(cell_report, report_cell, hear_cell, look_again, leaves): what Python is to be asked for. */
+/* use(cell_report, report_cell, hear_cell, look_again, rebase, leaves): what Python is to be asked for. */
 static PyObject *
 use(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *cell_report, *report, *hear, *look, *leaves;
-    if (!PyArg_ParseTuple(args, "OOOOO:use", &cell_report, &report, &hear, &look, &leaves)) {
+    PyObject *cell_report, *report, *hear, *look, *rebase, *leaves;
+    if (!PyArg_ParseTuple(args, "OOOOOO:use", &cell_report, &report, &hear, &look, &rebase, &leaves)) {
         return NULL;
     }
     Py_XSETREF(python.cell_report, Py_NewRef(cell_report));
     Py_XSETREF(python.report_cell, Py_NewRef(report));
     Py_XSETREF(python.hear_cell, Py_NewRef(hear));
     Py_XSETREF(python.look_again, Py_NewRef(look));
+    Py_XSETREF(python.rebase, Py_NewRef(rebase));
     Py_XSETREF(python.leaves, Py_NewRef(leaves));
     Py_RETURN_NONE;
 }

@@ -525,8 +525,15 @@ rebase(Store *store, Cell *cell, i64 now_ns)
     return cell->used != 0 || cell->previous != 0 ? stir(cell) : 0;
 }
 
-/* rebase_cells(cells, now_ns): carry the counts of those cells over to where the hub's clock is now known to be; returns
- * those that Python has to see to. */
+static int
+rebase_in_python(Cell *cell, i64 now_ns)
+{
+    PyObject *done = PyObject_CallFunction(python.rebase, "OL", cell, (long long)now_ns);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* rebase_cells(cells, now_ns): carry the counts of those cells over to where the hub's clock is now known to be. */
 PyObject *
 rebase_cells(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -535,31 +542,25 @@ rebase_cells(PyObject *Py_UNUSED(module), PyObject *args)
     if (!PyArg_ParseTuple(args, "O!L:rebase_cells", &PyList_Type, &list, &now_ns)) {
         return NULL;
     }
-    PyObject *others = PyList_New(0);
     Lock *held = NULL;
-    for (Py_ssize_t at = 0; others != NULL && at < PyList_GET_SIZE(list); at++) {
+    int failed = 0;
+    for (Py_ssize_t at = 0; !failed && at < PyList_GET_SIZE(list); at++) {
         Cell *cell = (Cell *)PyList_GET_ITEM(list, at);
         if (!Py_IS_TYPE(cell, types.cell)) {
             PyErr_SetString(PyExc_TypeError, "only cells are rebased");
-            Py_CLEAR(others);
+            failed = -1;
             break;
         }
-        int failed;
         Py_INCREF(cell); /* the list is Python's */
         if (known_here(cell) && !needs_time(cell->shard, now_ns)) {
             failed = hold(&held, cell) < 0 || rebase((Store *)cell->store, cell, now_ns) < 0;
         } else {
-            failed = let_go(&held) < 0 || PyList_Append(others, (PyObject *)cell) < 0;
+            failed = let_go(&held) < 0 || rebase_in_python(cell, now_ns) < 0;
         }
         Py_DECREF(cell);
-        if (failed) {
-            Py_CLEAR(others);
-        }
     }
-    if (let_go(&held) < 0) {
-        Py_CLEAR(others);
-    }
-    return others;
+    failed = let_go(&held) < 0 || failed;
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 /* ------------------------------------------------------------------ what was answered */
