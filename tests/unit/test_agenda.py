@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import NEVER_NS, ManualClock
-from reconverge.kernel._agenda import GROUP_MAX, LOOKS_MAX
+from reconverge.kernel._agenda import GROUP_MAX, LOOKS_MAX, PROMISED_SHARE
 from reconverge.kernel._engine import Cell, due_cells
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
+from reconverge.syncer import CELLS_MAX
 from tests.node import START_S, Node
 
 
@@ -35,6 +36,26 @@ class Promising:
     def due(self, after_ns: int, *, cells_max: int = 10**6) -> tuple[list[Cell], bool]:
         """What is to be reported after so long, and whether there is more."""
         return due_cells(self.shard, self.now_ns + after_ns, False, 8, cells_max)
+
+
+def test_quiet_cells_are_looked_at_in_their_time_though_more_others_wait_than_a_batch_holds() -> None:
+    """Each batch has room for some whose time has come, while others change as fast as they are reported."""
+    promising = Promising(CELLS_MAX)
+    for cell in promising.others:
+        promising.promise(cell, 5)
+    looked_at = list[Cell]()
+    for _ in range(PROMISED_SHARE):
+        for cell in promising.cells:
+            if not cell.stirred:
+                cell.stirred = True
+                promising.shard.stirred.append(cell)
+        cells, more = promising.due(5, cells_max=CELLS_MAX)
+        looked_at += [cell for cell in cells if cell in promising.others]
+        for cell in cells:
+            cell.stirred = False
+
+    assert promising.others == looked_at
+    assert more
 
 
 def test_the_next_promise_replaces_the_one_before() -> None:

@@ -20,6 +20,8 @@ MIXED_MAX = 16
 """After so many only those join that were reported together: what is known of them is alike, and takes less memory."""
 OPEN_MAX = 8
 """A promise may join one of the groups that were begun last, so many of them."""
+PROMISED_SHARE = 16
+"""One of so many cells of a batch may be one that was promised another look, while more wait than a batch holds."""
 LOOKS_MAX = 512
 """So many promises are looked at in one go: those who decide, and those who share a loop, are held up no longer."""
 PASSED_MAX = 1024
@@ -174,15 +176,17 @@ def due_cells(
 
     For an early exchange those that asked for it; and the others, if there are no more than `companions_max`. Half of
     a regular one is for those that only have something new, if there are so many: a limit whose cells are all in a
-    hurry does not delay the others.
+    hurry does not delay the others. A part of it is for quiet ones whose time has come, however many others wait.
     """
     cells: dict[Cell, None] = {}
-    hurried_max = cells_max if early else cells_max - min(len(shard.stirred), cells_max // 2)
+    promised = 0 if early or shard.agenda.due_ns() > now_ns else cells_max // PROMISED_SHARE
+    others_max = cells_max - promised
+    hurried_max = cells_max if early else others_max - min(len(shard.stirred), others_max // 2)
     more = _take_wanted(shard, now_ns, early, cells, hurried_max)
     if not early or (cells and not more and len(shard.stirred) <= companions_max):
-        more = _take_stirred(shard, cells, cells_max) or more
-    if not more:
-        more = _take_promised(shard, now_ns, cells, cells_max)
+        more = _take_stirred(shard, cells, others_max) or more
+    if promised or not more:
+        more = _take_promised(shard, now_ns, cells, cells_max) or more
     return list(cells), more
 
 

@@ -4,6 +4,7 @@
 #include "python.h"
 
 
+#define PROMISED_SHARE 16
 #define LOOKS_MAX 512
 #define PASSED_MAX 1024
 /* So many promises are looked at in one go, and so many cells passed by that were reported meanwhile. */
@@ -75,16 +76,16 @@ take_wanted(Shard *shard, i64 now_ns, bool early, Py_ssize_t most, Found *found)
     return put_back(lanes, &postponed, failed);
 }
 
-/* Those that have something new. */
+/* Those that have something new, while there are fewer than `most`. */
 static int
-take_stirred(Shard *shard, Found *found)
+take_stirred(Shard *shard, Py_ssize_t most, Found *found)
 {
     Lanes *lanes = shard->stirred;
     int failed = 0, passed = 0;
     for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
         const Cell *first = lanes_first(lanes);
         bool stale = !first->stirred || first->taken; /* reported out of its turn */
-        if (passed == PASSED_MAX || (!stale && is_full(found, found->most))) {
+        if (passed == PASSED_MAX || (!stale && is_full(found, most))) {
             found->more = true;
             break;
         }
@@ -154,7 +155,7 @@ take_promised(Shard *shard, i64 now_ns, Found *found)
             let_rest(cell);
         }
     }
-    found->more = agenda_due_ns(agenda) <= now_ns;
+    found->more = found->more || agenda_due_ns(agenda) <= now_ns;
     return 0;
 }
 
@@ -175,14 +176,15 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     Py_INCREF(shard);
-    i64 half = found.most / 2;
-    Py_ssize_t hurried = early ? found.most : (Py_ssize_t)(found.most - at_most(shard->stirred->count, half));
+    Py_ssize_t promised = early || agenda_due_ns(shard->agenda) > now_ns ? 0 : found.most / PROMISED_SHARE;
+    Py_ssize_t others = found.most - promised;
+    Py_ssize_t hurried = early ? found.most : (Py_ssize_t)(others - at_most(shard->stirred->count, others / 2));
     int failed = take_wanted(shard, now_ns, early, hurried, &found);
     if (!failed && (!early || (PyList_GET_SIZE(found.list) > 0 && !found.more &&
                                shard->stirred->count <= companions_max))) {
-        failed = take_stirred(shard, &found);
+        failed = take_stirred(shard, others, &found);
     }
-    if (!failed && !found.more) {
+    if (!failed && (promised > 0 || !found.more)) {
         failed = take_promised(shard, now_ns, &found);
     }
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(found.list); at++) {
