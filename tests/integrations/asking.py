@@ -32,6 +32,7 @@ class Answer:
 
 def http_scope(path: str, *, method: str = "GET", client: str | None = ADA, **headers: str) -> dict[str, Any]:
     """A request as an ASGI server tells of it. Underscores in the names of header fields are dashes."""
+    path, _, query = path.partition("?")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -40,7 +41,7 @@ def http_scope(path: str, *, method: str = "GET", client: str | None = ADA, **he
         "scheme": "http",
         "path": path,
         "raw_path": path.encode("utf-8", "replace"),
-        "query_string": b"",
+        "query_string": query.encode(),
         "root_path": "",
         "headers": [
             (name.replace("_", "-").lower().encode(), value.encode("latin-1")) for name, value in headers.items()

@@ -86,6 +86,18 @@ class Addresses:
         return any(address.version == network.version and address in network for network in self._networks)
 
 
+class Client(str):  # noqa: SLOT000  # it has an attribute
+    """An address with the attributes that Starlette's `request.client` has."""
+
+    port: int | None = None
+    """At the other end of the connection; None if that is not known."""
+
+    @property
+    def host(self) -> str:
+        """The address as a plain text."""
+        return str(self)
+
+
 class Located(ABC):
     """The part of a `Request` that says where it comes from, which is worked out once, when somebody asks."""
 

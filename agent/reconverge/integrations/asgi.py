@@ -6,12 +6,13 @@ app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.addresses import Addresses, Located, single
+from reconverge.integrations.addresses import Addresses, Client, Located, single
 from reconverge.integrations.asgi_routes import patterns_of, root_of, route_of, router_in, templates_for
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
@@ -28,6 +29,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
+HAS: Final = "it has `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
 WEBSOCKET: Final = "WEBSOCKET"
 """What a rule calls the method of a websocket's connection."""
 POLICY_VIOLATION: Final = 1008
@@ -38,16 +40,43 @@ CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
 class AsgiRequest(Located):
     """A `Request` of ASGI. `raw` is its scope; `router` the application below that has routes, if it is known.
 
-    `root` is what the application below says that it is mounted at, as FastAPI can, whatever the scope says.
+    `root` is what the application below says that it is mounted at, as FastAPI can, whatever the scope says. Where
+    Starlette is in use, what its requests have beside (`headers`, `cookies`, `query_params`, `state`) is here, too: of
+    `connection`, if there is one already.
     """
 
-    __slots__ = ("_root", "_router", "raw")
+    __slots__ = ("_connection", "_root", "_router", "raw")
 
-    def __init__(self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "") -> None:
+    def __init__(
+        self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "", connection: Any = None
+    ) -> None:
         super().__init__(addresses)
         self.raw = scope
         self._router = router
         self._root = root
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        """What a request of Starlette has. Raises AttributeError, which says what a request has here."""
+        starlette: Any = sys.modules.get("starlette.requests")
+        if starlette is not None and not name.startswith("_"):
+            if self._connection is None:
+                self._connection = starlette.HTTPConnection(self.raw)
+            with suppress(AttributeError):
+                return getattr(self._connection, name)
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and `raw`, the scope of ASGI")
+
+    @property
+    def client(self) -> Client | None:
+        """See `Request.client`; with the attributes that Starlette's has."""
+        address = super().client
+        if address is None:
+            return None
+        client = Client(address)
+        peer = self.raw.get("client")
+        if peer and peer[0] == address:
+            client.port = peer[1]
+        return client
 
     @property
     def method(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,10 +19,14 @@ from reconverge.integrations.keys import (
     NOWHERE,
     OURS,
     REFUSE,
+    SHARED,
     Asked,
     asks,
     by_ip,
     by_method,
+    by_route,
+    by_user,
+    everybody,
     fitting,
     joined,
     plain,
@@ -34,9 +39,25 @@ from reconverge.integrations.rules import Fixed, Rule, fitting_name
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 
+logger = logging.getLogger("reconverge")
+
 TIERS_MAX: Final = 100
 """So many different limits may one rule have by request. More are no tiers, but numbers made up for each."""
 BY_ADDRESS: Final = "is counted by its address, as it has no key"
+BECOMES: Final = {
+    ADDRESS: "is counted by its address",
+    SHARED: "is counted with all others that have none",
+    REFUSE: "is refused",
+    EXEMPT: "is not limited",
+}
+"""What becomes of a request without a key, by what the rule says."""
+NO_USER: Final = (
+    ". No middleware has left a user in the request; in FastAPI, whose users come from a dependency, "
+    "write key_func=Depends(current_user)"
+)
+MISSED_MAX: Final = 10
+"""A key function that finds nothing in any of so many requests is told of."""
+ALWAYS_FIND: Final[tuple[object, ...]] = (by_ip, by_method, by_route, everybody)
 NOT_EXEMPT: Final = "is not exempt"
 NO_SCOPE: Final = "is counted with all that have no scope"
 IN_DOUBT: Final = "is taken for one that the rule is about"
@@ -114,6 +135,8 @@ class Declared:
         self._parts = self._scopes()
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
+        self._missed = -1 if self._key in ALWAYS_FIND else 0
+        """How many requests had no key before the first that had one; -1 once that is of no interest."""
         self._dearest = 1
         """The highest cost that a function has given so far."""
         self._tiers: dict[object, Limiter] = {}
@@ -159,6 +182,8 @@ class Declared:
             if inspect.isawaitable(found):
                 found = yield found
             key = written(found)
+            if self._missed >= 0:
+                self._look(key)
         except Exception as error:  # noqa: BLE001  # of the application's function
             mend(error, self, BY_ADDRESS)
             key, missing = None, ADDRESS if missing == EXEMPT else missing
@@ -230,6 +255,20 @@ class Declared:
             if isinstance(cost, str) and not has_prices(limiter):
                 return Price(min(self._dearest, most_of(limiter)))
         return price
+
+    def _look(self, key: str | None) -> None:
+        """Say once if the key function has found nothing in any of the first requests."""
+        self._missed = self._missed + 1 if key is None else -1
+        if self._missed == MISSED_MAX:
+            self._missed = -1
+            logger.warning(
+                "reconverge: %r: %s has found no key in any of the first %d requests; a request without a key %s%s",
+                self.name,
+                getattr(self._key, "__name__", self._key),
+                MISSED_MAX,
+                BECOMES[self.missing],
+                NO_USER if self._key is by_user else "",
+            )
 
     def _stand_in(self, request: Request, missing: str) -> str:
         """What to count under that has no key. Raises NoKey."""

@@ -11,14 +11,16 @@ async def items(): ...
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Unpack, cast
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any, Final, Unpack, cast, get_origin
 
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.guard import CommonSettings, Guard, one_of
-from reconverge.integrations.keys import KeyFunction, by_ip
+from reconverge.integrations.keys import KeyFunction, by_ip, identity_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
@@ -26,6 +28,7 @@ from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 
 try:
+    from fastapi import params
     from starlette.exceptions import HTTPException, WebSocketException
     from starlette.requests import HTTPConnection, Request
     from starlette.responses import Response
@@ -36,8 +39,27 @@ SENDING: Final = "reconverge.sending"
 """Under which the scope has who adds fields to the response."""
 OUTCOMES: Final = "reconverge.outcomes"
 """Under which the scope has what was decided so far, where nobody adds fields."""
+KEYS: Final = "reconverge.keys"
+"""Under which the scope has what the dependencies have returned that requests are counted by."""
 POLICY_VIOLATION: Final = 1008
 Dependency = Callable[..., Awaitable[Outcome]]
+
+
+class FromDependency:
+    """A key function that finds what a dependency has returned: a key, or a user as `by_user` knows them."""
+
+    def __init__(self, depends: params.Depends) -> None:
+        if depends.dependency is None:
+            raise InvalidSetting("key_func", depends, "names no dependency; write Depends(current_user), say")
+        self.depends = depends
+        self.__name__ = getattr(depends.dependency, "__name__", type(depends.dependency).__name__)
+
+    def __call__(self, request: Any) -> object:
+        """What is in the scope, as a key."""
+        found = request.raw[KEYS][self]
+        if isinstance(found, tuple | list | date | Decimal | float):
+            return found
+        return identity_of(found)
 
 
 class TooManyRequests(HTTPException):
@@ -60,7 +82,8 @@ class Limits:
 
     Args:
         agent: decides; or the URL of a hub to make one with.
-        key_func: whom a request is counted for.
+        key_func: whom a request is counted for: a function of the request, or `Depends(current_user)` for what a
+            dependency of FastAPI returns, a key or a user.
         guard: what the limits have in common; or its settings one by one.
 
     Raises:
@@ -75,9 +98,11 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
+        key_func = _key_function(key_func)
         guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (HTTPException, WebSocketException))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
+        self._key = key_func
 
     def __call__(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
         """A dependency that admits or refuses; its value is the `Outcome`. See `Rule` for the settings.
@@ -90,12 +115,19 @@ class Limits:
         """
         if settings.get("scope") is None:
             settings.setdefault("per_route", True)
+        key = settings.get("key_func")
+        if key is not None:
+            key = settings["key_func"] = _key_function(key)
         rule = Rule(limits=limits, **settings)
         if rule.name is None:
             settings["name"] = _name_of(rule)
             rule = Rule(limits=limits, **settings)
         declared = self.guard.declare(rule)
         guard = self.guard
+
+        source = key or self._key
+        if isinstance(source, FromDependency):
+            return _limited_by_dependency(guard, declared, source)
 
         async def limited(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
             return await _check(guard, declared, connection, response)
@@ -147,8 +179,30 @@ async def answer_refusal(_request: Request, error: Exception) -> Response:
     return _Refused(cast("TooManyRequests", error).outcome)
 
 
+def _key_function(given: Any) -> Any:
+    """What is given as a key function, or one that asks the dependency that is given instead."""
+    if get_origin(given) is Annotated:
+        given = next((each for each in given.__metadata__ if isinstance(each, params.Depends)), given)
+    return FromDependency(given) if isinstance(given, params.Depends) else given
+
+
+def _limited_by_dependency(guard: Guard, declared: Declared, key: FromDependency) -> Dependency:
+    """A dependency that has FastAPI find what requests are counted by."""
+
+    async def limited(
+        connection: HTTPConnection,
+        response: Response = None,  # type: ignore[assignment]
+        found: Any = key.depends,
+    ) -> Outcome:
+        connection.scope.setdefault(KEYS, {})[key] = found
+        return await _check(guard, declared, connection, response)
+
+    return limited
+
+
 async def _check(guard: Guard, declared: Declared, connection: HTTPConnection, response: Response | None) -> Outcome:
-    outcome = await guard.check_async(AsgiRequest(connection.scope, guard.addresses), [declared])
+    request = AsgiRequest(connection.scope, guard.addresses, connection=connection)
+    outcome = await guard.check_async(request, [declared])
     connection.scope[OUTCOME] = outcome
     sending = connection.scope.get(SENDING)
     before: list[Outcome] = connection.scope.setdefault(OUTCOMES, [])

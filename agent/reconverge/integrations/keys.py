@@ -8,7 +8,7 @@ framework is asynchronous. One that raises, or returns what has no text of its o
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -24,8 +24,9 @@ from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.addresses import IPV6_PREFIX, grouped
 from reconverge.integrations.request import Request
 
-KeyFunction: TypeAlias = Callable[[Request], Any] | Callable[[], Any]
-"""Takes the request, or nothing, and returns what to count under; see above."""
+KeyFunction: TypeAlias = Callable[[Any], Any] | Callable[[], Any]
+"""Takes the request, a `Request`, or nothing, and returns what to count under; see above. In FastAPI and Starlette the
+request has the attributes of theirs, too, and a function that is written for those may say that it takes one."""
 Asked: TypeAlias = Callable[[Request], Any]
 """The same, once it is known to take the request."""
 
@@ -52,6 +53,8 @@ DIGEST_BYTES: Final = 20
 PARTS_MAX: Final = 16
 _ATTRIBUTES: Final = ("pk", "id", "identity", "username")
 """Where frameworks keep what tells one user from another, in the order of preference."""
+_CLAIMS: Final = ("sub",)
+"""Where tokens have it."""
 
 
 def by_ip(request: Request) -> str | None:
@@ -87,19 +90,28 @@ def by_header(name: str) -> KeyFunction:
 
 def by_user(request: Request) -> str | int | UUID | None:
     """By whoever the framework has authenticated: by primary key, id, identity or name, whichever comes first."""
-    user = request.user
+    return identity_of(request.user)
+
+
+def identity_of(user: object) -> str | int | UUID | None:
+    """What tells one user from another; None for a user who is not authenticated.
+
+    Raises InvalidKey for an object of which that is not known.
+    """
     if user is None or getattr(user, "is_authenticated", True) is False:
         return None
     if isinstance(user, str | int | UUID):
         return user
-    for attribute in _ATTRIBUTES:
+    claims = cast("Mapping[str, object]", user) if isinstance(user, Mapping) else None
+    for name in _ATTRIBUTES if claims is None else (*_CLAIMS, *_ATTRIBUTES):
         try:
-            value = getattr(user, attribute, None)
+            value = getattr(user, name, None) if claims is None else claims.get(name)
         except NotImplementedError:  # as Starlette's users say that they have none
             continue
         if isinstance(value, str | int | UUID):
             return value
-    raise InvalidKey(f"{type(user).__name__} has none of {', '.join(_ATTRIBUTES)}; give a key function that knows it")
+    names = ", ".join(_ATTRIBUTES if claims is None else (*_CLAIMS, *_ATTRIBUTES))
+    raise InvalidKey(f"{type(user).__name__} has none of {names}; give a key function that knows it")
 
 
 def by_route(request: Request) -> str:
@@ -180,7 +192,7 @@ def asks(function: object, what: str = "key_func") -> Asked:
 def written(value: object) -> str | None:
     """What a key function has found as one string; None when anything of it is missing. Raises InvalidKey."""
     if isinstance(value, str):
-        return value or None
+        return str(value) or None  # a text of another class is compared more slowly, at best
     if value is None:
         return None
     if isinstance(value, tuple | list):
