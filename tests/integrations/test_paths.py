@@ -23,9 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar import Litestar, get
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
+from werkzeug.routing import BaseConverter
 from werkzeug.test import Client as WerkzeugClient
 
 from reconverge import Agent
@@ -34,7 +36,7 @@ from reconverge.integrations import wsgi as wsgi_limits
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.flask import Limits as FlaskLimits
-from reconverge.integrations.paths import Places, normal_forms
+from reconverge.integrations.paths import Places, normal_forms, takes_nothing, takes_slashes
 from reconverge.integrations.reach import nearest
 
 LONG: Final = 100_000
@@ -57,7 +59,11 @@ def falls_under(rule: str, path: str, **of_request: Any) -> bool:
         ("/items/{id}", ["/items/7", "/items/a b", "/items//7", "//items/7/", "/Items/7\n", "/items/./7"]),
         ("/items/{id:int}", ["/items/7"]),
         ("/items/<int:id>", ["/items/7"]),
-        ("/files/{name:path}", ["/files/a", "/files/a/b", "//files//a/b/"]),
+        ("/files/{name:path}", ["/files/a", "/files/a/b", "//files//a/b/", "/files/"]),
+        ("/{rest:path}", ["/", "/a", "/a/b"]),
+        ("/files/{name:.*}", ["/files/", "/files/a/b"]),
+        ("/files/(?P<name>.*)", ["/files/", "/files/a", "/files/a/b"]),
+        ("/files/(?P<name>[a-z/]+)/edit", ["/files/a/edit", "/files/a/b/edit"]),
         ("/files/<path:name>/edit", ["/files/a/edit", "/files/a/edit/b/edit", "/files/a/b/edit/"]),
         ("/{a}/{b:path}/{c}", ["/a/b/c", "/a/b/c/d"]),
         ("/api/*", ["/api", "/api/", "/api/x", "/api/x/y\nz", "//api/x", "/API/x", "/x/../api/y"]),
@@ -77,7 +83,11 @@ def test_a_path_is_found_in_every_spelling(rule: str, paths: Sequence[str]) -> N
         ("/login", ["/", "/logins", "/xlogin", "/login/x", "/log/in", "/login.html", "/login-2"]),
         ("/items/{id}", ["/items", "/items/", "/items/7/x", "/item/7"]),
         ("/api/*", ["/apis", "/ap", "/v1/api"]),
-        ("/files/{name:path}", ["/files", "/files/", "/file/x"]),
+        ("/files/{name:path}", ["/files", "/file/x"]),
+        ("/files/<path:name>", ["/files", "/files/", "/file/x"]),
+        ("/files/{name:.+}", ["/files", "/files/"]),
+        ("/files/(?P<name>[^/]+)", ["/files/", "/files/a/b"]),
+        (r"/prices/(?P<price>[0-9]+\.[0-9]{2})", ["/prices/", "/prices/1/2.00"]),
     ],
 )
 def test_a_plain_path_falls_under_no_rule_for_another(rule: str, paths: Sequence[str]) -> None:
@@ -113,6 +123,28 @@ def test_values_have_slashes_where_the_route_says_so() -> None:
     assert before is None
     assert "/files/{name}" == places.find(request)
     assert None is places.find(PlainRequest(path="/items/a/b"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "slashes", "nothing"),
+    [
+        (".*", True, True),
+        (".+?", True, False),
+        ("[^/]+", False, False),
+        (r"[0-9]+(\.[0-9]+)?", False, False),
+        ("[a-z]*", False, True),
+        ("[+-9]+", True, False),
+        (r"\S+", True, False),
+        (r"\w+/\w+", True, False),
+        ("[^]/]+", False, False),
+        (r"(a)\1", True, False),
+        ("(", False, True),
+    ],
+)
+def test_what_an_expression_takes_is_known(expression: str, slashes: bool, nothing: bool) -> None:
+    """Or supposed, where it cannot be told."""
+    assert slashes == takes_slashes(expression)
+    assert nothing == takes_nothing(expression)
 
 
 @pytest.mark.parametrize(
@@ -306,6 +338,60 @@ def test_a_value_with_slashes_is_learned_from_the_routes_of_an_application() -> 
     assert 1 == guard.stats().refused
 
 
+@pytest.mark.parametrize("rule", ["/files/{x}", "/files/{name:path}"])
+def test_a_value_that_may_be_empty_is_one(rule: str) -> None:
+    """Starlette sends `/files/` to `/files/{name:path}`, so a rule that names the route is about that path, too."""
+    guard = Guard("memory://")
+    app = RateLimitMiddleware(starlette(), rules=rules(rule), guard=guard)
+    asyncio.run(live(app, "/files/", "/files/a", "/files/"))
+
+    assert 2 == guard.stats().refused
+
+
+class Rest(Convertor[str]):
+    """A type of an application's own, for Starlette: what is left of the path."""
+
+    regex = ".*"
+
+    def convert(self, value: str) -> str:
+        """As it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """Likewise."""
+        return value
+
+
+class RestOfWerkzeug(BaseConverter):
+    """The same for Werkzeug."""
+
+    regex = ".+?"
+    part_isolating = False
+
+
+@pytest.mark.parametrize("rule", ["/rest/{x}", "/rest/{name:rest}"])
+def test_a_type_of_the_applications_own_may_have_slashes_in_starlette(rule: str) -> None:
+    """What the type is called says nothing of its values: the expression does that it compares them with."""
+    register_url_convertor("rest", Rest())
+    guard = Guard("memory://")
+    inner = Starlette(routes=[Route("/rest/{name:rest}", endpoint), Route("/items/{id:int}", endpoint)])
+    app = RateLimitMiddleware(inner, rules=rules(rule), guard=guard)
+    asyncio.run(live(app, "/rest/a", "/rest/a/b", "/rest/", "/items/1"))
+
+    assert 2 == guard.stats().refused
+
+
+@pytest.mark.parametrize("rule", ["/rest/{x}", "/rest/<rest:name>"])
+def test_a_type_of_the_applications_own_may_have_slashes_in_flask(rule: str) -> None:
+    """As in Starlette."""
+    inner = flask.Flask("typed")
+    inner.url_map.converters["rest"] = RestOfWerkzeug
+    inner.add_url_rule("/rest/<rest:name>", "rest", lambda name: name)
+    client = WerkzeugClient(wsgi_limits.RateLimitMiddleware(inner, rules=rules(rule), agent="memory://"))
+
+    assert [200, 429, 429] == [client.get(path).status_code for path in ("/rest/a", "/rest/a/b", "/rest/a/c")]
+
+
 @pytest.mark.parametrize(
     ("make", "path", "near"),
     [
@@ -402,6 +488,48 @@ def test_django_tells_it_when_the_server_starts(paths: list[str], near: str | No
 
     assert (1 if near else 0) == ended.stderr.count("limits nothing at its path")
     assert near is None or f"the nearest route is {near!r}" in ended.stderr
+
+
+DJANGO_TYPES: Final = """
+import sys, types, django
+from django.conf import settings
+settings.configure(SECRET_KEY="x", ROOT_URLCONF="urls", ALLOWED_HOSTS=["*"], LOGGING_CONFIG=None, RECONVERGE={
+    "HUB": "memory://", "RULES": [{"PATHS": [PATH], "LIMITS": "1/hour", "NAME": "rest"}]},
+    MIDDLEWARE=["reconverge.integrations.django.RateLimitMiddleware"])
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import path, re_path, register_converter
+class Rest:
+    regex = ".+"
+    def to_python(self, value):
+        return value
+    to_url = to_python
+register_converter(Rest, "rest")
+view = lambda request, **_: HttpResponse("yes")
+urls = types.ModuleType("urls")
+urls.urlpatterns = [path("rest/<rest:name>", view), re_path("^odd/(?P<name>.*)$", view)]
+sys.modules["urls"] = urls
+django.setup()
+client = Client()
+print(*(client.get(f"/{part}/{name}").status_code for part in ["rest", "odd"] for name in ["a", "a/b", "a/c"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "statuses"),
+    [
+        ("/rest/<rest:name>", "200 429 429 200 200 200"),
+        ("/rest/{x}", "200 429 429 200 200 200"),
+        ("/odd/(?P<name>.*)", "200 200 200 200 429 429"),
+        ("/odd/{x}", "200 200 200 200 429 429"),
+    ],
+)
+def test_a_type_of_the_applications_own_may_have_slashes_in_django(path: str, statuses: str) -> None:
+    """As in Starlette; an expression in a route is such a type, too."""
+    script = DJANGO_TYPES.replace("PATH]", f"{path!r}]")
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert statuses == ended.stdout.strip()
 
 
 def test_the_nearest_route_is_the_one_that_ends_as_the_path_does() -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from reconverge.integrations.paths import BELOW
+from reconverge.integrations.paths import BELOW, with_types
 
 FULL_MATCH: Final = 2
 """How Starlette's routes say that they are about a request."""
@@ -54,10 +54,10 @@ def _patterns(routes: Any, depth: int) -> Iterator[str]:
         yield BELOW
         return
     for route in routes:
-        path = _path_of(route)
+        path = _listed(route)
         contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
         if path is None and contexts is not None:
-            yield from (_path_of(getattr(each, "starlette_route", None) or each) or BELOW for each in contexts())
+            yield from (_listed(getattr(each, "starlette_route", None) or each) or BELOW for each in contexts())
         elif path is None:
             yield BELOW
         elif hasattr(route, "endpoint") or hasattr(route, "methods"):
@@ -66,6 +66,15 @@ def _patterns(routes: Any, depth: int) -> Iterator[str]:
             below = router_in(getattr(route, "app", None))
             inner = [BELOW] if below is None else _patterns(below.routes, depth + 1)
             yield from (f"{path.rstrip('/')}{each}" for each in inner)
+
+
+def _listed(route: object) -> str | None:
+    """The pattern of a route, whose values say whether they may have slashes."""
+    path, convertors = _path_of(route), getattr(route, "param_convertors", None)
+    if path is None or not isinstance(convertors, Mapping):
+        return path
+    types = cast("Mapping[str, object]", convertors)
+    return with_types(path, {name: getattr(each, "regex", None) for name, each in types.items()})
 
 
 def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:

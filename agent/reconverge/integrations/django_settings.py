@@ -18,7 +18,7 @@ from reconverge.errors import InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.guard import Guard, GuardSettings
 from reconverge.integrations.keys import Asked, asks, by_ip, waits
-from reconverge.integrations.paths import BELOW
+from reconverge.integrations.paths import BELOW, with_types
 from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import Request
 from reconverge.integrations.rules import SPENT, Rule, RuleSettings
@@ -225,7 +225,9 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
 def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[str]:
     """The patterns of all views; what an expression says that is no plain path may be anything below its prefix."""
     for pattern in patterns:
-        text = str(pattern.pattern).removeprefix("^")
+        types: Mapping[str, object] = getattr(pattern.pattern, "converters", {})
+        expressions = {name: getattr(each, "regex", None) for name, each in types.items()}
+        text = with_types(str(pattern.pattern).removeprefix("^"), expressions)
         below = getattr(pattern, "url_patterns", None)
         if below is not None and isinstance(pattern.pattern, LocalePrefixPattern):
             yield from _routes(below, prefix)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
@@ -45,11 +45,18 @@ _ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
 """The beginning of a request target that names the server, too."""
 _GAP: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|<[^<>/]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\)")
 """A value in a path, as routers write it: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
-DEEP: Final = re.compile(r"\{\w*:(?:path|\.[*+])\}|<path:\w*>")
-"""A value that may have slashes."""
+_TYPE: Final = re.compile(r"\{\w*:(.*)\}|<(\w+)(?:\(.*\))?:\w*>|\(\?P<\w+>(.*)\)", re.DOTALL)
+"""What a value in a path says of itself: the name of a type, or an expression."""
+_ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[./]", re.DOTALL)
+"""What in an expression may match a slash."""
 _FILLER: Final = "\ue000"
 """Stands for a value in a path whose literal parts are brought into normal form."""
 _DEEP_FILLER: Final = "\ue001"
+"""Stands for a value that may have slashes."""
+_ANY_FILLER: Final = "\ue002"
+"""The same of one that may also be empty."""
+_DEEP: Final = re.compile(f"[{_DEEP_FILLER}{_ANY_FILLER}]")
+_FILLERS: Final = re.compile(f"[{_FILLER}{_DEEP_FILLER}{_ANY_FILLER}]")
 BELOW: Final = "/*"
 """How a path ends that is about all paths below, too."""
 
@@ -81,7 +88,7 @@ class Place:
 
         Returns whether that was new.
         """
-        if key_of(template) != self.key or not DEEP.search(template):
+        if key_of(template) != self.key or deep_at(template) is None:
             return False
         pattern = path_pattern(f"/{template.lstrip('/')}")
         if pattern in self.patterns:
@@ -195,7 +202,57 @@ def key_of(template: str) -> str:
 
 def _with_fillers(path: str) -> str:
     """A path with one character in place of each value."""
-    return _GAP.sub(lambda gap: _DEEP_FILLER if DEEP.fullmatch(gap[0]) else _FILLER, path)
+    return _GAP.sub(_filler_for, path)
+
+
+def _filler_for(gap: re.Match[str]) -> str:
+    """What stands for a value: Starlette's and FastAPI's `{name:path}` may be empty, `<path:name>` may not."""
+    said = _TYPE.fullmatch(gap[0])
+    if said is None:
+        return _FILLER
+    if gap[0][0] != "<" and said[1] == "path":
+        return _ANY_FILLER
+    expression = said[1] or said[3] or ""
+    if said[2] == "path":
+        return _DEEP_FILLER
+    if expression.isidentifier() or not takes_slashes(expression):
+        return _FILLER
+    return _ANY_FILLER if takes_nothing(expression) else _DEEP_FILLER
+
+
+def deep_at(path: str) -> int | None:
+    """Where in a path the first value stands that may have slashes; None if there is none."""
+    return next((gap.start() for gap in _GAP.finditer(path) if _filler_for(gap) != _FILLER), None)
+
+
+def takes_slashes(expression: str) -> bool:
+    """Whether a regular expression may match a text with a slash; if that cannot be told, it may."""
+    try:
+        return any(re.fullmatch(atom, "/") for atom in _ATOM.findall(expression))
+    except re.error:
+        return True
+
+
+def takes_nothing(expression: str) -> bool:
+    """Whether a regular expression may match the empty text; if that cannot be told, it may."""
+    try:
+        return re.fullmatch(expression, "") is not None
+    except re.error:
+        return True
+
+
+def with_types(path: str, expressions: Mapping[str, object]) -> str:
+    """The pattern of a route in which each value that may have slashes says so, whatever its type is called.
+
+    `expressions` are those that the router compares the values with, by the names of these: an application may have
+    types of its own.
+    """
+    for name, expression in expressions.items():
+        if isinstance(expression, str) and takes_slashes(expression):
+            written = f"{{{name}:path}}" if takes_nothing(expression) else f"<path:{name}>"
+            named = re.escape(name)
+            path = re.sub(rf"\{{{named}:\w+\}}|<\w+(?:\([^<>]*\))?:{named}>", written, path)
+    return path
 
 
 def _forms_of_rule(path: str) -> list[str]:
@@ -209,16 +266,18 @@ def _pattern(path: str) -> re.Pattern[str]:
     """What matches a path whose values are fillers."""
     below = path.endswith(BELOW)
     text = path.removesuffix(BELOW).rstrip("/")
-    before, *after_deep = text.split(_DEEP_FILLER)
+    deep = _DEEP.search(text)
+    before = text if deep is None else text[: deep.start()]
     first, *others = map(re.escape, before.split(_FILLER))
     pattern = first
     if others:
         # What stands between two gaps is taken where it comes first, and for good: it is found there if at all, and a
         # client that repeats it a thousand times does not have every way to divide the path tried out.
-        last = "" if after_deep else others.pop()
-        pattern += "".join(f"(?>[^/]+?{piece})" for piece in others) + ("" if after_deep else f"[^/]+{last}")
-    if len(after_deep) == 1 and _FILLER not in after_deep[0]:
-        pattern += f".+{re.escape(after_deep[0])}"
-    elif after_deep:
-        pattern += ".+"  # more values may follow one that has slashes: all that is below falls under it
+        last = "" if deep else others.pop()
+        pattern += "".join(f"(?>[^/]+?{piece})" for piece in others) + ("" if deep else f"[^/]+{last}")
+    if deep is not None:
+        after = text[deep.end() :]
+        pattern += ".*" if deep[0] == _ANY_FILLER else ".+"
+        if not _FILLERS.search(after):  # else all that is below falls under it
+            pattern += re.escape(after)
     return re.compile(pattern + ("(?:/.*)?" if below else "/*"), re.DOTALL | re.IGNORECASE)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final
 
-from reconverge.integrations.paths import BELOW, DEEP, below_mount, key_of
+from reconverge.integrations.paths import BELOW, below_mount, deep_at, key_of
 
 if TYPE_CHECKING:
     from reconverge.integrations.declared import Declared
@@ -107,9 +107,9 @@ def nearest(path: str, patterns: Sequence[str]) -> str | None:
 
 def _segments(path: str) -> list[str]:
     """The segments of a path or a pattern; what may be anything is one that has a gap, and what follows `*` too."""
-    deep = DEEP.search(path)
+    deep = deep_at(path)
     if deep is not None:
-        path = path[: deep.start()].rpartition("/")[0] + BELOW
+        path = path[:deep].rpartition("/")[0] + BELOW
     return [segment for segment in key_of(path).split("/") if segment]
 
 

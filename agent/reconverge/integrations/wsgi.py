@@ -16,7 +16,7 @@ from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard, GuardSettings, one_of
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
-from reconverge.integrations.paths import BELOW
+from reconverge.integrations.paths import BELOW, with_types
 from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
@@ -212,8 +212,14 @@ def patterns_in(app: Any, depth: int = 0) -> list[str] | None:
         return patterns_in(below, depth + 1)  # what was put around the application
     rules = getattr(getattr(owner or app, "url_map", None), "iter_rules", None)
     if rules is not None:
-        return [str(each.rule) for each in rules()]
+        return [_listed(each) for each in rules()]
     return patterns_in(getattr(app, "app", None), depth + 1)
+
+
+def _listed(rule: Any) -> str:
+    """The pattern of a route of Werkzeug's, whose values say whether they may have slashes."""
+    types: Mapping[str, object] = getattr(rule, "_converters", None) or {}
+    return with_types(str(rule.rule), {name: getattr(each, "regex", None) for name, each in types.items()})
 
 
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
