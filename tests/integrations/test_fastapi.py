@@ -11,7 +11,17 @@ from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException,
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import SPENT, Guard, Outcome, by_header, by_path_parameter, by_route
+from reconverge.integrations import (
+    SPENT,
+    Guard,
+    Outcome,
+    by_header,
+    by_ip,
+    by_ip_network,
+    by_path_parameter,
+    by_route,
+    together,
+)
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits, TooManyRequests
 from tests.integrations.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
@@ -214,9 +224,61 @@ def test_names_do_not_depend_on_the_order_of_imports(agent: Agent) -> None:
         "5/minute",
         "1-per-second-9/hour",
         "1-per-second-9/hour#2",
-        "5/minute.by_that_header",
+        "5/minute.by_header.x-key",
         "tenants",
     } == set(agent.stats().limits)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (by_header("x-tenant"), by_header("x-user")),
+        (together(by_header("x-tenant"), by_route), together(by_header("x-user"), by_route)),
+        (by_ip_network(64), by_ip_network(48)),
+    ],
+    ids=["headers", "several things", "networks"],
+)
+def test_limits_that_count_by_different_things_share_no_keys(
+    app: FastAPI, limits: Limits, one: Any, other: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that chooses what one of them counts by spends nobody's quota of the other."""
+
+    @app.get("/", dependencies=[Depends(limits("2/minute", key_func=one)), Depends(limits("2/minute", key_func=other))])
+    async def answer() -> str:
+        return "here"
+
+    stranger = [*ask_asgi(app, x_tenant="a", x_user="acme"), *ask_asgi(app, x_tenant="b", x_user="acme")]
+    customer = ask_asgi(app, client=BOB, x_tenant="acme", x_user="ann")
+
+    assert [200, 200, 200] == statuses([*stranger, *customer])
+    assert "have key functions that differ" not in caplog.text
+
+
+def test_the_key_function_of_a_limit_is_told_from_that_of_all(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """An address that somebody sends as his key is not the address that another limit counts by."""
+    limits = Limits(agent, key_func=by_header("x-key"))
+    limits("5/minute", key_func=by_ip)
+    limits("5/minute")
+
+    assert {"5/minute", "5/minute.by_ip"} == set(agent.stats().limits)
+    assert "have key functions that differ" not in caplog.text
+
+
+def tenant() -> str:
+    """What a dependency returns."""
+    return "acme"
+
+
+def test_two_key_functions_of_one_name_are_told_of(limits: Limits, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing but their code tells them apart, and it is another one with every version of the application."""
+    for _ in range(2):
+        limits("5/minute", key_func=lambda request: request.header("x-tenant"))
+        limits("5/minute", key_func=Depends(tenant))
+    before = caplog.text
+    limits("5/minute", key_func=lambda request: request.header("x-user"))
+
+    assert "have key functions that differ" not in before
+    assert "'5/minute.key'" in caplog.text
 
 
 def test_routes_of_routers_are_told_apart_by_their_prefixes(agent: Agent) -> None:

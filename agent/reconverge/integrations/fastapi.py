@@ -9,6 +9,7 @@ async def items(): ...
 
 # Annotations are not postponed here: FastAPI reads those of a dependency, and may not find what they name.
 
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from datetime import date
@@ -20,7 +21,7 @@ from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.guard import CommonSettings, Guard, one_of
-from reconverge.integrations.keys import KeyFunction, by_ip, identity_of
+from reconverge.integrations.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
@@ -34,6 +35,8 @@ try:
     from starlette.responses import Response
 except ModuleNotFoundError as error:
     raise MissingExtra("the dependency for FastAPI", error.name or "fastapi", "fastapi") from error
+
+logger = logging.getLogger("reconverge")
 
 SENDING: Final = "reconverge.sending"
 """Under which the scope has who adds fields to the response."""
@@ -103,6 +106,8 @@ class Limits:
         settings.setdefault("passes", (HTTPException, WebSocketException))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._key = key_func
+        self._key_functions: dict[str | None, object] = {}
+        """Of each limit that is named after one, the code of the first."""
 
     def __call__(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
         """A dependency that admits or refuses; its value is the `Outcome`. See `Rule` for the settings.
@@ -120,8 +125,10 @@ class Limits:
             key = settings["key_func"] = _key_function(key)
         rule = Rule(limits=limits, **settings)
         if rule.name is None:
-            settings["name"] = _name_of(rule)
+            settings["name"] = self._name_of(rule)
             rule = Rule(limits=limits, **settings)
+            if not isinstance(limits, Limiter):
+                self._tell_apart(rule)
         declared = self.guard.declare(rule)
         guard = self.guard
 
@@ -133,6 +140,41 @@ class Limits:
             return await _check(guard, declared, connection, response)
 
         return limited
+
+    def _tell_apart(self, rule: Rule) -> None:
+        """Tell of a limit whose name is that of another one, which counts by another function: they share all keys.
+
+        Then a client that chooses the key of the one uses up what the other counts for somebody else.
+        """
+        function: Any = rule.key_func or self.guard.key_func
+        function = function.depends.dependency if isinstance(function, FromDependency) else function
+        code = name_of_function(function), getattr(function, "__code__", function)
+        if self._key_functions.setdefault(rule.name, code) != code:
+            logger.warning(
+                "reconverge: two limits are called %r and have key functions that differ, so a key of the one is a key"
+                " of the other, too; give one of them a name= of its own",
+                rule.name,
+            )
+
+    def _name_of(self, rule: Rule) -> str:
+        """A name that does not depend on how many dependencies were made before."""
+        if isinstance(rule.scope, str):
+            return rule.scope
+        limits = rule.limits
+        if isinstance(limits, Limiter):
+            return limits.name
+        if isinstance(limits, str):
+            text = limits
+        elif isinstance(limits, Limit):
+            text = limits.name or str(limits)
+        elif callable(limits):
+            text = name_of(limits)
+        else:
+            text = ";".join(map(str, limits))
+        name = re.sub(r"[ ,;|]+", "-", text.strip())
+        if rule.key_func is not None and rule.key_func is not self.guard.key_func:
+            name = f"{name}.{name_of_function(rule.key_func)}"
+        return name.replace("<lambda>", "key")
 
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
         """As calling it does, for routes that count together under the name of their `scope`."""
@@ -223,24 +265,3 @@ async def _check(guard: Guard, declared: Declared, connection: HTTPConnection, r
         for name, value in outcome.fields:
             response.headers.append(name, value)
     return outcome
-
-
-def _name_of(rule: Rule) -> str:
-    """A name that does not depend on how many dependencies were made before."""
-    if isinstance(rule.scope, str):
-        return rule.scope
-    limits = rule.limits
-    if isinstance(limits, Limiter):
-        return limits.name
-    if isinstance(limits, str):
-        text = limits
-    elif isinstance(limits, Limit):
-        text = limits.name or str(limits)
-    elif callable(limits):
-        text = name_of(limits)
-    else:
-        text = ";".join(map(str, limits))
-    name = re.sub(r"[ ,;|]+", "-", text.strip())
-    if rule.key_func is not None and rule.key_func is not by_ip:
-        name = f"{name}.{getattr(rule.key_func, '__name__', type(rule.key_func).__name__)}"
-    return name.replace("<lambda>", "key")

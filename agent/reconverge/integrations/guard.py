@@ -124,6 +124,7 @@ class Guard:
         self.headers_enabled = checked_flag("headers_enabled", headers_enabled)
         self.enabled = checked_flag("enabled", enabled)
         self._clock = self.agent.clock
+        self.key_func = key_func
         self._key = asks(key_func)
         self._defaults = {"missing": checked_missing(missing), "status": checked_status(status), "cold": cold}
         self._fails_closed = fail == CLOSED

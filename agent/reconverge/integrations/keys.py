@@ -17,7 +17,7 @@ from hashlib import blake2b
 from http import HTTPMethod
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from reconverge.errors import InvalidKey, InvalidSetting, shown
@@ -29,6 +29,7 @@ KeyFunction: TypeAlias = Callable[[Any], Any] | Callable[[], Any]
 request has the attributes of theirs, too, and a function that is written for those may say that it takes one."""
 Asked: TypeAlias = Callable[[Request], Any]
 """The same, once it is known to take the request."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 REFUSE: Final = "refuse"
 EXEMPT: Final = "exempt"
@@ -72,7 +73,7 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
         client = request.client
         return None if client is None else grouped(client, ipv6_prefix)
 
-    return by_network
+    return _named(by_network, by_ip_network, ipv6_prefix)
 
 
 def by_header(name: str) -> KeyFunction:
@@ -85,7 +86,7 @@ def by_header(name: str) -> KeyFunction:
     def by_that_header(request: Request) -> str | None:
         return request.single_header(name)
 
-    return by_that_header
+    return _named(by_that_header, by_header, name.lower())
 
 
 def by_user(request: Request) -> str | int | UUID | None:
@@ -131,7 +132,7 @@ def by_path_parameter(name: str) -> KeyFunction:
     def by_that_parameter(request: Request) -> object:
         return request.path_parameters.get(name)
 
-    return by_that_parameter
+    return _named(by_that_parameter, by_path_parameter, name)
 
 
 def everybody(_request: Request) -> str:
@@ -155,7 +156,22 @@ def together(*parts: KeyFunction) -> KeyFunction:
     async def by_all_slowly(request: Request) -> tuple[Any, ...]:
         return tuple([await _come(part(request)) for part in asked])
 
-    return by_all_slowly if slow else by_all
+    return _named(by_all_slowly if slow else by_all, together, *map(name_of_function, parts))
+
+
+def name_of_function(function: object) -> str:
+    """What a key function is called, which limits may be named after."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _named(function: Function, maker: Callable[..., Any], *given: object) -> Function:
+    """A key function that is named after what it was made of: others of its maker look at something else.
+
+    Limits that are named after their key functions would else be one limit, in which a client of the one chooses keys
+    of the other.
+    """
+    function.__name__ = ".".join([maker.__name__, *map(str, given)])
+    return function
 
 
 def waits(function: Callable[..., Any]) -> bool:
