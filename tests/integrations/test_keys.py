@@ -123,6 +123,28 @@ def test_numbers_and_tuples_are_keys_too(value: object, expected: str | None) ->
     assert expected == written(value)
 
 
+class Masked(str):
+    """A text that shows nothing of itself, such as a token."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "***"
+
+
+class Tier(str, Enum):  # noqa: UP042  # whose text is "Tier.FREE"
+    """A member is a text, too."""
+
+    FREE = "free"
+
+
+def test_a_text_of_another_class_counts_as_what_it_says_and_not_as_what_it_shows() -> None:
+    """Else all would be one, or another one than the same text."""
+    assert "ada" == written(Masked("ada"))
+    assert "free" == written(Tier.FREE)
+    assert {str} == {type(written(each)) for each in (Masked("ada"), Tier.FREE)}
+
+
 class Plan(Enum):
     """Members with values of several kinds."""
 

@@ -208,7 +208,8 @@ def asks(function: object, what: str = "key_func") -> Asked:
 def written(value: object) -> str | None:
     """What a key function has found as one string; None when anything of it is missing. Raises InvalidKey."""
     if isinstance(value, str):
-        return str(value) or None  # a text of another class is compared more slowly, at best
+        # A text of another class is compared more slowly, at best; what that class shows of it may be the same for all.
+        return str.__str__(value) or None
     if value is None:
         return None
     if isinstance(value, tuple | list):
