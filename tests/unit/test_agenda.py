@@ -43,7 +43,7 @@ def test_quiet_cells_are_looked_at_in_their_time_though_more_others_wait_than_a_
     promising = Promising(CELLS_MAX)
     for cell in promising.others:
         promising.promise(cell, 5)
-    looked_at = list[Cell]()
+    looked_at, more = list[Cell](), False
     for _ in range(PROMISED_SHARE):
         for cell in promising.cells:
             if not cell.stirred:
