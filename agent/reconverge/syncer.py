@@ -318,6 +318,7 @@ class Syncer:
                 self._kernel.say_everything_again(shard.index)
         self._rebirths += reborn
         if reborn:
+            shard.lost_ns = now_ns
             self._begin_anew(now_ns)
         self._incarnation = answer.incarnation
         self._answered = True

@@ -135,6 +135,27 @@ def test_the_reset_time_is_when_there_is_room_again(strategy: str, ask: Ask) -> 
     assert asked.hit()
 
 
+@pytest.mark.parametrize("align", ["clock", "first-hit"])
+@pytest.mark.parametrize("begun_s", [0.0, 0.00003, 0.37, 0.93, 0.99997, 2.5])
+@pytest.mark.parametrize("quota", ["1/second", "3/5 seconds", "5/minute"])
+@every_strategy
+def test_a_client_that_keeps_to_flask_limiters_retry_after_is_admitted_at_the_first_try(
+    strategy: str, quota: str, begun_s: float, align: str, ask: Ask
+) -> None:
+    """Flask-Limiter cuts the reset time to whole seconds, and what is left until then as well."""
+    asked, item = ask(strategy, align=align), parse(quota)
+    asked.clock.advance(begun_s)
+    for pause_s in (0.0, 0.1, 0.62):
+        asked.admitted_of(item.amount, item)
+        asked.clock.advance(pause_s)
+        asked.admitted_of(item.amount + 1, item)  # of the next window, if that has begun meanwhile
+        now_s = asked.storage.book.now()
+        told_s = int(int(now_s + asked.wait_s(item) + 1) - now_s)
+        asked.clock.advance(told_s)
+
+        assert asked.hit(item)
+
+
 @every_strategy
 def test_the_reset_time_is_when_more_is_left(strategy: str, ask: Ask) -> None:
     """Also where something is left already: the moment at which the first of what counts is forgotten."""
@@ -181,12 +202,12 @@ def test_a_fixed_window_begins_where_the_storage_says(align: str, wait_s: int, a
     assert asked.hit()
 
 
-def test_a_sliding_window_that_is_full_for_longer_says_as_late_as_can_be_said(ask: Ask) -> None:
-    """There is room after 72 seconds; the library takes times modulo the window, so 59.999 it is."""
+def test_a_sliding_window_that_is_full_for_longer_than_a_window_says_so(ask: Ask) -> None:
+    """There is room after 72 seconds, though the library takes times modulo the window."""
     asked = ask(SLIDING)
     asked.admitted_of(5)
 
-    assert pytest.approx(59.999, abs=1e-6) == asked.wait_s()
+    assert pytest.approx(72.0, abs=0.002) == asked.wait_s()
 
 
 @every_strategy
@@ -341,7 +362,7 @@ def test_a_key_that_names_no_limit_is_only_counted(ask: Ask) -> None:
         asked.of("incr", "visits", 10, amount=10),
         asked.of("get", "visits"),
     ]
-    assert START + 10 == asked.of("get_expiry", "visits")
+    assert pytest.approx(START + 10, abs=0.002) == asked.of("get_expiry", "visits")
     asked.clock.advance(10)
     assert 0 == asked.of("get", "visits")
 

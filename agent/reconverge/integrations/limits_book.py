@@ -16,7 +16,9 @@ from typing import Any, Final, NamedTuple
 from limits.limits import GRANULARITIES
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
+from reconverge.decision import Decision
 from reconverge.errors import InvalidLimit, InvalidSetting
+from reconverge.integrations.coming_again import for_any_node
 from reconverge.integrations.going_on import Unbreakable, goes_on
 from reconverge.integrations.shared_agent import agent_at, key_of, settings_at
 from reconverge.limit import (
@@ -50,9 +52,27 @@ SLICES: Final = 100
 """Of a moving window whose quota is too large for a log: it is exact to a hundredth of the window."""
 EXPIRY_MAX: Final = WINDOW_MAX_NS // SECOND_NS
 MOMENT_S: Final = 0.001
+NEAR_S: Final = 0.002
+"""RESETS. Flask-Limiter cuts a reset time to whole seconds, twice, before it says when to come again: a client that is
+told of a moment within a second may come up to a second before it. So reset times are told as whole seconds, rounded up
+and a moment more; what ends within so much of a whole second ends with it, as windows of the clock do."""
 CHECK_S_MAX: Final = 1.0
 """How long `check` waits for a hub that was not asked before."""
 CHECK_POLL_S: Final = 0.01
+
+
+class Until(float):
+    """Seconds until something stops to count, of which the library takes the remainder by the window for just that.
+
+    Of a sliding window some may go on counting for longer than a window; the remainder would tell clients to come
+    again too early.
+    """
+
+    __slots__ = ()
+
+    def __mod__(self, window: float) -> float:
+        """All of it."""
+        return float(self)
 
 
 class Entry(NamedTuple):
@@ -131,11 +151,12 @@ class Book(Unbreakable):
     def resets_in(self, key: str) -> float:
         """Seconds until the fixed window ends; 0 if none is open."""
         waits = [
-            entry.limiter.test(name).reset_after
+            max(decision.reset_after, decision.retry_after)
             for entry, name in self._places(FIXED, key)
             if entry.limiter is not None
+            for decision in (_decision(entry.limiter, name),)
         ]
-        return max(waits, default=0.0)
+        return self._whole_s(max(waits, default=0.0))
 
     @goes_on((0, 0.0))
     def window(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[int, float]:
@@ -144,7 +165,8 @@ class Book(Unbreakable):
             places = self._places(strategy, key, expiry)
         else:
             places = [self._find(strategy, key, expiry, amount)]
-        return max((self._window(entry, name) for entry, name in places), default=(0, 0.0))
+        used, wait_s = max((self._window(entry, name) for entry, name in places), default=(0, 0.0))
+        return used, self._whole_s(wait_s)
 
     def moving_window(self, key: str, amount: int, expiry: int) -> tuple[float, int]:
         """When that was charged which stops to count next, in seconds since 1970, and what counts."""
@@ -154,11 +176,10 @@ class Book(Unbreakable):
     def sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Two counts with the seconds for which they go on counting: all of what counts is said to be in the second.
 
-        The library takes the second time modulo the window for when some of it stops to count. Where that is later
-        than a window from now, a moment less than a window is as close to the truth as it can be told.
+        The library takes the second time modulo the window for when some of it stops to count.
         """
         used, wait_s = self.window(SLIDING, key, expiry)
-        return (0, 0.0, used, expiry + min(wait_s, expiry - MOMENT_S)) if used else (0, 0.0, 0, 0.0)
+        return (0, 0.0, used, Until(wait_s)) if used else (0, 0.0, 0, 0.0)
 
     @goes_on(None)
     def forget(self, strategies: tuple[str, ...], key: str) -> None:
@@ -285,6 +306,13 @@ class Book(Unbreakable):
 
     # ------------------------------------------------------------ what it says
 
+    def _whole_s(self, wait_s: float) -> float:
+        """Not less than so many seconds, up to the next whole second of the wall clock: see RESETS."""
+        if wait_s <= 0:
+            return 0.0
+        now_s = self.now()
+        return ceil(now_s + wait_s - NEAR_S) + MOMENT_S - now_s
+
     @staticmethod
     def _used(entry: Entry, name: str) -> int:
         if entry.limiter is None:
@@ -295,13 +323,18 @@ class Book(Unbreakable):
     def _window(entry: Entry, name: str) -> tuple[int, float]:
         if entry.limiter is None:
             return entry.amount, 0.0
-        decision = entry.limiter.test(name)
+        decision = _decision(entry.limiter, name)
         remaining = decision.remaining
         if decision.allowed and remaining >= entry.limiter.limit.quota:
             return entry.amount - remaining, 0.0
         if decision.allowed:  # when one more than what is left would fit is when something stops to count
-            decision = entry.limiter.test(name, remaining + 1)
+            decision = _decision(entry.limiter, name, remaining + 1)
         return entry.amount - remaining, decision.retry_after or decision.reset_after
+
+
+def _decision(limiter: Limiter, name: str, cost: int = 1) -> Decision:
+    """What the limit says of such a request, wherever the client meets the application again."""
+    return for_any_node(limiter.tables, name, cost, limiter.test(name, cost))
 
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:

@@ -13,7 +13,7 @@ from reconverge.kernel._dated import Dated
 from reconverge.kernel._engine import Cell, Evicted, Lock, Store
 from reconverge.kernel._history import History
 from reconverge.kernel._keys import plain_key
-from reconverge.kernel._leased import outlasts_lease
+from reconverge.kernel._leased import outlasts_lease, relearns_ns
 from reconverge.kernel._listener import Listener
 from reconverge.kernel._meter import Meter, meter_for
 from reconverge.kernel._tally import Tally
@@ -111,6 +111,11 @@ class Cells:
     def staked(self) -> bool:
         """Whether what is used counts for longer than a lease, so that lines are kept small; see `reconverge.stake`."""
         return outlasts_lease(self)
+
+    @property
+    def relearns_ns(self) -> int:
+        """For how long nothing is granted after the hub has lost its data."""
+        return relearns_ns(self)
 
     @property
     def admitted(self) -> int:

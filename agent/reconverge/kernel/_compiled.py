@@ -125,6 +125,7 @@ def _terms(table: Cells) -> dict[str, Any] | None:
         "interval_ns": table.interval_ns,
         "interval_min_ns": table.interval_min_ns,
         "lease_ns": table.lease_ns,
+        "relearns_ns": table.relearns_ns,
         "staked": table.staked,
     }
 

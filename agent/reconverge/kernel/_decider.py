@@ -203,11 +203,17 @@ class Decider(Corrections):
         line = self.usable_line(cell, now_ns)
         if cell.shard.alone:
             return self.meter.wait_ns(cell, line, cost, now_ns)
-        if cost <= remaining or not cell.heard:
+        if cost <= remaining:
             wait_ns = self.interval_ns
         else:
             wait_ns = self.meter.fleet_wait_ns(cell, cost, now_ns)
-        return min(wait_ns, self.meter.wait_ns(cell, line, cost, now_ns)) if cost <= line else wait_ns
+            if not cell.heard:
+                # What this node has used itself is the least that was used; a bucket drains by lines, which it has yet
+                # to be granted.
+                wait_ns = wait_ns + self.interval_ns if self.meter.bucket else max(wait_ns, self.interval_ns)
+        if cost <= line:
+            return min(wait_ns, self.meter.wait_ns(cell, line, cost, now_ns))
+        return max(wait_ns, cell.shard.lost_ns + self.relearns_ns - now_ns)
 
     def _staleness_s(self, cell: Cell, now_ns: int) -> float:
         if cell.shard.alone:

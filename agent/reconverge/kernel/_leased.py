@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconverge.clock import NEVER_NS
 from reconverge.report import UNBOUNDED
 
 if TYPE_CHECKING:
     from reconverge.kernel._cells import Cells
+
+
+def relearns_ns(table: Cells) -> int:
+    """For how long a hub that has lost its data grants no lines on this limit: as it does in `learning_us` of merge.py.
+
+    Until all that may still be used of lines from before is over, where the policy has no overshoot. Elsewhere it is no
+    longer than until the next exchanges.
+    """
+    if table.policy.overshoot_milli:
+        return 0
+    runs_out_ns = table.window_ns
+    if table.meter.bucket:
+        runs_out_ns = max(runs_out_ns, -(-table.window_ns * table.capacity // table.quota))
+    return min(table.kernel.lease_ns + 2 * runs_out_ns, NEVER_NS // 2)
 
 
 def outlasts_lease(table: Cells) -> bool:

@@ -33,6 +33,8 @@ class ShardState(ShardFields):
         self.lease_until_ns = NEVER_NS if self.alone else -NEVER_NS
         self.leased_ns = NEVER_NS if self.alone else -NEVER_NS
         """From when on the leases run, which are of various lengths; earlier than that by what a clock may err."""
+        self.lost_ns = -NEVER_NS
+        """When it was last heard that the hub had lost its data."""
         self.voided: set[str] = set()
         """Limits whose lines have been given up because their lease was over, since the leases began to run."""
         self.not_taken = 0

@@ -11,16 +11,21 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
     if (cell->shard->alone) {
         return meter_wait_ns(terms, cell, line, cost, now_ns);
     }
-    if (cost <= left || !is_heard(cell)) {
+    if (cost <= left) {
         wait_ns = terms->interval_ns;
     } else {
         wait_ns = meter_fleet_wait_ns(terms, cell, cost, now_ns);
+        if (!is_heard(cell)) { /* what this node has used itself is the least that was used; a bucket drains by lines */
+            i128 least_ns = terms->kind == BUCKET ? wait_ns + terms->interval_ns : terms->interval_ns;
+            wait_ns = wait_ns < least_ns ? least_ns : wait_ns;
+        }
     }
     if (cost <= line) {
         i128 own_ns = meter_wait_ns(terms, cell, line, cost, now_ns);
         return own_ns < wait_ns ? own_ns : wait_ns;
     }
-    return wait_ns;
+    i64 relearned_ns = cell->shard->lost_ns + terms->relearns_ns - now_ns;
+    return wait_ns < relearned_ns ? relearned_ns : wait_ns;
 }
 
 ALWAYS_INLINE PyObject *

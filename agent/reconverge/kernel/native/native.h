@@ -144,7 +144,7 @@ PyObject *put_forward(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* Whole numbers of ShardState, which is a subclass in Python. */
 #define SHARD_FIELDS(X)                                                                                              \
     X(index) X(offset_ns) X(lag_ns) X(late_ns) X(round_trip_ns) X(acked_ns) X(lease_until_ns) X(unconfirmed)         \
-    X(leased_ns) X(not_taken)                                                                                        \
+    X(leased_ns) X(lost_ns) X(not_taken)                                                                             \
     X(attended_until_ns) X(early_ns) X(refreshed_ns)
 
 #define DECLARE(name) i64 name;
@@ -234,7 +234,7 @@ typedef struct {
     bool keeps_lines, merged_only, soft, staked;
     int kind, policy;
     i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
-        lease_ns;
+        lease_ns, relearns_ns;
     double cold_allowance;
     i128 level_max; /* a bucket fuller than that is not reckoned with here */
 } Terms;
