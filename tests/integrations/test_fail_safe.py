@@ -88,8 +88,8 @@ def test_what_failed_is_said_once_with_what_becomes_of_it(guard: Guard, caplog: 
 
     said = [record.getMessage() for record in caplog.records]
     assert 2 == len(said)
-    assert "'one' failed, and the request is counted by its address" in said[0]
-    assert "'two' failed, and the request is not exempt" in said[1]
+    assert "'one: key_func fail' failed, and the request is counted by its address" in said[0]
+    assert "'two: exempt_when fail' failed, and the request is not exempt" in said[1]
 
 
 def test_the_strictest_limit_so_far_stands_for_one_that_cannot_be_told(guard: Guard) -> None:

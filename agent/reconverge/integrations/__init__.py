@@ -1,7 +1,7 @@
 """Limits in applications: what needs no framework is here, and each framework has a module of its own."""
 
 from reconverge.integrations.addresses import Addresses
-from reconverge.integrations.guard import Guard, GuardSettings, GuardStats
+from reconverge.integrations.guard import Guard, GuardStats
 from reconverge.integrations.keys import (
     by_header,
     by_ip,
@@ -16,6 +16,7 @@ from reconverge.integrations.keys import (
 from reconverge.integrations.outcome import OUTCOME, Outcome, RateLimited, Refusal, Ruling
 from reconverge.integrations.request import PlainRequest, Request, Response
 from reconverge.integrations.rules import SPENT, Rule
+from reconverge.integrations.words import GuardSettings
 
 __all__ = [
     "OUTCOME",

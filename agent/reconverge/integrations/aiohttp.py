@@ -16,13 +16,14 @@ from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.asgi import CLOSE_CODES, POLICY_VIOLATION
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
-from reconverge.integrations.guard import Guard, GuardSettings, one_of
+from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.paths import BELOW, below_mount
 from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, all_rules
+from reconverge.integrations.words import GuardSettings, one_of, rule_of
 
 try:
     from aiohttp import WSMessage, web
@@ -159,7 +160,7 @@ class Limits:
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         """
-        rule = Rule(limits=limits, **settings)
+        rule = rule_of(limits, settings)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
             declared = self.guard.declare(rule, owner=handler)
@@ -187,7 +188,7 @@ class Limits:
         """
         if close_code not in CLOSE_CODES:
             raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
-        rule = Rule(limits=limits, **settings)
+        rule = rule_of(limits, settings)
         return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
 
     def request_filter(self, function: Any) -> Any:

@@ -15,12 +15,13 @@ from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses, Client, Located, single
 from reconverge.integrations.asgi_routes import patterns_of, root_of, route_of, router_in, templates_for
 from reconverge.integrations.fields import LISTS, Fields
-from reconverge.integrations.guard import Guard, GuardSettings, one_of
+from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.paths import below_mount
 from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
+from reconverge.integrations.words import GuardSettings, one_of
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

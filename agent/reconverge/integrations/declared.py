@@ -26,9 +26,11 @@ from reconverge.integrations.keys import (
     by_method,
     by_route,
     by_user,
+    checked_answer,
     everybody,
     fitting,
     joined,
+    name_of_function,
     plain,
     written,
 )
@@ -62,8 +64,18 @@ NOT_EXEMPT: Final = "is not exempt"
 NO_SCOPE: Final = "is counted with all that have no scope"
 IN_DOUBT: Final = "is taken for one that the rule is about"
 STRICTEST: Final = "is counted by the strictest of the limits that the rule has given so far"
+NO_TIER: Final = "is refused, as the rule has given no limit so far"
 DEAREST: Final = "costs as much as the dearest one so far"
 """What becomes of a request that a function of the application has failed for."""
+BLAMED: Final = {
+    BY_ADDRESS: "key_func",
+    NOT_EXEMPT: "exempt_when",
+    NO_SCOPE: "scope",
+    STRICTEST: "limits",
+    NO_TIER: "limits",
+    DEAREST: "cost",
+}
+"""Which setting has the function that has failed."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
 """Is told what has failed, and what becomes of the request. Raises the error again if that is not to be."""
 Steps: TypeAlias = Generator[Any, Any, "Claim | None"]
@@ -208,7 +220,7 @@ class Declared:
     def _is_exempt(self, request: Request, mend: Mend) -> Generator[Any, Any, bool]:
         assert self._exempt is not None
         try:
-            return bool((yield from _come(self._exempt(request))))
+            return checked_answer((yield from _come(self._exempt(request))))
         except Exception as error:  # noqa: BLE001  # of the application's function
             mend(error, self, NOT_EXEMPT)
             return False
@@ -220,7 +232,7 @@ class Declared:
             limits = yield from _come(self._by_request(request))
             return None if limits is None else self._tier(limits)
         except Exception as error:  # noqa: BLE001  # of the application's function
-            mend(error, self, STRICTEST)
+            mend(error, self, STRICTEST if self._tiers or self._given else NO_TIER)
             return self._strictest()
 
     def _scope_of(self, request: Request, mend: Mend) -> Generator[Any, Any, list[object]]:
@@ -264,7 +276,7 @@ class Declared:
             logger.warning(
                 "reconverge: %r: %s has found no key in any of the first %d requests; a request without a key %s%s",
                 self.name,
-                getattr(self._key, "__name__", self._key),
+                name_of_function(self._key),
                 MISSED_MAX,
                 BECOMES[self.missing],
                 NO_USER if self._key is by_user else "",
@@ -276,6 +288,14 @@ class Declared:
             raise NoKey(self.name)
         address = by_ip(request) if missing == ADDRESS else None
         return NOBODY if address is None else f"{OURS}{ADDRESS}:{address}"
+
+    def blamed(self, becomes: str) -> str:
+        """What has failed, for messages, by what becomes of its request: the function and the setting that has it."""
+        what = BLAMED.get(becomes)
+        if what is None:
+            return self.name
+        function = self._key if what == "key_func" else getattr(self.rule, what)
+        return f"{self.name}: {what} {name_of_function(function)}" if callable(function) else self.name
 
     def _path_of(self, request: Request) -> str | None:
         return None if self.places is None else self.places.find(request)

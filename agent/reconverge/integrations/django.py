@@ -37,6 +37,7 @@ except ModuleNotFoundError as error:
 
 from reconverge.integrations.django_exempt import exempt, is_exempt
 from reconverge.integrations.django_settings import UserNotLoaded, configured
+from reconverge.integrations.words import rule_of
 
 __all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "outcome_of"]
 
@@ -267,7 +268,7 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
         InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         ImproperlyConfigured: the setting RECONVERGE makes no sense.
     """
-    limited = _Limited(Rule(limits=limits, **settings))
+    limited = _Limited(rule_of(limits, settings))
 
     def decorate(view: View) -> View:
         if inspect.isclass(view):
@@ -391,8 +392,7 @@ def _settle(response: Any, unsettled: list[Outcome]) -> None:
 
 
 def _is_unloaded(user: object) -> bool:
-    # Nothing else tells without loading him.
-    return isinstance(user, LazyObject) and getattr(user, "_wrapped", None) is empty
+    return isinstance(user, LazyObject) and getattr(user, "_wrapped", None) is empty  # which does not load it
 
 
 def _loaded(user: object) -> object:

@@ -16,12 +16,13 @@ from typing import Any, Final, cast
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.integrations.declared import Declared
-from reconverge.integrations.guard import Guard, GuardSettings
+from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import Asked, asks, by_ip, waits
 from reconverge.integrations.paths import BELOW, with_types
 from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import Request
 from reconverge.integrations.rules import SPENT, Rule, RuleSettings
+from reconverge.integrations.words import GuardSettings
 
 try:
     from django.conf import settings
@@ -169,11 +170,11 @@ def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
     exempt = asks(_never if exempt_when is None else exempt_when, "exempt_when")
     if waits(exempt):
 
-        async def other_slowly(request: Request) -> bool:
-            return request.route not in names or bool(await exempt(request))
+        async def other_slowly(request: Request) -> object:
+            return request.route not in names or await exempt(request)
 
         return other_slowly
-    return lambda request: request.route not in names or bool(exempt(request))
+    return lambda request: request.route not in names or exempt(request)
 
 
 def _never(_request: Request) -> bool:

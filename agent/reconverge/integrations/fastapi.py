@@ -20,11 +20,12 @@ from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
 from reconverge.integrations.declared import Declared
-from reconverge.integrations.guard import CommonSettings, Guard, one_of
+from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
+from reconverge.integrations.words import CommonSettings, one_of, rule_of
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 
@@ -123,10 +124,10 @@ class Limits:
         key = settings.get("key_func")
         if key is not None:
             key = settings["key_func"] = _key_function(key)
-        rule = Rule(limits=limits, **settings)
+        rule = rule_of(limits, settings)
         if rule.name is None:
             settings["name"] = self._name_of(rule)
-            rule = Rule(limits=limits, **settings)
+            rule = rule_of(limits, settings)
             if not isinstance(limits, Limiter):
                 self._tell_apart(rule)
         declared = self.guard.declare(rule)

@@ -19,7 +19,7 @@ from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import RETRY_AFTER
-from reconverge.integrations.guard import CommonSettings, Guard, one_of
+from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, waits
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
@@ -28,6 +28,7 @@ from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings
+from reconverge.integrations.words import CommonSettings, one_of, rule_of
 from reconverge.integrations.wsgi import SettlingBody, WsgiRequest, declare_blocking, merged
 from reconverge.limit import Limit
 
@@ -201,7 +202,7 @@ class Limits:
         settle = settings.get("settle")
         if callable(settle):
             settings["settle"] = _of_flask(settle, failed=0)
-        rule = Rule(limits=limit_value, **settings)
+        rule = rule_of(limit_value, settings)
 
         def decorate(view: Any) -> Any:
             if isinstance(view, flask.Blueprint):

@@ -20,11 +20,12 @@ from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import OF_CONTENT, RETRY_AFTER
 from reconverge.integrations.grpc_status import retry_info
-from reconverge.integrations.guard import Guard, GuardSettings, one_of
+from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import by_header, by_ip, by_route
 from reconverge.integrations.outcome import Outcome
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
+from reconverge.integrations.words import GuardSettings, one_of
 
 try:
     import grpc

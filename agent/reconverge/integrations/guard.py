@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Final, TypeAlias, TypedDict, cast
+from typing import Any, Final, TypeAlias, cast
 
 from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS
@@ -18,44 +18,32 @@ from reconverge.integrations.coming_again import for_any_node
 from reconverge.integrations.declared import Claim, Declared, NoKey, NoTier
 from reconverge.integrations.failures import Failures
 from reconverge.integrations.fields import IETF_11, Fields, checked_dialects, fields_of
-from reconverge.integrations.keys import ADDRESS, Asked, KeyFunction, asks, by_ip, checked_missing, waits
+from reconverge.integrations.keys import (
+    ADDRESS,
+    Asked,
+    KeyFunction,
+    asks,
+    by_ip,
+    checked_answer,
+    checked_missing,
+    waits,
+)
 from reconverge.integrations.outcome import Outcome, Refusal, Ruling
 from reconverge.integrations.refusing import refusal_of
 from reconverge.integrations.request import Request
-from reconverge.integrations.rules import Limits, Rule, checked_flag, checked_status, fitting_name, name_of
+from reconverge.integrations.rules import Limits, Rule, check_takes, checked_flag, checked_status, fitting_name, name_of
 from reconverge.reservation import Reservation
 from reconverge.tallies import Total
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
+ON_BREACH: Final = "on_breach"
+REFUSED: Final = "is refused with the usual response"
 DEFAULT_NAME: Final = "requests"
 """Of a limit that belongs to nothing in particular."""
 
 Steps: TypeAlias = Generator[Any, Any, Outcome]
 """Yields what has to be awaited, or a `Cold` to wait for, and ends with the outcome."""
-
-
-class CommonSettings(TypedDict, total=False):
-    """What `Guard` takes besides `agent` and `key_func`, for whoever hands it on."""
-
-    missing: str
-    dialect: str | Sequence[str]
-    headers_enabled: bool
-    trusted_proxies: Iterable[str]
-    forwarded_header: str
-    fail: str
-    status: int
-    cold: str
-    on_breach: Callable[..., Any] | None
-    passes: tuple[type[BaseException], ...]
-    enabled: bool
-
-
-class GuardSettings(CommonSettings, total=False):
-    """What `Guard` takes, for whoever hands it on."""
-
-    agent: Agent | str | None
-    key_func: KeyFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +105,7 @@ class Guard:
             raise InvalidSetting("fail", fail, f"is neither {OPEN!r} nor {CLOSED!r}")
         if on_breach is not None and not callable(on_breach):
             raise InvalidSetting("on_breach", on_breach, "is not a function")
+        check_takes("on_breach", on_breach, "the outcome")
         cold_s(cold)
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.addresses = Addresses(trusted_proxies, header=forwarded_header)
@@ -241,6 +230,7 @@ class Guard:
                 exempt = each(request)
                 if inspect.isawaitable(exempt):
                     exempt = yield exempt
+                exempt = checked_answer(exempt)
             except Exception as error:
                 self._let_pass(error, "request_filter", "is limited as any other")
                 continue
@@ -333,7 +323,7 @@ class Guard:
                     response = yield response
                 outcome.response = response
             except Exception as error:
-                self._let_pass(error, "on_breach")
+                self._let_pass(error, ON_BREACH, REFUSED)
         return outcome
 
     def _refusal(self, rulings: Sequence[Ruling], declared: Declared | None) -> Refusal:
@@ -341,7 +331,7 @@ class Guard:
         try:
             return refusal_of(told, declared, self.fields(rulings))
         except Exception as error:  # of a message that the application makes up
-            self._let_pass(error, "error_message")
+            self._let_pass(error, "error_message", REFUSED)
             return refusal_of(told, declared, self.fields(rulings), silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
@@ -359,7 +349,7 @@ class Guard:
 
     def failed(self, error: Exception, name: str) -> None:
         """Count what went wrong about a limit, and log it unless something was within the last minute."""
-        self._failures.add(error, name)
+        self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
         """As `failed`, unless the error is meant for the framework: then it is raised again."""
@@ -374,19 +364,11 @@ class Guard:
         """
         if self._fails_closed and not declared.rule.shadow:
             raise error
-        self._let_pass(error, declared.name, becomes)
+        self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
         """A snapshot of what was done."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
-
-
-def one_of(guard: Guard | None, **settings: Any) -> Guard | None:
-    """The guard, if there is one. Raises InvalidSetting if there are settings besides, which would have no effect."""
-    given = [name for name, value in settings.items() if value is not None]
-    if guard is not None and given:
-        raise InvalidSetting("guard", guard, f"has settings of its own; give it these, too: {', '.join(given)}")
-    return guard
 
 
 def _borrows(claim: Claim) -> bool:

@@ -8,6 +8,7 @@ framework is asynchronous. One that raises, or returns what has no text of its o
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -52,8 +53,17 @@ WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address,
 """What is the same thing when its text is the same."""
 DIGEST_BYTES: Final = 20
 PARTS_MAX: Final = 16
+_FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of HTTP's grammar."""
 _ATTRIBUTES: Final = ("pk", "id", "identity", "username")
 """Where frameworks keep what tells one user from another, in the order of preference."""
+_MADE_BY: Final = {
+    "by_header": "'x-api-key'",
+    "by_ip_network": "48",
+    "by_path_parameter": "'tenant'",
+    "together": "by_user, by_route",
+}
+"""What makes key functions, and of what."""
 _CLAIMS: Final = ("sub",)
 """Where tokens have it."""
 
@@ -82,6 +92,8 @@ def by_header(name: str) -> KeyFunction:
     Missing where several fields of that name differ: a client could join others to the key that is looked at.
     """
     _check_text("name", name)
+    if not _FIELD_NAME.fullmatch(name):
+        raise InvalidSetting("name", name, "is a name that no header field can have; write one like 'x-api-key'")
 
     def by_that_header(request: Request) -> str | None:
         return request.single_header(name)
@@ -174,6 +186,11 @@ def _named(function: Function, maker: Callable[..., Any], *given: object) -> Fun
     return function
 
 
+def _renamed(function: Function, name: str) -> Function:
+    function.__name__ = name
+    return function
+
+
 def waits(function: Callable[..., Any]) -> bool:
     """Whether a function is known to return something that has to be awaited."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # of an object that can be called
@@ -187,6 +204,12 @@ def asks(function: object, what: str = "key_func") -> Asked:
     """
     if not callable(function):
         raise InvalidSetting(what, function, "is not a function of the request")
+    if hasattr(function, "wsgi_app") or hasattr(function, "add_middleware"):
+        raise InvalidSetting(what, function, "is an application, and not a function of the request; write app=app")
+    if function in (by_header, by_ip_network, by_path_parameter, together):
+        name = name_of_function(function)
+        example = _MADE_BY[name]
+        raise InvalidSetting(what, function, f"is to be called first: write {what}={name}({example})")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -201,8 +224,15 @@ def asks(function: object, what: str = "key_func") -> Asked:
         async def ask_slowly(_request: Request) -> Any:
             return await without()
 
-        return ask_slowly
-    return lambda _request: without()
+        return _renamed(ask_slowly, name_of_function(function))
+    return _renamed(lambda _request: without(), name_of_function(function))
+
+
+def checked_answer(said: object) -> bool:
+    """Whether a function has said yes. Raises InvalidSetting for a text: "no" would be true."""
+    if isinstance(said, str | bytes):
+        raise InvalidSetting("answer", said, "is a text, and neither True nor False; compare it with what it is to be")
+    return bool(said)
 
 
 def written(value: object) -> str | None:
@@ -291,6 +321,14 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def takes(function: Callable[..., Any], arguments: int) -> bool:
+    """Whether a function can be called with so many things; of something compiled that is not known, and so taken."""
+    try:
+        return _takes(inspect.signature(function), arguments)
+    except (TypeError, ValueError):
+        return True
 
 
 def _takes(signature: inspect.Signature, arguments: int) -> bool:

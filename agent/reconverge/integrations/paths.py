@@ -62,9 +62,10 @@ BELOW: Final = "/*"
 
 
 class Place:
-    """One path of a rule. Raises InvalidSetting unless it begins with a slash."""
+    """One path of a rule. Raises InvalidSetting unless it begins with a slash, and writes its values as routes do."""
 
     def __init__(self, path: str) -> None:
+        _check_values(path)
         self.path = path
         self.patterns = [path_pattern(path)]
         """What matches the path as it is written, but for its case."""
@@ -148,6 +149,22 @@ def path_pattern(path: str) -> re.Pattern[str]:
     if not isinstance(path, str) or not path.startswith("/"):
         raise InvalidSetting("paths", path, "does not begin with a slash")
     return _pattern(_with_fillers(path))
+
+
+def _check_values(path: object) -> None:
+    """Raise InvalidSetting for a path with a value that no rule can have: it would be a text that no path has."""
+    if not isinstance(path, str):
+        return
+    literal = _GAP.sub(_FILLER, path.removesuffix(BELOW))
+    for segment in literal.split("/"):
+        if segment.startswith(":") or re.search(r"[][{}<>]", segment):
+            name = re.sub(r"\W+", "", segment.replace(_FILLER, "")) or "id"
+            said = f"has {segment.replace(_FILLER, '{...}')!r}, which is no value in a path; write {{{name}}}"
+            raise InvalidSetting("paths", path, f"{said}, as in /users/{{id}}")
+        if "*" in segment:
+            raise InvalidSetting("paths", path, "has a star that is not at the end; /api/* is about all below /api")
+    if "//" in path:
+        raise InvalidSetting("paths", path, f"has an empty segment; write {re.sub('/+', '/', path)!r}")
 
 
 def below_mount(path: str, roots: Iterable[str]) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, shown
 from reconverge.integrations.cold import cold_s
-from reconverge.integrations.keys import KeyFunction, asks, checked_missing, waits
+from reconverge.integrations.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
 from reconverge.integrations.request import Response
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
@@ -21,6 +23,11 @@ ByRequest: TypeAlias = Callable[..., Any]
 """Gives the limit of a request, for tiers; None if there is none. Takes the request, or nothing."""
 Limits: TypeAlias = Fixed | ByRequest
 
+METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
+OTHER_METHODS: Final = frozenset(["LINK", "UNLINK", "LOCK", "UNLOCK", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE"])
+"""Further methods that are in use; those that are like none of the usual ones need not be here."""
+LIKENESS_MIN: Final = 0.65
+"""A method that is so like a usual one is taken for a typing error: GTE, PSOT, DELET."""
 STATUSES: Final = (429, 503)
 SPENT: Final = "spent"
 """The application says itself what a request has used, with `Outcome.spend`."""
@@ -93,12 +100,7 @@ class Rule:
         if self.settle is not None and self.settle != SPENT and not callable(self.settle):
             raise InvalidSetting("settle", self.settle, f"is neither a function of the response nor {SPENT!r}")
         self._check_functions()
-        for name in ("methods", "paths"):
-            value = getattr(self, name)
-            if isinstance(value, str) or not isinstance(value, Sequence | None):
-                raise InvalidSetting(name, value, "is not a list")
-            if any(not isinstance(each, str) for each in value or ()):
-                raise InvalidSetting(name, value, "is not a list of strings")
+        self._check_places()
         for name in ("per_route", "per_method", "shadow", "override_defaults"):
             checked_flag(name, getattr(self, name))
         if not isinstance(self.name, str | None):
@@ -106,7 +108,20 @@ class Rule:
         if self.scope is not None and not isinstance(self.scope, str):
             asks(self.scope, "scope")
 
+    def _check_places(self) -> None:
+        for name in ("methods", "paths"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not isinstance(value, Sequence | None):
+                raise InvalidSetting(name, value, "is not a list")
+            if any(not isinstance(each, str) for each in value or ()):
+                raise InvalidSetting(name, value, "is not a list of strings")
+        for method in self.methods or ():
+            _check_method(method)
+
     def _check_functions(self) -> None:
+        check_takes("on_breach", self.on_breach, "the outcome")
+        check_takes("settle", self.settle, "the response")
+        check_takes("deduct_when", self.deduct_when, "the response")
         for name in ("exempt_when", "deduct_when", "on_breach"):
             value = getattr(self, name)
             if value is not None and not callable(value):
@@ -158,8 +173,35 @@ def _is_whole(value: object) -> bool:
 
 
 def all_rules(limits: Limits | None, rules: Sequence[Rule]) -> list[Rule]:
-    """The rules of a middleware: what it limits all requests together by, if anything, and further ones."""
+    """The rules of a middleware: what it limits all requests together by, if anything, and further ones.
+
+    Raises InvalidSetting for what is no list of rules.
+    """
+    if isinstance(rules, Rule):
+        raise InvalidSetting("rules", rules, "is one Rule, and not a list of them; write rules=[Rule(...)]")
+    if not isinstance(rules, Sequence):
+        raise InvalidSetting("rules", rules, "is not a list of Rule objects; write rules=[Rule(limits='5/minute')]")
+    for each in rules:
+        if not isinstance(each, Rule):
+            raise InvalidSetting("rules", rules, f"has {shown(each)}, which is no Rule; write Rule(limits='5/minute')")
     return [*([] if limits is None else [Rule(limits=limits)]), *rules]
+
+
+def check_takes(what: str, function: object, given: str) -> None:
+    """Raise InvalidSetting for a function that cannot be called with the one thing that it is given."""
+    if callable(function) and not takes(function, 1):
+        raise InvalidSetting(what, function, f"is called with one thing, {given}, and does not take it")
+
+
+def _check_method(method: str) -> None:
+    """Raise InvalidSetting for a method that no request can have, or that is like a usual one."""
+    name = method.upper()
+    if not METHOD.fullmatch(name):
+        raise InvalidSetting("methods", method, "is a method that no request can have; write one like 'POST'")
+    if name not in METHODS and name not in OTHER_METHODS:
+        near = get_close_matches(name, sorted(METHODS), 1, LIKENESS_MIN)
+        if near:
+            raise InvalidSetting("methods", method, f"is no method that is known; did you mean {near[0]!r}?")
 
 
 def checked_status(status: object) -> int:

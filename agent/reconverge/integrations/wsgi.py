@@ -14,12 +14,13 @@ from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses, Located
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, Fields
-from reconverge.integrations.guard import Guard, GuardSettings, one_of
+from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.paths import BELOW, with_types
 from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
+from reconverge.integrations.words import GuardSettings, one_of
 
 Environment: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]

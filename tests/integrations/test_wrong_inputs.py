@@ -1,0 +1,225 @@
+"""Goal: what is written wrongly in an application is an error that says what to write, or is told of once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from reconverge import Agent, InvalidSetting
+from reconverge.integrations import Guard, PlainRequest, Rule, by_header, by_ip, by_path_parameter
+from reconverge.integrations.aiohttp import Limits as AiohttpLimits
+from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
+from reconverge.integrations.django import limit as django_limit
+from reconverge.integrations.fastapi import Limits as FastapiLimits
+from reconverge.integrations.flask import Limits as FlaskLimits
+from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+
+Make = Callable[[Agent], object]
+
+PATHS: Final = {
+    "/users/:id": "write {id}",
+    "/users/{user_id": "write {user_id}",
+    "/users/user_id}": "write {user_id}",
+    "/users/[id]": "write {id}",
+    "/users/<id": "write {id}",
+    "/log**in": "star that is not at the end",
+    "/*/login": "star that is not at the end",
+    "/us//ers": "write '/us/ers'",
+}
+METHODS: Final = {"GTE": "'GET'", "psot": "'POST'", "DELET": "'DELETE'", "GET ": "no request can have"}
+FASTAPI: Any = FastapiLimits
+FLASK: Any = FlaskLimits
+ASGI: Any = AsgiMiddleware
+WSGI: Any = WsgiMiddleware
+AIOHTTP: Any = AiohttpLimits
+DJANGO: Any = django_limit
+RULE: Any = Rule
+GUARD: Any = Guard
+
+
+def nothing() -> str:
+    """A function that takes nothing."""
+    return "no"
+
+
+async def asgi_app(_scope: Any, _receive: Any, _send: Any) -> None:
+    """An application that answers nothing."""
+
+
+def wsgi_app(_environment: Any, _start_response: Any) -> list[bytes]:
+    """An application that answers nothing."""
+    return []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_whose_value_is_written_otherwise_is_an_error(path: str) -> None:
+    """It would be a text that no path has, and limit nothing; the message says how values are written."""
+    guard = Guard(Agent())
+
+    with pytest.raises(InvalidSetting) as caught:
+        guard.declare(Rule(limits="2/minute", paths=[path]))
+
+    assert PATHS[path] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/users/{id}", "/users/<int:id>", "/v1/items:batch", "/{a}.{b}", "/x/{id:[0-9]{2}}", "/u/(?P<id>[0-9]+)/", "/*"],
+)
+def test_a_path_that_a_router_knows_is_none(path: str) -> None:
+    """In the words of Starlette, Flask, aiohttp and Django."""
+    assert Guard(Agent()).declare(Rule(limits="2/minute", paths=[path])).places is not None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_misspelt_method_is_an_error(method: str) -> None:
+    """It would limit nothing; the message says which one is meant."""
+    with pytest.raises(InvalidSetting) as caught:
+        Rule(limits="2/minute", methods=[method])
+
+    assert METHODS[method] in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["get", "PROPFIND", "UNLOCK", "QUERY", "WEBSOCKET", "PURGE", "REPORT", "LIST"])
+def test_a_method_that_is_in_use_is_none(method: str) -> None:
+    """Applications may have methods of their own."""
+    assert [method] == Rule(limits="2/minute", methods=[method]).methods
+
+
+@pytest.mark.parametrize("name", ["x api key", "x-api-key:", "clé", "a\nb"])
+def test_a_header_field_that_cannot_be_is_an_error(name: str) -> None:
+    """All requests would be counted by address."""
+    with pytest.raises(InvalidSetting, match="no header field can have"):
+        by_header(name)
+
+
+@pytest.mark.parametrize("setting", ["exempt_when", "request_filter"])
+def test_a_text_does_not_exempt_a_request(setting: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Any text would be true, "no" as well: such requests are limited, and that is said."""
+    guard = Guard(Agent())
+    exempt: dict[str, Any] = {"exempt_when": nothing} if setting == "exempt_when" else {}
+    if setting == "request_filter":
+        guard.request_filter(nothing)
+    declared = guard.declare(Rule(limits="1/minute", **exempt))
+    answers = [guard.check(PlainRequest(client="192.0.2.1"), [declared]).allowed for _ in range(2)]
+
+    assert [True, False] == answers
+    assert "answer='no': is a text, and neither True nor False" in caplog.text
+
+
+def test_a_path_parameter_that_is_never_there_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """By what the application has written."""
+    guard = Guard(Agent())
+    declared = guard.declare(Rule(limits="99/minute", key_func=by_path_parameter("id")))
+    for number in range(10):
+        guard.check(PlainRequest(client="192.0.2.1", path_parameters={"user_id": number}), [declared])
+
+    assert "by_path_parameter.id has found no key in any of the first 10 requests" in caplog.text
+
+
+WRONG: Final[dict[str, tuple[Make, str]]] = {
+    "fastapi namespace": (lambda agent: FASTAPI(agent, namespace="x"), "setting of Agent"),
+    "fastapi policy": (lambda _: FASTAPI(policy="strict"), "policy='strict')"),
+    "fastapi hub": (lambda _: FASTAPI(hub="memory://"), "is called agent here"),
+    "fastapi default_limits": (
+        lambda agent: FASTAPI(agent, default_limits=["1/day"]),
+        "FastAPI(dependencies=[Depends(",
+    ),
+    "fastapi key_fun": (lambda agent: FASTAPI(agent, key_fun=by_ip), "did you mean 'key_func'"),
+    "fastapi key_fnc": (lambda agent: FASTAPI(agent)("1/day", key_fnc=by_ip), "did you mean 'key_func'"),
+    "fastapi dialect": (lambda agent: FASTAPI(agent)("1/day", dialect="x"), "of all limits together"),
+    "fastapi cost": (lambda agent: FASTAPI(agent, cost=2), "is a setting of one limit"),
+    "flask namespace": (lambda agent: FLASK(agent=agent, namespace="x"), "namespace='x')"),
+    "flask key_fun": (lambda agent: FLASK(agent=agent, key_fun=by_ip), "did you mean 'key_func'"),
+    "flask key_fnc": (lambda agent: FLASK(agent=agent).limit("1/day", key_fnc=by_ip), "'key_func'"),
+    "flask strategy": (lambda agent: FLASK(agent=agent, strategy="moving-window"), "algorithm="),
+    "asgi namespace": (lambda agent: ASGI(asgi_app, "1/day", agent=agent, namespace="x"), "of Agent"),
+    "asgi nonsense": (lambda agent: ASGI(asgi_app, "1/day", agent=agent, zzz=1), "known: "),
+    "wsgi namespace": (lambda agent: WSGI(wsgi_app, "1/day", agent=agent, namespace="x"), "of Agent"),
+    "aiohttp hub": (lambda _: AIOHTTP(hub="memory://"), "is called agent here"),
+    "aiohttp key_fnc": (lambda agent: AIOHTTP(agent=agent).limit("1/day", key_fnc=by_ip), "'key_func'"),
+    "django key_fnc": (lambda _: DJANGO("1/day", key_fnc=by_ip), "did you mean 'key_func'"),
+    "one rule": (
+        lambda agent: ASGI(asgi_app, rules=Rule(limits="1/day"), agent=agent),
+        "rules=[Rule(",
+    ),
+    "a rule that is a dictionary": (
+        lambda agent: WSGI(wsgi_app, rules=[{"limits": "1/day"}], agent=agent),
+        "write Rule(limits='5/minute')",
+    ),
+    "by_header without a name": (
+        lambda agent: GUARD(agent, key_func=by_header),
+        "write key_func=by_header('x-api-key')",
+    ),
+    "fastapi application as agent": (lambda _: FASTAPI(_fastapi()), "limits.install(app)"),
+    "flask application as key_func": (lambda _: FLASK(_flask()), "write app=app"),
+    "on_breach of a rule": (lambda _: RULE(limits="1/day", on_breach=nothing), "the outcome, and does not take it"),
+    "on_breach of all": (lambda agent: GUARD(agent, on_breach=nothing), "the outcome, and does not take it"),
+    "deduct_when": (lambda _: RULE(limits="1/day", deduct_when=nothing), "the response, and does not take it"),
+}
+
+
+def _fastapi() -> Any:
+    from fastapi import FastAPI  # noqa: PLC0415
+
+    return FastAPI()
+
+
+def _flask() -> Any:
+    from flask import Flask  # noqa: PLC0415
+
+    return Flask(__name__)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_setting_is_an_error_that_says_what_to_write(what: str, agent: Agent) -> None:
+    """Where it is written, and not with the first request: whose setting it is, or which one is like it."""
+    make, expected = WRONG[what]
+
+    with pytest.raises(InvalidSetting) as caught:
+        make(agent)
+
+    assert expected in str(caught.value)
+
+
+def test_what_is_said_of_a_failure_names_the_function(caplog: pytest.LogCaptureFixture) -> None:
+    """And the setting that has it, and not only the limit."""
+
+    def misspelt(request: Any) -> str:
+        name: str = request.remote_adr
+        return name
+
+    guard = Guard(Agent())
+    guard.check(PlainRequest(), [guard.declare(Rule(limits="2/minute", name="two", key_func=misspelt))])
+
+    assert "'two: key_func misspelt' failed, and the request is counted by its address" in caplog.text
+
+
+def test_a_limit_that_cannot_be_told_is_said_to_be_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """As long as the rule has given no limit that could stand in."""
+    guard = Guard(Agent())
+    declared = guard.declare(Rule(limits=lambda: "nonsense", name="tier"))
+    refused = guard.check(PlainRequest(), [declared]).refusal
+
+    assert refused is not None
+    assert 503 == refused.status
+    assert "and the request is refused, as the rule has given no limit so far" in caplog.text
+    assert "strictest" not in caplog.text
+
+
+def test_what_fails_in_answering_a_refusal_is_said_to_be_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """And not to go on."""
+
+    def fail(_outcome: object) -> str:
+        raise KeyError("an application's mistake")
+
+    guard = Guard(Agent(), on_breach=fail)
+    declared = guard.declare("1/minute")
+    with caplog.at_level(logging.WARNING, "reconverge"):
+        for _ in range(2):
+            guard.check(PlainRequest(client="192.0.2.1"), [declared])
+
+    assert "'on_breach' failed, and the request is refused with the usual response" in caplog.text
