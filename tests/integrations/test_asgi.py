@@ -416,7 +416,7 @@ def test_header_fields_of_one_name_are_one(agent: Agent) -> None:
     """As HTTP joins them, whatever the case of the name that is asked for."""
     scope = http_scope("/")
     scope["headers"] = [(b"x-key", b"a"), (b"other", b"x"), (b"x-key", b"b")]
-    request = AsgiRequest(scope, RateLimitMiddleware(hello, agent=agent).guard.addresses)
+    request = AsgiRequest(scope, RateLimitMiddleware(hello, "1/day", agent=agent).guard.addresses)
 
     assert "a, b" == request.header("X-Key")
     assert None is request.header("missing")

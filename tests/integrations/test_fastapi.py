@@ -372,3 +372,42 @@ def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Ag
     asyncio.run(cancel())
 
     assert 1 == tokens(agent)
+
+
+def test_limit_is_the_word_that_other_frameworks_have(app: FastAPI, limits: Limits) -> None:
+    """A dependency as by calling them."""
+
+    @app.get("/", dependencies=[Depends(limits.limit("2/minute"))])
+    async def answer() -> str:
+        return "here"
+
+    assert [200, 200, 429] == statuses(ask_asgi(app, times=3))
+
+
+def test_a_path_of_a_dependency_without_a_route_is_told_of_once(
+    app: FastAPI, limits: Limits, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the first request; such a dependency limits nothing."""
+
+    @app.get("/a", dependencies=[Depends(limits("2/minute", paths=["/b"]))])
+    async def answer() -> str:
+        return "here"
+
+    ask_asgi(app, "/a", times=5)
+
+    assert 1 == caplog.text.count("limits nothing at its path '/b', to which no route of this application leads")
+
+
+def test_what_needs_to_be_installed_charges_nothing_without_that(agent: Agent) -> None:
+    """The request fails, and says what to write; what other limits have charged is given back, too."""
+    limits = Limits(agent)
+    app = FastAPI(dependencies=[Depends(limits("9/minute", name="all"))])
+
+    @app.get("/", dependencies=[Depends(limits("9/minute", name="own", settle=SPENT))])
+    async def answer() -> str:
+        return "here"
+
+    with pytest.raises(InvalidSetting, match=r"limits\.install"):
+        ask_asgi(app)
+
+    assert [0, 0] == [agent.limiter(name).usage(f"/|{ADA}").own for name in ("all", "own")]

@@ -7,14 +7,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from fastapi import APIRouter, Depends, FastAPI
+from flask import Flask
 
 from reconverge import Agent, InvalidSetting
 from reconverge.integrations import Guard, PlainRequest, Rule, by_header, by_ip, by_path_parameter
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
+from reconverge.integrations.decorators import limited
 from reconverge.integrations.django import limit as django_limit
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
+from reconverge.integrations.grpc import RateLimitInterceptor
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 
 Make = Callable[[Agent], object]
@@ -37,6 +41,7 @@ WSGI: Any = WsgiMiddleware
 AIOHTTP: Any = AiohttpLimits
 DJANGO: Any = django_limit
 RULE: Any = Rule
+LIMITED: Any = limited
 GUARD: Any = Guard
 
 
@@ -142,6 +147,31 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     "aiohttp hub": (lambda _: AIOHTTP(hub="memory://"), "is called agent here"),
     "aiohttp key_fnc": (lambda agent: AIOHTTP(agent=agent).limit("1/day", key_fnc=by_ip), "'key_func'"),
     "django key_fnc": (lambda _: DJANGO("1/day", key_fnc=by_ip), "did you mean 'key_func'"),
+    "fastapi limits None": (lambda agent: FASTAPI(agent)(None), "is no limit like '100/minute'"),
+    "fastapi limits 5": (lambda agent: FASTAPI(agent).limit(5), "is no limit like '100/minute'"),
+    "fastapi decorator above": (lambda agent: FASTAPI(agent)("1/day")(nothing), "no decorator; write @app.get(path"),
+    "fastapi decorator below": (
+        lambda agent: FastAPI().get("/")(FASTAPI(agent).limit("1/day")(nothing)),
+        "dependencies=[Depends(limits('5/minute'))]",
+    ),
+    "fastapi without Depends": (
+        lambda agent: FastAPI().get("/", dependencies=[FASTAPI(agent)("1/day")])(nothing),
+        "stands there without Depends",
+    ),
+    "fastapi Depends(limits)": (
+        lambda agent: FastAPI().get("/", dependencies=[Depends(FASTAPI(agent))])(nothing),
+        "write Depends(limits('5/minute'))",
+    ),
+    "fastapi router": (lambda agent: FASTAPI(agent).install(APIRouter()), "which answers for all of its routers"),
+    "aiohttp application": (lambda agent: AIOHTTP(agent=agent).install("app"), "write limits.install(app)"),
+    "asgi around wsgi": (lambda agent: ASGI(wsgi_app, "1/day", agent=agent), "integrations.wsgi around it"),
+    "asgi around flask": (lambda agent: ASGI(Flask("x"), "1/day", agent=agent), "integrations.wsgi around it"),
+    "wsgi around asgi": (lambda agent: WSGI(asgi_app, "1/day", agent=agent), "integrations.asgi around it"),
+    "wsgi around fastapi": (lambda agent: WSGI(FastAPI(), "1/day", agent=agent), "integrations.asgi around it"),
+    "asgi without limits": (lambda agent: ASGI(asgi_app, agent=agent), "nothing is limited"),
+    "wsgi without limits": (lambda agent: WSGI(wsgi_app, agent=agent), "nothing is limited"),
+    "grpc without limits": (lambda agent: RateLimitInterceptor(agent=agent), "nothing is limited"),
+    "limited without parentheses": (lambda _: LIMITED(nothing), "write @limited('10/second', agent=agent)"),
     "one rule": (
         lambda agent: ASGI(asgi_app, rules=Rule(limits="1/day"), agent=agent),
         "rules=[Rule(",
@@ -154,24 +184,12 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
         lambda agent: GUARD(agent, key_func=by_header),
         "write key_func=by_header('x-api-key')",
     ),
-    "fastapi application as agent": (lambda _: FASTAPI(_fastapi()), "limits.install(app)"),
-    "flask application as key_func": (lambda _: FLASK(_flask()), "write app=app"),
+    "fastapi application as agent": (lambda _: FASTAPI(FastAPI()), "limits.install(app)"),
+    "flask application as key_func": (lambda _: FLASK(Flask("x")), "write app=app"),
     "on_breach of a rule": (lambda _: RULE(limits="1/day", on_breach=nothing), "the outcome, and does not take it"),
     "on_breach of all": (lambda agent: GUARD(agent, on_breach=nothing), "the outcome, and does not take it"),
     "deduct_when": (lambda _: RULE(limits="1/day", deduct_when=nothing), "the response, and does not take it"),
 }
-
-
-def _fastapi() -> Any:
-    from fastapi import FastAPI  # noqa: PLC0415
-
-    return FastAPI()
-
-
-def _flask() -> Any:
-    from flask import Flask  # noqa: PLC0415
-
-    return Flask(__name__)
 
 
 @pytest.mark.parametrize("what", WRONG)

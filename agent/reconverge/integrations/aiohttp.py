@@ -128,7 +128,7 @@ class Limits:
         guard = one_of(guard, **settings)
         settings.setdefault("passes", (web.HTTPException,))
         self.guard = guard or Guard(**settings)
-        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules)]
+        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=self.limit)]
         self._reach = Reach(self._rules, self.guard.failed)
 
         @web.middleware
@@ -140,6 +140,8 @@ class Limits:
 
     def install(self, app: web.Application) -> None:
         """Limit an application, with all that is mounted in it; before the middlewares that it has so far."""
+        if not isinstance(app, web.Application):
+            raise InvalidSetting("app", app, "is no web.Application of aiohttp; write limits.install(app)")
         app.middlewares.insert(0, self.middleware)
         app.on_startup.append(self._look)
         app.on_response_prepare.append(self.add_fields)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses, Client, Located, single
 from reconverge.integrations.asgi_routes import patterns_of, root_of, route_of, router_in, templates_for
+from reconverge.integrations.below import check_asgi
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
@@ -167,12 +168,13 @@ class RateLimitMiddleware:
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
-        self.app = app
-        self.guard = one_of(guard, **settings) or Guard(**settings)
-        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules)]
-        self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
+        check_asgi(app)
         if close_code not in CLOSE_CODES:
             raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
+        self.app = app
+        self.guard = one_of(guard, **settings) or Guard(**settings)
+        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=messages)]
+        self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
         self._close_code = close_code
         self._router: Any = None
         self._root = ""

@@ -55,6 +55,10 @@ def limited(
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; also for a fixed cost that exceeds the quota.
     """
+    given: object = limits
+    if callable(given) and not isinstance(given, Limiter):
+        problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
+        raise InvalidSetting("limits", given, problem)
     if not isinstance(limits, Limiter) and agent is None:
         raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
     if not isinstance(wait, bool) and not (isinstance(wait, int | float) and wait >= 0):

@@ -11,7 +11,6 @@ async def items(): ...
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Final, Unpack, cast, get_origin
@@ -19,10 +18,13 @@ from typing import Annotated, Any, Final, Unpack, cast, get_origin
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
-from reconverge.integrations.declared import Declared
+from reconverge.integrations.asgi_routes import patterns_of
+from reconverge.integrations.declared import Declared, quotas_of_fixed
+from reconverge.integrations.fastapi_words import Dependency, NoParameter
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
 from reconverge.integrations.words import CommonSettings, one_of, rule_of
@@ -46,7 +48,6 @@ OUTCOMES: Final = "reconverge.outcomes"
 KEYS: Final = "reconverge.keys"
 """Under which the scope has what the dependencies have returned that requests are counted by."""
 POLICY_VIOLATION: Final = 1008
-Dependency = Callable[..., Awaitable[Outcome]]
 
 
 class FromDependency:
@@ -110,7 +111,7 @@ class Limits:
         self._key_functions: dict[str | None, object] = {}
         """Of each limit that is named after one, the code of the first."""
 
-    def __call__(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
+    def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
         """A dependency that admits or refuses; its value is the `Outcome`. See `Rule` for the settings.
 
         Each route that depends on it counts on its own, unless a `scope` is given: then all that do count together. The
@@ -119,6 +120,8 @@ class Limits:
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         """
+        if not callable(limits):
+            quotas_of_fixed(limits)
         if settings.get("scope") is None:
             settings.setdefault("per_route", True)
         key = settings.get("key_func")
@@ -131,16 +134,19 @@ class Limits:
             if not isinstance(limits, Limiter):
                 self._tell_apart(rule)
         declared = self.guard.declare(rule)
-        guard = self.guard
-
+        asked = _Asked(self.guard, declared)
         source = key or self._key
         if isinstance(source, FromDependency):
-            return _limited_by_dependency(guard, declared, source)
+            return Dependency(_limited_by_dependency(asked, source), declared.name)
 
         async def limited(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
-            return await _check(guard, declared, connection, response)
+            return await asked.check(connection, response)
 
-        return limited
+        return Dependency(limited, declared.name)
+
+    def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
+        """The same as calling it, in the word that other frameworks have: a dependency, and no decorator."""
+        return self(limits, **settings)
 
     def _tell_apart(self, rule: Rule) -> None:
         """Tell of a limit whose name is that of another one, which counts by another function: they share all keys.
@@ -187,6 +193,9 @@ class Limits:
 
     def install(self, app: Any) -> None:
         """Have the application add the fields to whatever it answers, answer refusals, and settle what they cost."""
+        if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
+            problem = "is no application of FastAPI, which answers for all of its routers; write limits.install(app)"
+            raise InvalidSetting("app", app, problem)
         app.add_middleware(_Fields)
         app.add_exception_handler(TooManyRequests, answer_refusal)
 
@@ -229,7 +238,7 @@ def _key_function(given: Any) -> Any:
     return FromDependency(given) if isinstance(given, params.Depends) else given
 
 
-def _limited_by_dependency(guard: Guard, declared: Declared, key: FromDependency) -> Dependency:
+def _limited_by_dependency(asked: "_Asked", key: FromDependency) -> Any:
     """A dependency that has FastAPI find what requests are counted by."""
 
     async def limited(
@@ -238,31 +247,46 @@ def _limited_by_dependency(guard: Guard, declared: Declared, key: FromDependency
         found: Any = key.depends,
     ) -> Outcome:
         connection.scope.setdefault(KEYS, {})[key] = found
-        return await _check(guard, declared, connection, response)
+        return await asked.check(connection, response)
 
     return limited
 
 
-async def _check(guard: Guard, declared: Declared, connection: HTTPConnection, response: Response | None) -> Outcome:
-    request = AsgiRequest(connection.scope, guard.addresses, connection=connection)
-    outcome = await guard.check_async(request, [declared])
-    connection.scope[OUTCOME] = outcome
-    sending = connection.scope.get(SENDING)
-    before: list[Outcome] = connection.scope.setdefault(OUTCOMES, [])
-    if not outcome.allowed:
+class _Asked:
+    """What a dependency asks for each request."""
+
+    def __init__(self, guard: Guard, declared: Declared) -> None:
+        self._guard = guard
+        self._declared = declared
+        self._reach = Reach([declared], guard.failed)
+
+    async def check(self, connection: HTTPConnection, response: Response | None) -> Outcome:
+        """Decide, and add the fields to the response. Raises TooManyRequests, or for a websocket what closes it."""
+        scope: Any = connection.scope
+        if self._reach.wanted:
+            self._reach.look(lambda: patterns_of(scope.get("app")), (str(scope.get("root_path") or ""),))
+        request = AsgiRequest(scope, self._guard.addresses, connection=connection)
+        outcome = await self._guard.check_async(request, [self._declared])
+        scope[OUTCOME] = outcome
+        sending = scope.get(SENDING)
+        before: list[Outcome] = scope.setdefault(OUTCOMES, [])
+        if not outcome.allowed:
+            if isinstance(sending, Sending):
+                sending.take_back()
+            go_on(before, outcome)
+            if scope["type"] == "websocket":
+                raise WebSocketException(POLICY_VIOLATION, "rate limit")
+            raise TooManyRequests(outcome)
         if isinstance(sending, Sending):
-            sending.take_back()
-        go_on(before, outcome)
-        if connection.scope["type"] == "websocket":
-            raise WebSocketException(POLICY_VIOLATION, "rate limit")
-        raise TooManyRequests(outcome)
-    if isinstance(sending, Sending):
-        sending.add(outcome)
+            sending.add(outcome)
+            return outcome
+        before.append(outcome)
+        if outcome.unsettled:
+            for each in before:
+                each.take_back()
+            name = self._declared.name
+            raise InvalidSetting("settle", name, "what depends on the response needs limits.install(app)")
+        if response is not None:
+            for name, value in outcome.fields:
+                response.headers.append(name, value)
         return outcome
-    before.append(outcome)
-    if outcome.unsettled:
-        raise InvalidSetting("settle", declared.name, "what depends on the response needs limits.install(app)")
-    if response is not None:
-        for name, value in outcome.fields:
-            response.headers.append(name, value)
-    return outcome

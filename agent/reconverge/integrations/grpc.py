@@ -136,7 +136,7 @@ class Interceptor:
         if not self.waits and self.guard.ever_waits:
             said = "has a coroutine function for key_func or on_breach, which no server of threads awaits"
             raise InvalidSetting("guard", self.guard, said)
-        self._rules = [self._declared(rule) for rule in all_rules(limits, rules)]
+        self._rules = [self._declared(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._messages: list[Declared] = []
         if messages is not None:
             rule = messages if isinstance(messages, Rule) else Rule(limits=messages)

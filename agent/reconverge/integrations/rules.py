@@ -172,10 +172,10 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and value >= 0
 
 
-def all_rules(limits: Limits | None, rules: Sequence[Rule]) -> list[Rule]:
+def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object = None) -> list[Rule]:
     """The rules of a middleware: what it limits all requests together by, if anything, and further ones.
 
-    Raises InvalidSetting for what is no list of rules.
+    `besides` is what else may limit something. Raises InvalidSetting for what is no list of rules, and if nothing does.
     """
     if isinstance(rules, Rule):
         raise InvalidSetting("rules", rules, "is one Rule, and not a list of them; write rules=[Rule(...)]")
@@ -184,6 +184,8 @@ def all_rules(limits: Limits | None, rules: Sequence[Rule]) -> list[Rule]:
     for each in rules:
         if not isinstance(each, Rule):
             raise InvalidSetting("rules", rules, f"has {shown(each)}, which is no Rule; write Rule(limits='5/minute')")
+    if limits is None and besides is None and not rules:
+        raise InvalidSetting("limits", limits, "nothing is limited; give limits such as '100/minute', or rules")
     return [*([] if limits is None else [Rule(limits=limits)]), *rules]
 
 
@@ -197,7 +199,8 @@ def _check_method(method: str) -> None:
     """Raise InvalidSetting for a method that no request can have, or that is like a usual one."""
     name = method.upper()
     if not METHOD.fullmatch(name):
-        raise InvalidSetting("methods", method, "is a method that no request can have; write one like 'POST'")
+        problem = "is a method that no request can have; write one like 'POST'; methods of gRPC are places: write paths="
+        raise InvalidSetting("methods", method, problem)
     if name not in METHODS and name not in OTHER_METHODS:
         near = get_close_matches(name, sorted(METHODS), 1, LIKENESS_MIN)
         if near:

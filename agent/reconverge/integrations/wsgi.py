@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses, Located
+from reconverge.integrations.below import check_wsgi
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard
@@ -115,6 +116,7 @@ class RateLimitMiddleware:
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
+        check_wsgi(app)
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]

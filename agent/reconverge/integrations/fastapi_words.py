@@ -1,0 +1,48 @@
+"""Says what to write where a limit for FastAPI is taken for something else: a decorator, say, or a dependency itself.
+
+FastAPI asks a dependency by the names of what it takes. A decorator is called with a function instead, at once; what a
+coroutine function returns then is a coroutine that nobody awaits, and no limit. So a dependency here is an object that
+looks before it returns one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.outcome import Outcome
+
+WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
+
+
+class Dependency:
+    """A coroutine function that FastAPI asks. Raises InvalidSetting as a decorator, or without Depends."""
+
+    def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str) -> None:
+        self._ask = ask
+        self.__name__ = name
+        self.__signature__ = inspect.signature(ask)
+        vars(self)["__call__"] = ask  # where FastAPI looks whether it has to be awaited
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Outcome]:
+        """Decide about a request."""
+        if args and not hasattr(args[0], "scope"):
+            raise InvalidSetting("limits", args[0], f"a limit is a dependency in FastAPI, and no decorator; {WRITE}")
+        return self._ask(*args, **kwargs)
+
+    @property
+    def dependency(self) -> NoReturn:
+        """What FastAPI looks for in a list of dependencies."""
+        raise InvalidSetting("dependencies", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
+
+    def __repr__(self) -> str:
+        return f"<limit {self.__name__}>"
+
+
+class NoParameter:
+    """Marks what FastAPI would take for a parameter of a request if the maker of limits were a dependency itself."""
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
+        raise InvalidSetting("Depends", "limits", "makes dependencies, and is none; write Depends(limits('5/minute'))")
