@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from secrets import token_bytes, token_hex
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from reconverge.bulletin import Reader
 from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
+from reconverge.durations import Seconds, in_seconds
+from reconverge.environment import hub_as_said, tell_of_misspelt_variables
 from reconverge.errors import EventletPatched, InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
 from reconverge.hint_channel import HintChannel
@@ -31,7 +33,7 @@ from reconverge.lookout import Lookout
 from reconverge.loop import TaskLoop
 from reconverge.meeting import meeting_at
 from reconverge.native_threads import in_main_interpreter
-from reconverge.notice import tell_of_installation, tell_of_reentry
+from reconverge.notice import tell_of_installation, tell_of_reentry, tell_of_short_windows
 from reconverge.obedience import Obedience
 from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
 from reconverge.pacing import Pacing, pace_of
@@ -43,13 +45,15 @@ from reconverge.settings import (
     check_count,
     check_lease,
     check_seconds,
+    check_truth,
+    checked_clock,
     checked_namespace,
     checked_pace,
     checked_share,
     lease_min_s,
 )
 from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
-from reconverge.switches import ON, Switch, checked_switch
+from reconverge.switches import Switch, checked_switch, switch_as_said
 from reconverge.syncer import Syncer
 from reconverge.thread_loop import ThreadLoop, refuse_eventlet
 from reconverge.watch import Watch
@@ -75,7 +79,8 @@ class Agent:
     Args:
         hub: a URL (`memory://`, `embedded://`, `redis://`, ...) or a `Hub`. By default `RECONVERGE_HUB`, or `memory://`.
         namespace: fleets with different namespaces share nothing.
-        sync_interval: seconds between exchanges. Longer is cheaper and less exact; the bound does not depend on it.
+        sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. Longer is cheaper and
+            less exact; the bound does not depend on it.
         min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
         lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the
             windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
@@ -92,7 +97,7 @@ class Agent:
         sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
             has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
             In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
-        switch: "on", "shadow" or "off", for all limits; see `switch`.
+        switch: "on", "shadow" or "off", for all limits; see `switch`. By default `RECONVERGE_SWITCH`, or "on".
         settings_secret: obey what is published for the fleet and signed with this, at least 16 bytes; several,
             separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
         fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer; up to twice the bound may
@@ -113,27 +118,29 @@ class Agent:
         hub: str | Hub | None = None,
         *,
         namespace: str = "default",
-        sync_interval: float = 0.1,
-        min_sync_interval: float | None = None,
-        lease_ttl: float | None = None,
+        sync_interval: Seconds = 0.1,
+        min_sync_interval: Seconds | None = None,
+        lease_ttl: Seconds | None = None,
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
         max_keys: int = 100_000,
         new_keys_max: int = NEW_KEYS_MAX,
         key_bytes_max: int = 256,
-        exchange_timeout: float = 1.0,
-        stop_timeout: float = 2.0,
+        exchange_timeout: Seconds = 1.0,
+        stop_timeout: Seconds = 2.0,
         sigterm: bool = True,
-        switch: Switch = ON,
+        switch: Switch | None = None,
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
         fallback: str | Hub | None = None,
         region_share: float = 1.0,
         hints: str | HintChannel | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if hub is None:
-            hub = os.environ.get("RECONVERGE_HUB", f"{MEMORY}://")
+        hub = hub_as_said(hub)
+        sync_interval, min_sync_interval = in_seconds(sync_interval), in_seconds(min_sync_interval)
+        lease_ttl, exchange_timeout = in_seconds(lease_ttl), in_seconds(exchange_timeout)
+        stop_timeout = in_seconds(stop_timeout)
         self._namespace = checked_namespace(namespace)
         min_sync_interval = checked_pace(sync_interval, min_sync_interval)
         check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
@@ -141,13 +148,14 @@ class Agent:
         if lease_ttl is not None:
             check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
         check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
+        check_truth("sigterm", sigterm)
         check_count("max_keys", max_keys)
         check_count("new_keys_max", new_keys_max)
         check_count("key_bytes_max", key_bytes_max)
         region_ppm = checked_share(region_share)
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
-        self._switched: Switch = checked_switch(switch)
-        self._clock = clock or SystemClock()
+        self._switched: Switch = switch_as_said(switch)
+        self._clock = SystemClock() if clock is None else checked_clock(clock)
         self._stop_timeout_s = stop_timeout
         self._timeout_s = exchange_timeout
         self._sigterm = sigterm
@@ -192,6 +200,7 @@ class Agent:
         self._reader = self._make_reader(settings_secret)
         self._make_hinting = hinting_for(hints, met_at, kernel, self._clock)
         tell_of_installation()
+        tell_of_misspelt_variables()
         self._begin()
         self._lookout = Lookout(self)
         register(self, sigterm=sigterm and not self._kernel.alone)
@@ -201,7 +210,7 @@ class Agent:
     def limit(
         self,
         name: str,
-        limit: str | Limit | Sequence[Limit],
+        limit: str | Limit | Sequence[str | Limit],
         *,
         algorithm: str | None = None,
         soft: float | str | None = None,
@@ -211,16 +220,17 @@ class Agent:
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
-        sync_interval: float | None = None,
+        sync_interval: Seconds | None = None,
         switch: Switch | None = None,
         cap: str | None = None,
     ) -> Limiter:
         """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
 
-        Several quotas, as in `10/second; 1000/hour` or as a sequence of `Limit`, must all hold. Settings are for all
-        of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`, another limiter
-        of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what the parent has
-        left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was, or on.
+        Several quotas, as in `10/second; 1000/hour` or as a sequence of strings and `Limit`, must all hold. Settings
+        are for all of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`,
+        another limiter of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what
+        the parent has left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was,
+        or on.
         `sync_interval` is how many seconds pass between two exchanges of what was counted here, if not as many as for
         the agent's other limits; see `change_pace`. `cap` is a limit string over the same windows, up to which
         published settings may raise this one; see `Limiter.cap`.
@@ -232,6 +242,7 @@ class Agent:
         """
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         chosen = self._policy
+        sync_interval = in_seconds(sync_interval)
         if switch is not None:
             checked_switch(switch)
         if sync_interval is not None:
@@ -240,7 +251,7 @@ class Agent:
             check_lease(sync_interval, self._timeout_s, lease_ns / SECOND_NS)
         if (policy, max_overshoot, cold_allowance) != (None, None, None):
             chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
-        parents = None if parent is None else parent.tables
+        parents = _parts_of(parent)
         if cap is not None:
             caps_as_said(name, quotas, cap)
         with self._obedience.lock:
@@ -264,6 +275,7 @@ class Agent:
                 self.change_pace(sync_interval, limit=name)
             if cap is not None or not known:
                 self._obedience.teach(limiter)
+                tell_of_short_windows(quotas, () if self._kernel.alone else limiter.tables)
         return limiter
 
     def limiter(self, name: str) -> Limiter:
@@ -294,7 +306,7 @@ class Agent:
         return dict(self._limiters)
 
     def change_pace(
-        self, sync_interval: float | None, min_sync_interval: float | None = None, *, limit: str | None = None
+        self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> None:
         """Exchange every `sync_interval` seconds from now on, as if the agent had been made so.
 
@@ -309,12 +321,12 @@ class Agent:
         self.plan_pace(sync_interval, min_sync_interval, limit=limit)()
 
     def plan_pace(
-        self, sync_interval: float | None, min_sync_interval: float | None = None, *, limit: str | None = None
+        self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
         """See `change_pace`: finds out whether that can be done, and returns what does it, which does not fail."""
         if limit is not None:
             self.limiter(limit)
-        return self._pacing.plan(sync_interval, min_sync_interval, limit=limit)
+        return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
 
     def _take_pace(self) -> None:
         """All or some are exchanged at another pace from now on."""
@@ -331,13 +343,13 @@ class Agent:
             return
         self._succeed(ThreadLoop)
 
-    def stop(self, timeout: float | None = None) -> None:
+    def stop(self, timeout: Seconds | None = None) -> None:
         """Say the last words and stop; waits for at most `timeout` seconds (by default `stop_timeout`).
 
         Within the loop that `async with agent` exchanges in it cannot wait; the end of that block does.
         Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
         """
-        timeout_s = self._stop_timeout_s if timeout is None else timeout
+        timeout_s = self._stop_timeout_s if timeout is None else in_seconds(timeout)
         self._exchanges.stops += 1
         driver = self._exchanges.driver
         if self._runner is None and driver is None:
@@ -563,6 +575,15 @@ class Agent:
         runner.request_stop()
         runner.run()
         return runner
+
+
+def _parts_of(parent: Limiter | None) -> tuple[Any, ...] | None:
+    """What a parent decides with. Raises InvalidSetting for what is no limiter, such as the name of one."""
+    if parent is None:
+        return None
+    if not isinstance(parent, Limiter):
+        raise InvalidSetting("parent", parent, "is no Limiter; pass what agent.limit returned, or agent.limiter(name)")
+    return parent.tables
 
 
 def _new_name() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any, Final
 
 from reconverge.errors import InvalidLimit, InvalidSetting, shown
@@ -18,7 +19,7 @@ _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
 
 def quotas_of(
     name: str,
-    limit: str | Limit | Sequence[Limit],
+    limit: str | Limit | Sequence[str | Limit],
     *,
     algorithm: str | None = None,
     soft: float | str | None = None,
@@ -41,6 +42,10 @@ def quotas_of(
     if soft is not None:
         settings["soft"] = _share(soft)
     limits = [_with(each, settings) for each in limits]
+    if soft is not None and settings["soft"] and all(each.capacity == each.nominal for each in limits):
+        most = max(each.nominal for each in limits)
+        problem = f"adds less than one request to {most}, so it has no effect; say at least {ceil(1000 / most) / 1000}"
+        raise InvalidSetting("soft", soft, f"{problem}, or leave it out")
     if len(limits) == 1:
         return {name: limits[0]}
     named: dict[str, Limit] = {}
@@ -56,17 +61,26 @@ def _limits(limit: object, algorithm: str | None) -> list[Limit]:
     if isinstance(limit, Limit):
         limits = [limit]
     elif isinstance(limit, Sequence) and not isinstance(limit, str | bytes):
-        limits = list(limit)
+        limits = [part for each in limit for part in _parts(each, algorithm)]
     else:
         limits = list(Limit.parse_all(limit, algorithm=algorithm))  # type: ignore[arg-type]  # which tells what it is
     if not 1 <= len(limits) <= QUOTAS_MAX:
         raise InvalidLimit(shown(limit), f"a limit has 1 to {QUOTAS_MAX} quotas, not {len(limits)}")
     for each in limits:
-        if not isinstance(each, Limit):
-            raise InvalidLimit(shown(each), f"several quotas are given as Limit objects, not {type(each).__name__}")
         if algorithm is not None and algorithm != each.algorithm:
             raise InvalidSetting("algorithm", algorithm, f"the limit already says {each.algorithm!r}")
     return limits
+
+
+def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
+    """One of several: a quota, or a limit string."""
+    if isinstance(limit, Limit):
+        return [limit]
+    if isinstance(limit, str):
+        return Limit.parse_all(limit, algorithm=algorithm)
+    raise InvalidLimit(
+        shown(limit), f"several quotas are given as limit strings or Limit objects, not {type(limit).__name__}"
+    )
 
 
 def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from reconverge.nearest import asked
+
 
 class ReconvergeError(Exception):
     """The root of everything this package raises on purpose."""
@@ -35,9 +37,9 @@ class InvalidLimit(ReconvergeError, ValueError):
         self.text = text
         self.problem = problem
         self.position = position
-        where = "" if position is None else f" at character {position + 1}"
+        where = "" if position is None else f", at character {position + 1}"
         pointer = "" if position is None else f"\n  {text}\n  {' ' * position}^"
-        super().__init__(f"limit {text!r}: {problem}{where}{pointer}")
+        super().__init__(f"limit {text!r}{where}: {problem}{pointer}")
 
 
 class UnknownLimit(ReconvergeError, LookupError):
@@ -47,7 +49,7 @@ class UnknownLimit(ReconvergeError, LookupError):
         self.name = name
         self.declared = tuple(sorted(declared))
         known = ", ".join(self.declared) or "none yet; declare one with agent.limit(name, '100/minute')"
-        super().__init__(f"no limit named {name!r}; declared: {known}")
+        super().__init__(f"no limit named {name!r}; declared: {known}{asked(name, self.declared)}")
 
 
 class LimitConflict(ReconvergeError, ValueError):
@@ -110,6 +112,7 @@ class InvalidSetting(ReconvergeError, ValueError):
     def __init__(self, name: str, value: object, problem: str) -> None:
         self.name = name
         self.value = value
+        self.problem = problem
         super().__init__(f"{name}={shown(value)}: {problem}")
 
 
@@ -119,7 +122,8 @@ class UnknownHub(ReconvergeError, ValueError):
     def __init__(self, scheme: str, known: Iterable[str]) -> None:
         self.scheme = scheme
         self.known = tuple(sorted(known))
-        super().__init__(f"no hub is known for {scheme!r}; known: {', '.join(f'{name}://' for name in self.known)}")
+        known_ones = ", ".join(f"{name}://" for name in self.known)
+        super().__init__(f"no hub is known for {scheme!r}; known: {known_ones}{asked(scheme, self.known)}")
 
 
 class MissingExtra(ReconvergeError, ImportError):
@@ -127,7 +131,11 @@ class MissingExtra(ReconvergeError, ImportError):
 
     def __init__(self, part: str, package: str, extra: str) -> None:
         self.extra = extra
-        super().__init__(f"{part} needs the package {package!r}; install it with: pip install 'reconverge[{extra}]'")
+        name = package.partition(".")[0]  # a module is named by its package: redis.asyncio is in redis
+        super().__init__(
+            f"{part} needs the package {name!r}; install it with: pip install 'reconverge[{extra}]', or in a clone of "
+            f"reconverge, as long as it is not on PyPI: pip install '.[{extra}]'"
+        )
 
 
 class EventletPatched(ReconvergeError, RuntimeError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconverge.errors import InvalidLimit, shown
+from reconverge.nearest import asked
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -157,9 +158,8 @@ class _Reader:
         if unit.kind != "word":
             raise self._expected("a unit, like second, minute, hour or day")
         if unit.text.lower() not in UNITS_S:
-            raise InvalidLimit(
-                self._text, f"unknown unit {unit.text!r}; use ms, s, m, h, d, w, mo, y or their names", unit.position
-            )
+            advice = f"use ms, s, m, h, d, w, mo, y or their names{asked(unit.text, UNITS_S)}"
+            raise InvalidLimit(self._text, f"unknown unit {unit.text!r}; {advice}", unit.position)
         self._next += 1
         return UNITS_S[unit.text.lower()]
 

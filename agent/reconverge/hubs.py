@@ -15,6 +15,8 @@ GROUP = "reconverge.hubs"
 """The entry-point group: each entry is named after a scheme and is a `HubFactory`."""
 MEMORY = "memory"
 """The scheme of a node that has nobody to meet; no hub is opened for it."""
+UNKNOWN_OPTION: Final = "has an option that is not known"
+"""How a hub begins to tell of an option of its URL that it does not know."""
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
 """Which extra installs what a scheme needs, where that is not `redis`."""
 
@@ -66,6 +68,8 @@ def scheme_of(url: str) -> str:
     scheme, found, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not found or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         shown = redacted(url) if isinstance(url, str) else url
+        if found and re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme.lower()):
+            raise InvalidSetting("hub", shown, f"has its scheme in capitals; write {scheme.lower()}://")
         raise InvalidSetting("hub", shown, "is not a URL like redis://localhost:6379/0, memory:// or embedded://")
     return scheme
 

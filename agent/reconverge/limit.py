@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import floor
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconverge.calendar_windows import UNITS, CalendarWindows, is_zone, unit_of
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.durations import Seconds, in_seconds
 from reconverge.errors import InvalidLimit, shown
 from reconverge.grammar import Quota, parse_quotas
 from reconverge.kinds import checked_costs
 from reconverge.margin import check_max_debt, check_soft
 from reconverge.names import NAME_LENGTH_MAX
+from reconverge.nearest import asked
 
 FIXED_WINDOW: Final = "fixed-window"
 SLIDING_WINDOW: Final = "sliding-window"
@@ -85,8 +87,9 @@ LOG_QUOTA_MAX: Final = 100_000
 class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.
 
-    `quota` is a whole number of cost; `window` is in seconds. `burst` is the capacity of a bucket, by default the
-    quota, and only buckets (`token-bucket`, `gcra`, `leaky-bucket`) have one; for `smooth-bursty` the most permits that
+    `quota` is a whole number of cost; `window` is in seconds, as a number or a `timedelta`, and so is `warmup`.
+    `burst` is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`, `gcra`,
+    `leaky-bucket`) have one; for `smooth-bursty` the most permits that
     are stored while nobody asks, by default one second's worth. `name` is what "as NAME" said in a limit string, if
     anything. `slices` is into how many parts `sliding-slices` divides the window, by default 10. `count_refused` has
     `sliding-log` count requests that were refused as well, so that who goes on asking stays out. `warmup` is how many
@@ -123,10 +126,34 @@ class Limit:
     max_debt: int | None = None
     costs: Mapping[str, int] | None = field(default=None, hash=False)
 
+    if TYPE_CHECKING:  # the fields hold numbers, and what they are made of may be a timedelta
+
+        def __init__(
+            self,
+            quota: int,
+            window: Seconds,
+            algorithm: str = ...,
+            burst: int | None = ...,
+            name: str | None = ...,
+            slices: int | None = ...,
+            count_refused: bool = ...,  # noqa: FBT001  # a field
+            warmup: Seconds | None = ...,
+            align: str = ...,
+            timezone: str = ...,
+            initial: int | None = ...,
+            refill: str = ...,
+            soft: float = ...,
+            max_debt: int | None = ...,
+            costs: Mapping[str, int] | None = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "window", in_seconds(self.window))
+        object.__setattr__(self, "warmup", in_seconds(self.warmup))
         text = f"{shown(self.quota)}/{shown(self.window)}s"
         if self.algorithm not in ALGORITHMS:
-            raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {', '.join(ALGORITHMS)}")
+            known = f"{', '.join(ALGORITHMS)}{asked(self.algorithm, ALGORITHMS)}"
+            raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {known}")
         _check_quota(text, "quota", self.quota)
         if isinstance(self.window, bool) or not isinstance(self.window, int | float):
             raise InvalidLimit(text, f"the window {shown(self.window)} is not a number of seconds")

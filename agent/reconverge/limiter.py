@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from reconverge.caps import as_daring, capped, caps_as_said, quotas_as_said
 from reconverge.declaration import quotas_of
-from reconverge.errors import InvalidLimit
+from reconverge.durations import Seconds, in_seconds
+from reconverge.errors import InvalidKey, InvalidLimit, shown
 from reconverge.kernel import Elastic, Joint
 from reconverge.orders import LimitOrder
 from reconverge.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
@@ -197,7 +198,7 @@ class Limiter:
 
     def change(
         self,
-        limit: str | Limit | Sequence[Limit],
+        limit: str | Limit | Sequence[str | Limit],
         *,
         algorithm: str | None = None,
         soft: float | str | None = None,
@@ -219,7 +220,7 @@ class Limiter:
 
     def plan_change(
         self,
-        limit: str | Limit | Sequence[Limit],
+        limit: str | Limit | Sequence[str | Limit],
         *,
         algorithm: str | None = None,
         soft: float | str | None = None,
@@ -263,6 +264,7 @@ class Limiter:
             InvalidKey, InvalidCost, CostExceedsQuota: as `allow` does; nothing has been charged then.
             InvalidSetting: there are more costs than keys, or fewer.
         """
+        check_keys(keys)
         return self.switchboard.answers.allow_many(keys, costs)
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -310,7 +312,7 @@ class Limiter:
         key: str,
         cost: int = 1,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         max_queue: int | None = None,
         kind: str | None = None,
     ) -> Decision:
@@ -329,14 +331,14 @@ class Limiter:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
             InvalidSetting: `timeout` or `max_queue` is negative, or no number.
         """
-        return await self.switchboard.answers.wait(key, cost, kind, timeout, max_queue)
+        return await self.switchboard.answers.wait(key, cost, kind, in_seconds(timeout), max_queue)
 
     def wait_blocking(
         self,
         key: str,
         cost: int = 1,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         max_queue: int | None = None,
         kind: str | None = None,
     ) -> Decision:
@@ -345,10 +347,11 @@ class Limiter:
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        return self.switchboard.answers.wait_blocking(key, cost, kind, timeout, max_queue)
+        return self.switchboard.answers.wait_blocking(key, cost, kind, in_seconds(timeout), max_queue)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""
+        check_keys(keys)
         self._table.warm(keys)
 
     def _tell(self, key: str) -> None:
@@ -360,3 +363,9 @@ class Limiter:
         limits = "; ".join(map(str, self.quotas.values()))
         switched = "" if self.switched == ON else f", switched {self.switched}"
         return f"Limiter({self.name!r}, {limits}, policy={self.policy.name}{switched})"
+
+
+def check_keys(keys: object) -> None:
+    """Raise InvalidKey for one string in the place of several: each of its letters would count as a key."""
+    if isinstance(keys, str | bytes):
+        raise InvalidKey(f"a list of keys is wanted, and {shown(keys)} is one key; write [{shown(keys)}]")

@@ -6,14 +6,15 @@ from typing import Final
 
 from reconverge.errors import InvalidLimit, shown
 
-SOFT_MAX: Final = 10
-"""Who wants more than eleven times the quota admitted wants another quota."""
+SOFT_MAX: Final = 1
+"""A larger number is a percentage by mistake: 10 would stand for 1000 %."""
 
 
 def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
     """Raise InvalidLimit, which shows `text` as the limit, unless `soft` is a share that can be added to `nominal`."""
     if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 <= soft <= SOFT_MAX:
-        raise InvalidLimit(text, f"soft {shown(soft)} is not a share from 0 to {SOFT_MAX}; 0.1 allows 10 % more")
+        problem = f"soft {shown(soft)} is not a share from 0 to {SOFT_MAX}; 0.1, or '10%' for agent.limit, is 10 % more"
+        raise InvalidLimit(text, problem)
     if nominal * (1 + soft) > most:
         raise InvalidLimit(text, f"with soft {shown(soft)} it admits more than {most}")
 

@@ -25,8 +25,8 @@ class UnverifiedSettings(ReconvergeError):
         self.reason = rejection.reason
         super().__init__(
             f"nothing was published: what the hub has now {rejection.problem}; it may be valid for the nodes, which"
-            " would lose it. Use the secret that it was signed with, beside the new one when secrets change, or say"
-            " force to replace it all the same"
+            " would lose it. Use the secret that it was signed with, beside the new one when secrets change, replace"
+            " it all the same with --force (force=True)"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from reconverge.clock import Clock
 from reconverge.errors import InvalidSetting
 
 SYNC_INTERVAL_MIN: Final = 0.001
@@ -60,6 +61,19 @@ def checked_share(region_share: object) -> int:
     if ppm < 1:
         raise InvalidSetting("region_share", region_share, "must be a number above 0 and up to 1, of six digits")
     return ppm
+
+
+def checked_clock(clock: Clock) -> Clock:
+    """Return `clock` if it can say what time it is. Raises InvalidSetting."""
+    if not (callable(getattr(clock, "monotonic_ns", None)) and callable(getattr(clock, "wall_ns", None))):
+        raise InvalidSetting("clock", clock, "is no Clock, which has monotonic_ns() and wall_ns(); leave it out, maybe")
+    return clock
+
+
+def check_truth(name: str, value: object) -> None:
+    """Raise InvalidSetting unless `value` is True or False: "no" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidSetting(name, value, "must be True or False")
 
 
 def check_count(name: str, value: object) -> None:

@@ -168,8 +168,11 @@ def _health_of_shard(number: int, shard: SyncerStats, *, running: bool) -> tuple
         return READY, ""
     if shard.failures_in_a_row:
         return PARTITIONED, f"{failing}, and no lines are left"
+    if not running and shard.exchanges:
+        return STARTING, f"shard {number}: the agent was stopped and exchanges nothing; the next decision begins again"
     if not running:
         return STARTING, f"shard {number}: nobody exchanges; the first decision begins to, or `with agent`"
     if shard.exchanges:
-        return PARTITIONED, f"shard {number}: the lease is over, and the hub has yet to answer under a new name"
+        over = f"shard {number}: the lease is over, or the agent was stopped"
+        return PARTITIONED, f"{over}, and the hub has yet to answer under a new name"
     return STARTING, f"shard {number}: the hub has yet to answer"

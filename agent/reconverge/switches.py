@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -21,6 +22,8 @@ Switch: TypeAlias = Literal["on", "shadow", "off"]
 ON: Final = "on"
 SHADOW: Final = "shadow"
 OFF: Final = "off"
+VARIABLE: Final = "RECONVERGE_SWITCH"
+"""The variable of the environment for the switch of agents."""
 SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
 """Each refuses less than the one before."""
 
@@ -35,6 +38,18 @@ def checked_switch(switch: object) -> Switch:
     if not isinstance(switch, str) or switch not in SWITCHES:
         raise InvalidSetting("switch", switch, f"must be {', '.join(map(repr, SWITCHES))}")
     return SWITCHES[switch]
+
+
+def switch_as_said(switch: object) -> Switch:
+    """The switch that a program says, or else the environment; on, if neither does. Raises InvalidSetting."""
+    if switch is not None:
+        return checked_switch(switch)
+    said = os.environ.get(VARIABLE)
+    if not said:
+        return ON
+    if said not in SWITCHES:
+        raise InvalidSetting(VARIABLE, said, f"must be {', '.join(map(repr, SWITCHES))}")
+    return SWITCHES[said]
 
 
 def weaker(one: Switch, other: Switch) -> Switch:

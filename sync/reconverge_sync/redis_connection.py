@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -85,10 +85,8 @@ class Connection:
         database = query.pop("db", "")
         self._options: dict[str, Any] = {"db": database or "0"}
         if parts.scheme == "redis+unix":
-            if not parts.path:
-                raise refuse("lacks the path of the socket")
             self.places = ()
-            self._options["unix_socket_path"] = unquote(parts.path)
+            self._options["unix_socket_path"] = _socket(hosts, parts.path, refuse)
         else:
             if self._read_path(parts, serves=serves) and database:
                 raise refuse("names a database twice, after the last / and as db; leave one of them out")
@@ -171,6 +169,15 @@ class Connection:
 
     def __repr__(self) -> str:
         return "<connection>"
+
+
+def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> str:
+    """The path of a unix socket. Raises what `refuse` makes."""
+    if not path:
+        raise refuse("lacks the path of the socket")
+    if hosts not in ("", "localhost"):
+        raise refuse("names a host, and a socket has none; write the whole path after redis+unix://, as in /run/redis")
+    return unquote(path)
 
 
 def _place(host: str, default_port: int) -> Place:

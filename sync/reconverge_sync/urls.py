@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from reconverge.errors import SHOWN_MAX, InvalidSetting
+from reconverge.hubs import UNKNOWN_OPTION
 
 UNREADABLE: Final = (
     "cannot be read: a port is a number from 1 to 65535, "
@@ -33,7 +34,7 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in names:
             told = f"known: {', '.join(names)}" if names else "it has none"
-            raise refuse(f"has an option that is not known: {ascii(name)[1:-1][:SHOWN_MAX]}; {told}")
+            raise refuse(f"{UNKNOWN_OPTION}: {ascii(name)[1:-1][:SHOWN_MAX]}; {told}")
         if not value:
             raise refuse(f"has no value for {name}; write {name}=..., or leave it out")
         if name in options:

@@ -269,8 +269,8 @@ def test_a_missing_package_is_told_with_what_to_install() -> None:
 
     assert 0 == status
     assert (
-        "MissingExtra: a redis:// hub needs the package 'redis'; install it with: pip install 'reconverge[redis]'"
-        == said
+        "MissingExtra: a redis:// hub needs the package 'redis'; install it with: pip install 'reconverge[redis]', or "
+        "in a clone of reconverge, as long as it is not on PyPI: pip install '.[redis]'" == said
     )
 
 

@@ -48,9 +48,9 @@ def test_memory_has_nothing_to_check() -> None:
 
 
 def test_the_embedded_server_is_started_and_checked(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
-    """What is said of a Redis is said of the private one too; and without a URL, it is the one that is checked."""
+    """What is said of a Redis is said of the private one too."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
-    done = run("--json", "--namespace", "shop", XDG_RUNTIME_DIR=str(short_path))
+    done = run("--hub", "embedded://", "--json", "--namespace", "shop", XDG_RUNTIME_DIR=str(short_path))
     report = json.loads(done.stdout)
 
     assert "embedded://" == report["hub"]

@@ -5,9 +5,11 @@ Method: real files, a real signal, a real Redis under traffic; every mistake mus
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,7 @@ limits:
     limit: 2/minute
     parent: login
 """
+GOOD = {".toml": SHOP, ".yaml": SHOP_IN_YAML, ".json": json.dumps(tomllib.loads(SHOP))}
 WRONG = [
     ("shop.toml", 'sync_interval = "soon"\n', 1, "sync_interval"),
     ("shop.toml", "\nsync_interval = 1e9\n", 2, "sync_interval"),
@@ -208,7 +211,7 @@ def test_a_wrong_file_is_told_with_its_line_and_field(
     path.write_text(text)
     with pytest.raises(InvalidConfiguration) as loading:
         load(path)
-    good = SHOP if name.endswith("toml") else SHOP_IN_YAML
+    good = GOOD[path.suffix]
     path.write_text(good)
     configuration = load(path)
     before = state_of(configuration.agent)
@@ -231,7 +234,7 @@ def test_what_the_environment_and_the_program_say_wrong_is_told_as_theirs(
     with pytest.raises(InvalidConfiguration, match=r"^arguments: limits\.api\.soft: "):
         load(shop, limits={"api": {"soft": "much"}})
     monkeypatch.setenv("RECONVERGE_LIMITS", "{")
-    with pytest.raises(InvalidConfiguration, match=r"^environment: .*limits"):
+    with pytest.raises(InvalidConfiguration, match=r"^environment: RECONVERGE_LIMITS: is not JSON"):
         load(shop)
     monkeypatch.delenv("RECONVERGE_LIMITS")
     monkeypatch.setenv("RECONVERGE_MAX_KEYS", "many")

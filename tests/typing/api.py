@@ -177,7 +177,7 @@ def limits(agent: Agent) -> None:
     assert_type(agent.limit("search", "3/s", parent=agent.limiter("api")), Limiter)
 
     agent.limit("search", "3/s", parent="api")  # type: ignore[arg-type]
-    agent.limit("login", ["10/s"])  # type: ignore[list-item]
+    agent.limit("login", [10])  # type: ignore[list-item]
     agent.limit("login", "10/s", costs={"GET": 0.5})  # type: ignore[dict-item]
     agent.limit("login", 100)  # type: ignore[arg-type]
     agent.limit("login")  # type: ignore[call-arg]

@@ -86,7 +86,7 @@ def test_any_string_of_up_to_256_bytes_is_a_key(
         ("a\ud800", "lone surrogate"),
         ("\udfff", "lone surrogate"),
         (b"ada", "not bytes"),
-        (None, "not NoneType"),
+        (None, "not None; name what is counted"),
         (7, "not int"),
         (HUGE, "not int"),
         (True, "not bool"),

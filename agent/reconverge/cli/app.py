@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version as version_of
+from typing import Annotated
+
 import typer
 
 from reconverge.cli.bridge import bridge
@@ -26,3 +29,18 @@ app.command()(replay)
 app.add_typer(settings)
 app.command()(simulate)
 app.command()(tune)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"reconverge {version_of('reconverge')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[  # the callback reads it
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Rate limits shared by a whole fleet, decided in each process from its own memory."""

@@ -17,6 +17,7 @@ from reconverge.agent import Agent
 from reconverge.cli.checkup import Checkup, Pace, check_up
 from reconverge.clock import SystemClock
 from reconverge.diagnosis import COMMAND, Diagnosable, Finding, Level
+from reconverge.environment import tell_of_misspelt_variables
 from reconverge.errors import MissingExtra
 from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
@@ -30,14 +31,22 @@ WIDTH_MIN: Final = 20
 STYLES: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 LEVEL_WIDTH: Final = 9
 CHECK_WIDTH: Final = 12
+NO_HUB: Final = Finding(
+    "hub",
+    Level.WARNING,
+    f"no hub is set, and agents without one use {MEMORY}://: each process counts alone, and a fleet of them admits a "
+    "multiple of every limit",
+    f"Name one, here and where agents start:\n{COMMAND}export RECONVERGE_HUB=redis://localhost:6379/0\n"
+    f"{COMMAND}reconverge doctor --hub redis://localhost:6379/0",
+)
 BODY_INDENT: Final = LEVEL_WIDTH + CHECK_WIDTH
 COMMAND_INDENT: Final = 4
 
 
 def doctor(
     hub: Annotated[
-        str, typer.Option(help="The hub to check, as agents name it.", metavar="URL", envvar="RECONVERGE_HUB")
-    ] = "embedded://",
+        str | None, typer.Option(help="The hub to check, as agents name it.", metavar="URL", envvar="RECONVERGE_HUB")
+    ] = None,
     namespace: Annotated[str, typer.Option(help="The agents' namespace.")] = "default",
     sync_interval: Annotated[float, typer.Option(help="The agents' sync_interval, in seconds.")] = 0.1,
     timeout: Annotated[float, typer.Option(help="The agents' exchange_timeout, in seconds.")] = 1.0,
@@ -49,8 +58,9 @@ def doctor(
     """
     # An agent knows best which settings it accepts; this one meets nobody.
     Agent(f"{MEMORY}://", namespace=namespace, sync_interval=sync_interval, exchange_timeout=timeout)
-    shown = _plain(redacted(hub))
-    checked = _open(hub, namespace, max(timeout, PATIENCE_S))
+    tell_of_misspelt_variables()
+    shown = _plain(redacted(hub or f"{MEMORY}://"))
+    checked = _open(hub, namespace, max(timeout, PATIENCE_S)) if hub else Checkup([NO_HUB])
     console = Console(highlight=False, soft_wrap=True)
     if not as_json:
         console.print(Text(f"Checking {shown} for namespace {namespace}\n"))

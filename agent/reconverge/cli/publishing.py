@@ -16,6 +16,7 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting
 from reconverge.hub import Bulletin
 from reconverge.hubs import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.nearest import asked
 from reconverge.orders import (
     LIFETIME_MAX_S,
     PAYLOAD_BYTES_MAX,
@@ -118,12 +119,13 @@ def _read(file: Path, namespace: str, version: int | None) -> Orders:
     def wrong(problem: str, *path: str) -> InvalidConfiguration:
         return InvalidConfiguration(source.name, problem, line=source.line_of(path) or 1, field=".".join(path))
 
+    for name in said:
+        if name not in (LIFETIME, *FIELDS):
+            known = (LIFETIME, *FIELDS)
+            raise wrong(f"there is no such setting; known: {', '.join(known)}{asked(name, known)}", name)
     lifetime = said.pop(LIFETIME, None)
     if type(lifetime) is not int or not 1 <= lifetime <= LIFETIME_MAX_S:
         raise wrong(f"must say for how many seconds to obey, from 1 to {LIFETIME_MAX_S}", LIFETIME)
-    for name in said:
-        if name not in FIELDS:
-            raise wrong(f"there is no such setting; known: {', '.join((LIFETIME, *FIELDS))}", name)
     issued = now_ns // SECOND_NS
     said |= {
         "namespace": namespace,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import json
 import logging
 import os
 import signal
@@ -13,12 +14,13 @@ from types import FrameType
 from typing import Any, Final, cast
 
 from reconverge.agent import Agent
-from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError
+from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError, shown
+from reconverge.integrations.misread import problem_of, weightiest
 from reconverge.integrations.places import InvalidConfiguration, Source
 from reconverge.limiter import Limiter
 
 try:
-    from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+    from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
     from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 except ImportError as error:
     raise MissingExtra("a file of settings", error.name or "pydantic-settings", "config") from error
@@ -52,6 +54,7 @@ FILE: Final = "RECONVERGE_CONFIG"
 """The variable that names the file, where the program does not."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
 """What a reload can change."""
+LIMITS: Final = "limits"
 ARGUMENTS: Final = "arguments"
 ENVIRONMENT: Final = "environment"
 
@@ -73,6 +76,14 @@ class LimitSettings(BaseModel):
     sync_interval: float | None = None
     switch: str | None = None
     cap: str | None = None
+
+    @field_validator("limit", mode="before")
+    @classmethod
+    def _joined(cls, limit: Any) -> Any:
+        """Several quotas may be a list of limit strings."""
+        if isinstance(limit, list) and limit and all(isinstance(each, str) for each in limit):
+            return "; ".join(limit)
+        return limit
 
 
 class Settings(BaseSettings):
@@ -174,6 +185,7 @@ class Configuration:
             logger.info("reconverge: reloaded")
 
     def _read(self) -> tuple[Settings, Finding]:
+        _read_limits_of_environment()  # which tells what is wrong with them
         source = None if self._path is None else Source(self._path)
         finding = Finding(source, self._arguments)
         arguments, said = _spelled_out(self._arguments), _spelled_out({} if source is None else source.said)
@@ -263,10 +275,15 @@ class Finding:
     def that(self, problem: str, *path: str | int) -> InvalidConfiguration:
         """What is wrong with a field, and where that is said."""
         field, top = ".".join(map(str, path)), str(path[0]) if path else ""
-        in_file = self._source is not None and _says(self._source.said, path)
         if _says(_spelled_out(self._arguments), path):
             return InvalidConfiguration(ARGUMENTS, problem, field=field)
-        if VARIABLES.get(top, "") in os.environ and not (in_file and top == "limits"):
+        in_file = self._source is not None and _says(_spelled_out(self._source.said), path)
+        if top == LIMITS:
+            if _says(_spelled_out(_said_by_environment()), path) or (VARIABLES[top] in os.environ and not in_file):
+                return InvalidConfiguration(
+                    ENVIRONMENT, problem, field=": ".join(filter(None, (VARIABLES[top], ".".join(map(str, path[1:])))))
+                )
+        elif VARIABLES.get(top, "") in os.environ:
             return InvalidConfiguration(ENVIRONMENT, problem, field=VARIABLES[top])
         if self._source is None:
             return InvalidConfiguration(ENVIRONMENT, problem, field=field)
@@ -274,13 +291,10 @@ class Finding:
 
     def of(self, error: ValidationError) -> InvalidConfiguration:
         """The first thing that is wrong, in our words; never with what was given, which may be a secret."""
-        first = error.errors(include_url=False, include_input=False)[0]
+        first = weightiest(error.errors(include_url=False))
         path = [part for part in first["loc"] if part != "[key]"]
-        problem = first["msg"]
-        if first["type"] == "extra_forbidden":
-            known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields
-            problem = f"there is no such setting; known: {', '.join(known)}"
-        return self.that(problem, *path)
+        known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields
+        return self.that(problem_of(first, path, known=tuple(known), agents=frozenset(VARIABLES)), *path)
 
     def when(self, *path: str) -> _When:
         """Have mistakes that are found within the block be told with their place."""
@@ -349,8 +363,31 @@ def _says(said: Any, path: tuple[str | int, ...]) -> bool:
     return bool(path)
 
 
+def _said_by_environment() -> dict[str, Any]:
+    """Its limits, if it says any."""
+    limits = _read_limits_of_environment()
+    return {LIMITS: limits} if limits else {}
+
+
+def _read_limits_of_environment() -> dict[str, Any]:
+    """What the environment says of limits. Raises InvalidConfiguration if that cannot be read."""
+    text = os.environ.get(VARIABLES[LIMITS], "").strip()
+    if not text:
+        return {}
+    advice = """write a table by name: {"login": "100/minute"}"""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfiguration(ENVIRONMENT, f"is not JSON: {error}; {advice}", field=VARIABLES[LIMITS]) from None
+    if not isinstance(said, dict):
+        raise InvalidConfiguration(
+            ENVIRONMENT, f"{shown(said)} is no table of limits; {advice}", field=VARIABLES[LIMITS]
+        )
+    return cast("dict[str, Any]", said)
+
+
 def _spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What somebody says, with a table for each limit: one of which nothing else is said may be just its string.
+    """What somebody says, with a table for each limit: of a limit alone, its string or a list of strings may be said.
 
     So what one says of a limit can be put together with what another says of it.
     """
@@ -358,5 +395,5 @@ def _spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(limits, Mapping):
         return dict(said)
     named = cast("Mapping[str, Any]", limits)
-    spelled = {name: {"limit": each} if isinstance(each, str) else each for name, each in named.items()}
+    spelled = {name: {"limit": each} if isinstance(each, str | list) else each for name, each in named.items()}
     return {**said, "limits": spelled}

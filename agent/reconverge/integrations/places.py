@@ -1,12 +1,13 @@
-"""Where in a file of settings something is said: the line of a field, in TOML and in YAML."""
+"""Where in a file of settings something is said: the line of a field, in TOML, YAML and JSON."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from reconverge.errors import MissingExtra, ReconvergeError
 
@@ -16,7 +17,8 @@ except ImportError as error:
     raise MissingExtra("a file of settings", "PyYAML", "config") from error
 
 TOML: Final = (".toml",)
-YAML: Final = (".yaml", ".yml", ".json")
+YAML: Final = (".yaml", ".yml")
+JSON: Final = (".json",)
 CHARACTERS_MAX: Final = 1 << 20
 """Of a file; a thousand limits take a tenth of it."""
 _TABLE: Final = re.compile(r"\s*\[(?P<path>[^\[\]]+)\]\s*(?:#.*)?")
@@ -45,16 +47,21 @@ class InvalidConfiguration(ReconvergeError, ValueError):
 class Source:
     """A file of settings: what it says, and where it says it.
 
-    Raises InvalidConfiguration if it cannot be read, or is neither TOML nor YAML.
+    Raises InvalidConfiguration if it cannot be read, or is not in the language that its name ends in.
     """
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self._toml = path.suffix in TOML
-        if not self._toml and path.suffix not in YAML:
-            raise InvalidConfiguration(str(path), f"ends in none of {', '.join((*TOML, *YAML))}")
+        readers = {
+            **dict.fromkeys(TOML, self._read_toml),
+            **dict.fromkeys(YAML, self._read_yaml),
+            **dict.fromkeys(JSON, self._read_json),
+        }
+        if path.suffix not in readers:
+            raise InvalidConfiguration(str(path), f"ends in none of {', '.join(readers)}")
         self._text = _text_of(path)
-        said = self._read_toml() if self._toml else self._read_yaml()
+        said = readers[path.suffix]()
         if not isinstance(said, dict):
             raise InvalidConfiguration(self.name, "is no table of settings", line=1)
         for name in said:
@@ -87,6 +94,32 @@ class Source:
             raise InvalidConfiguration(self.name, f"is not YAML: {type(error).__name__}: {error}") from None
         return {} if said is None else said
 
+    def _read_json(self) -> Any:
+        def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            """A table. The last word would win unnoticed if a name were said twice."""
+            table: dict[str, Any] = {}
+            for name, value in pairs:
+                if name in table:
+                    raise InvalidConfiguration(self.name, f"{name!r} is said twice", line=self._line_of_second(name))
+                table[name] = value
+            return table
+
+        def refuse(constant: str) -> NoReturn:
+            raise ValueError(f"{constant} is no number")
+
+        try:
+            return json.loads(self._text, object_pairs_hook=once, parse_constant=refuse)
+        except json.JSONDecodeError as error:
+            raise InvalidConfiguration(self.name, f"is not JSON: {error.msg}", line=error.lineno) from None
+        except InvalidConfiguration:
+            raise
+        except (ValueError, RecursionError) as error:  # numbers and tables that Python cannot read
+            raise InvalidConfiguration(self.name, f"is not JSON: {error}") from None
+
+    def _line_of_second(self, name: str) -> int | None:
+        places = [match.start() for match in re.finditer(rf"{re.escape(json.dumps(name))}\s*:", self._text)]
+        return self._text.count("\n", 0, places[1]) + 1 if len(places) > 1 else None
+
     def _line_in_toml(self, path: Sequence[str | int]) -> int | None:
         wanted, table, best, found = [str(part) for part in path], list[str](), 0, None
         for number, line in enumerate(self._text.split("\n"), start=1):
@@ -104,7 +137,10 @@ class Source:
         return found
 
     def _line_in_yaml(self, path: Sequence[str | int]) -> int | None:
-        node, line = yaml.compose(self._text, Loader=yaml.SafeLoader), None
+        try:
+            node, line = yaml.compose(self._text, Loader=yaml.SafeLoader), None
+        except yaml.YAMLError:  # JSON may be indented by tabs, which YAML is not
+            return None
         for part in path:
             if not isinstance(node, yaml.MappingNode):
                 break

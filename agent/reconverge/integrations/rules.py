@@ -199,7 +199,9 @@ def _check_method(method: str) -> None:
     """Raise InvalidSetting for a method that no request can have, or that is like a usual one."""
     name = method.upper()
     if not METHOD.fullmatch(name):
-        problem = "is a method that no request can have; write one like 'POST'; methods of gRPC are places: write paths="
+        problem = (
+            "is a method that no request can have; write one like 'POST'; methods of gRPC are places: write paths="
+        )
         raise InvalidSetting("methods", method, problem)
     if name not in METHODS and name not in OTHER_METHODS:
         near = get_close_matches(name, sorted(METHODS), 1, LIKENESS_MIN)

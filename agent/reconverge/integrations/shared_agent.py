@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting
-from reconverge.hubs import MEMORY, scheme_of
+from reconverge.hubs import MEMORY, UNKNOWN_OPTION, scheme_of
+from reconverge.nearest import asked
 
 logger = logging.getLogger("reconverge")
 
@@ -75,7 +76,7 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
     for said, value in options.items():
         name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
-            logger.warning("reconverge: %s tunes a client that is not used here, and has no effect", name)
+            _tell_of_client_option(name)
         elif name not in known:
             raise InvalidSetting(name, value, f"is no setting of a storage; known: {', '.join(sorted(known))}")
         elif name in settings:
@@ -101,7 +102,15 @@ def agent_at(hub: str, settings: Mapping[str, Any]) -> Agent:
 
 
 def _new_agent(hub: str, settings: Mapping[str, Any]) -> Agent:
-    return Agent(hub, key_bytes_max=KEY_BYTES_MAX, **settings)
+    try:
+        return Agent(hub, key_bytes_max=KEY_BYTES_MAX, **settings)
+    except InvalidSetting as error:
+        if error.name != "hub" or UNKNOWN_OPTION not in error.problem:
+            raise
+        option = error.problem.partition(UNKNOWN_OPTION)[2].strip(": ").partition(";")[0]
+        known = sorted(SETTINGS - {"clock"})
+        problem = f"{error.problem}; and of a storage: {', '.join(known)}{asked(option, known)}"
+        raise InvalidSetting("hub", error.value, problem) from None
 
 
 def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
@@ -113,18 +122,24 @@ def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
     query = parse_qsl(parts.query, keep_blank_values=True)
     settings: dict[str, Any] = {}
     for name, value in query:
-        if name in known:
+        if name in CLIENT_OPTIONS:
+            _tell_of_client_option(name)
+        elif name in known:
             if name in settings:
                 raise InvalidSetting(name, value, "stands in the URI twice; leave one of them out")
             if not value:
                 raise InvalidSetting(name, value, "has no value in the URI; leave it out, or say one")
             settings[name] = _read(name, value)
-    if not settings:
+    rest = urlencode([pair for pair in query if pair[0] not in settings and pair[0] not in CLIENT_OPTIONS])
+    if len(rest) == len(urlencode(query)):
         return uri, settings
-    rest = urlencode([pair for pair in query if pair[0] not in settings])
     # Not urlunsplit alone: it would drop the slashes of a URL that names no host.
     hub = urlunsplit(("", parts.netloc, parts.path, rest, "")).removeprefix("//")
     return f"{parts.scheme}://{hub}", settings
+
+
+def _tell_of_client_option(name: str) -> None:
+    logger.warning("reconverge: %s tunes a client that is not used here, and has no effect", name)
 
 
 def _read(name: str, value: object) -> object:

@@ -8,6 +8,8 @@ from reconverge.errors import InvalidKey, shown
 def plain_key(key: object, bytes_max: int) -> str:
     """The key as a plain string. Raises InvalidKey."""
     if not isinstance(key, str):
+        if key is None:
+            raise InvalidKey("a key is a string, not None; name what is counted, such as a user or an address")
         raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {shown(key)} into one first")
     key = str.__str__(key)  # not str(key), which a subclass may have made into something else
     if not key or key[0] == "\x00":

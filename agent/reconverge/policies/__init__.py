@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reconverge.errors import InvalidSetting
+from reconverge.nearest import asked
 from reconverge.policies.available import available
 from reconverge.policies.balanced import balanced
 from reconverge.policies.naive import naive
@@ -19,8 +20,8 @@ __all__ = ["AVAILABLE", "BALANCED", "NAIVE", "POLICIES", "STRICT", "Policy", "Vi
 
 OVERSHOOT_MIN = 0.001
 """Overdrafts are dealt out in thousandths of the capacity."""
-OVERSHOOT_MAX = 1000.0
-"""Larger ones, of the largest quota, would not fit into the numbers that a hub can count with."""
+OVERSHOOT_MAX = 1.0
+"""Larger ones are percentages by mistake: 10 would stand for 1000 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,14 @@ def choose(
         InvalidSetting: the name is unknown, a number is out of range, or name and number contradict each other.
     """
     if name is not None and (not isinstance(name, str) or name not in POLICIES):
-        raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
+        raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}{asked(name, POLICIES)}")
     if max_overshoot is not None and not _is_share(max_overshoot, math.inf):
         raise InvalidSetting("max_overshoot", max_overshoot, "must be 0 or more; 0.1 allows 10 % above the limit")
     if max_overshoot is not None and 0 < max_overshoot < OVERSHOOT_MIN:
         raise InvalidSetting("max_overshoot", max_overshoot, f"must be 0 or at least {OVERSHOOT_MIN}")
     if max_overshoot is not None and OVERSHOOT_MAX < max_overshoot < math.inf:
-        raise InvalidSetting("max_overshoot", max_overshoot, f"must be at most {OVERSHOOT_MAX:g}, or infinite")
+        problem = f"is a share of the limit, and must be at most {OVERSHOOT_MAX:g}, or math.inf; 0.1 is 10 %"
+        raise InvalidSetting("max_overshoot", max_overshoot, problem)
     if cold_allowance is not None and not _is_share(cold_allowance, 1.0):
         raise InvalidSetting("cold_allowance", cold_allowance, "must be from 0 to 1, a share of the limit")
     if name is None:

@@ -47,9 +47,11 @@ static int
 read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
 {
     static const char *const known[] = {"key", "cost", "kind"};
+    static const char asked_as[] = "a decision is asked for as allow(key, cost=1, kind=None), or hit() likewise";
     PyObject *given[3] = {NULL, NULL, NULL};
     if (count > 3) {
-        PyErr_Format(PyExc_TypeError, "takes from 1 to 3 arguments, but %zd were given", count);
+        PyErr_Format(PyExc_TypeError, "%s; it takes from 1 to 3 arguments, but %zd were given", asked_as,
+                     count);
         return -1;
     }
     for (Py_ssize_t at = 0; at < count; at++) {
@@ -62,17 +64,17 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
             place++;
         }
         if (place == 3) {
-            PyErr_Format(PyExc_TypeError, "got an unexpected keyword argument %R", name);
+            PyErr_Format(PyExc_TypeError, "%s; it got an unexpected keyword argument %R", asked_as, name);
             return -1;
         }
         if (given[place] != NULL) {
-            PyErr_Format(PyExc_TypeError, "got multiple values for argument %R", name);
+            PyErr_Format(PyExc_TypeError, "%s; it got multiple values for argument %R", asked_as, name);
             return -1;
         }
         given[place] = args[count + at];
     }
     if (given[0] == NULL) {
-        PyErr_SetString(PyExc_TypeError, "missing 1 required argument: 'key'");
+        PyErr_Format(PyExc_TypeError, "%s; the argument 'key' is missing", asked_as);
         return -1;
     }
     asked->key = given[0];

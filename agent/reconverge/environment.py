@@ -1,0 +1,97 @@
+"""What the environment says to agents: the variables that there are, and what is misspelt among them.
+
+A variable that no part of this package reads has no effect, so it is told of once in each process. Kubernetes sets
+variables for every service, so a service named `reconverge` brings some that begin as ours do; they are passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from reconverge.nearest import nearest
+
+logger = logging.getLogger("reconverge")
+
+H = TypeVar("H")
+PREFIX: Final = "RECONVERGE_"
+HUB: Final = "RECONVERGE_HUB"
+KNOWN: Final = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        "COLD_ALLOWANCE",
+        "CONFIG",
+        "EXCHANGE_TIMEOUT",
+        "FALLBACK",
+        "HINTS",
+        "HUB",
+        "KEY_BYTES_MAX",
+        "LEASE_TTL",
+        "LIMITS",
+        "MAX_KEYS",
+        "MAX_OVERSHOOT",
+        "MIN_SYNC_INTERVAL",
+        "NAMESPACE",
+        "NEW_KEYS_MAX",
+        "NO_EXTENSIONS",
+        "POLICY",
+        "REDIS_SERVER",
+        "REGION_SHARE",
+        "SETTINGS_SECRET",
+        "SIGTERM",
+        "STOP_TIMEOUT",
+        "SWITCH",
+        "SYNC_INTERVAL",
+        "WIDE_HUB",
+    )
+)
+"""All variables that any part of this package reads."""
+_FOREIGN: Final = re.compile(
+    r"RECONVERGE_(TEST_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
+)
+"""Variables of this project's own tests, and those that Kubernetes sets for a service."""
+
+_said = set[str]()
+"""What this process has been told already."""
+
+
+def hub_as_said(hub: H | str | None) -> H | str:
+    """The hub that a program names, or else the environment; memory://, which is told of, if neither does."""
+    if hub is None:
+        hub = os.environ.get(HUB)
+    if hub is None:
+        tell_of_no_hub()
+        return "memory://"
+    return hub
+
+
+def misspelt(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that no part of this package reads, each with the one that it may have meant."""
+    unread = (name for name in environment if name.startswith(PREFIX) and name not in KNOWN)
+    words = {name.removeprefix(PREFIX): name for name in KNOWN}  # what all have in common tells nothing
+    found = {name: nearest(name.removeprefix(PREFIX), words) for name in unread if not _FOREIGN.fullmatch(name)}
+    return {name: None if word is None else words[word] for name, word in found.items()}
+
+
+def tell_of_misspelt_variables() -> None:
+    """Warn of each variable that is not read, the first time in this process. Its value is not shown."""
+    for name, meant in misspelt(os.environ).items():
+        if name not in _said:
+            _said.add(name)
+            advice = f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(KNOWN))}"
+            logger.warning("reconverge: the environment variable %s is not known, and has no effect; %s", name, advice)
+
+
+def tell_of_no_hub() -> None:
+    """Warn that an agent was given no hub, the first time in this process."""
+    if HUB not in _said:
+        _said.add(HUB)
+        logger.warning(
+            "reconverge: no hub is set, so each process counts alone (memory://), and a fleet of them admits a "
+            "multiple of every limit; name a hub, as in Agent('redis://localhost:6379/0') or %s, or memory:// if so "
+            "intended",
+            HUB,
+        )

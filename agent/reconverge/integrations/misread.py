@@ -1,0 +1,63 @@
+"""What is wrong with a setting that pydantic refuses, in our words: the fact, the value of a limit, the remedy.
+
+The value of any other setting is not shown: it may be a secret that was put into the wrong place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from reconverge.errors import shown
+from reconverge.nearest import asked
+
+UNKNOWN: Final = "extra_forbidden"
+MISSING: Final = "missing"
+LIMIT_DEPTH: Final = 2
+"""`limits.login` is a limit, and `limits.login.soft` one of its settings."""
+KINDS: Final = {
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "string": "a string",
+    "dict": "a table",
+    "model": "a table",
+}
+"""What a setting must be, by how the type of the mistake begins."""
+
+
+def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The mistake to tell of: a misspelt name comes before the setting that is missing because of it."""
+    return next((each for each in mistakes if each["type"] == UNKNOWN), mistakes[0])
+
+
+def problem_of(
+    mistake: Mapping[str, Any], path: Sequence[str | int], *, known: Collection[str], agents: Collection[str]
+) -> str:
+    """What is wrong with the setting at `path`.
+
+    `known` are the settings that there are in its place, `agents` those of the agent.
+    """
+    kind, value = str(mistake["type"]), mistake.get("input")
+    if kind == UNKNOWN:
+        if len(path) > 1 and path[-1] in agents:
+            return f"is a setting of the agent, and none of a limit; write it above [limits]; known: {', '.join(known)}"
+        return f"there is no such setting; known: {', '.join(known)}{asked(path[-1], known)}"
+    if kind == MISSING:
+        return "is missing; write limit = '100/minute'" if path[-1] == "limit" else "is missing"
+    said = f"{shown(value)} is wrong: " if path and path[0] == "limits" else ""
+    if path and path[0] == "limits":
+        if len(path) == LIMIT_DEPTH and kind != "string_type":
+            if path[1] in agents:
+                return f"{path[1]} is a setting of the agent, and stands below [limits]; write it above that"
+            return f"{said}must be a limit string such as '100/minute', or a table with limit = '100/minute'"
+        if len(path) == 1:
+            return f"{said}must be a table of limits by name, such as login = '100/minute'"
+        if path[-1] == "limit":
+            return f"{said}must be a limit string such as '100/minute', or a list of such"
+    wanted = KINDS.get(kind.partition("_")[0])
+    if wanted is None:
+        return str(mistake["msg"])
+    if isinstance(value, bool) and wanted == KINDS["string"]:
+        return f"{said}must be a string; write it in quotes: YAML reads on, off, yes and no as truth values"
+    return f"{said}must be {wanted}"

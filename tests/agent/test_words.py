@@ -1,0 +1,228 @@
+"""Goal: a wrong input ends in a sentence of the package: the fact, the value, the remedy. None ends in a traceback.
+
+Method: a table of wrong inputs, each with the words that its message must have; and the inputs that are taken for what
+they say, such as a `timedelta`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from reconverge import Agent, InvalidKey, InvalidLimit, InvalidSetting, Limit, UnknownHub, UnknownLimit
+from reconverge.clock import ManualClock
+from reconverge.hubs import HubSettings, open_hub
+from reconverge.limiter import Limiter
+from tests.servers import RedisServer
+
+MINUTE = timedelta(minutes=1)
+
+
+def wrong(value: object) -> Any:
+    """What a type checker would have caught."""
+    return cast("Any", value)
+
+
+def login(limit: Any = "5/minute", **settings: Any) -> Limiter:
+    """A limit of an agent of its own."""
+    return Agent("memory://").limit("login", limit, **settings)
+
+
+WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] = {
+    "a parent by name": (lambda: login(parent="api"), InvalidSetting, ("parent='api'", "is no Limiter", "agent.limit")),
+    "a clock that is none": (lambda: Agent("memory://", clock=wrong(5)), InvalidSetting, ("clock=5", "wall_ns()")),
+    "a truth in words": (lambda: Agent("memory://", sigterm=wrong("no")), InvalidSetting, ("sigterm='no'", "False")),
+    "a share that is a percentage": (lambda: login(soft=10), InvalidLimit, ("soft 10", "0.1, or '10%'", "10 % more")),
+    "a percentage above all": (lambda: login(soft="1000%"), InvalidLimit, ("soft 10.0", "from 0 to 1")),
+    "a share of less than one": (lambda: login(soft=0.1), InvalidSetting, ("soft=0.1", "no effect", "at least 0.2")),
+    "an overshoot that is a percentage": (
+        lambda: login(max_overshoot=10),
+        InvalidSetting,
+        ("max_overshoot=10", "at most 1", "0.1 is 10 %"),
+    ),
+    "one key where many are wanted": (
+        lambda: login().allow_many(wrong("ada")),
+        InvalidKey,
+        ("'ada' is one key", "write ['ada']"),
+    ),
+    "one key to warm": (lambda: login().warm("ada"), InvalidKey, ("'ada' is one key", "write ['ada']")),
+    "bytes where keys are wanted": (lambda: login().allow_many(wrong(b"ada")), InvalidKey, ("b'ada' is one key",)),
+    "None as a key": (lambda: login().allow(wrong(None)), InvalidKey, ("not None", "name what is counted")),
+    "one of several that is a number": (lambda: login(["5/minute", 9]), InvalidLimit, ("9", "not int", "Limit obj")),
+    "no limit at all": (lambda: login([]), InvalidLimit, ("1 to 16 quotas",)),
+    "a misspelt unit": (
+        lambda: login("5/minuet"),
+        InvalidLimit,
+        ("'5/minuet', at character 3: unknown unit", "did you mean 'minute'?"),
+    ),
+    "a misspelt policy": (lambda: login(policy="strikt"), InvalidSetting, ("'strikt'", "did you mean 'strict'?")),
+    "a misspelt algorithm": (
+        lambda: login(algorithm="token_bucket"),
+        InvalidLimit,
+        ("'token_bucket'", "did you mean 'token-bucket'?"),
+    ),
+    "a misspelt scheme": (lambda: Agent("rediss+clutser://a"), UnknownHub, ("did you mean 'rediss+cluster'?",)),
+    "a scheme in capitals": (lambda: Agent("REDIS://a"), InvalidSetting, ("REDIS://a", "write redis://")),
+    "a misspelt limit": (lambda: _limiter_of("logim"), UnknownLimit, ("declared: login", "did you mean 'login'?")),
+    "a socket on a host": (
+        lambda: Agent("redis+unix://run/r.sock"),
+        InvalidSetting,
+        ("redis+unix://run/r.sock", "names a host", "the whole path"),
+    ),
+    "a window of a negative time": (lambda: Limit(5, timedelta(-1)), InvalidLimit, ("window of -86400.0 s",)),
+    "an interval of no time": (lambda: Agent("memory://", sync_interval=timedelta(0)), InvalidSetting, ("=0.0:",)),
+    "a negative timeout": (
+        lambda: login().wait_blocking("ada", timeout=timedelta(-1)),
+        InvalidSetting,
+        ("timeout=-86400.0", "0 or more"),
+    ),
+}
+
+
+def _limiter_of(name: str) -> Limiter:
+    agent = Agent("memory://")
+    agent.limit("login", "5/minute")
+    return agent.limiter(name)
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_input_is_told_with_its_fact_its_value_and_its_remedy(mistake: str) -> None:
+    """By an error of the package, at the moment when it is made."""
+    make_it, error, words = WRONG[mistake]
+
+    with pytest.raises(error) as caught:
+        make_it()
+
+    assert error is type(caught.value)
+    assert [] == [word for word in words if word not in str(caught.value)]
+
+
+@pytest.mark.parametrize("arguments", [(), ("ada", 1, None, 1)], ids=["none", "four"])
+@pytest.mark.parametrize("name", ["allow", "hit"])
+def test_a_call_with_wrong_arguments_names_the_function(name: str, arguments: tuple[Any, ...]) -> None:
+    """In both kernels; of four arguments one is too many."""
+    with pytest.raises(TypeError, match=rf"\b{name}\("):
+        getattr(login(), name)(*arguments)
+
+
+def test_an_argument_with_an_unknown_name_is_told_with_the_function() -> None:
+    """`costs` is a setting of the limit, and `cost` is what a request costs."""
+    with pytest.raises(TypeError, match=r"allow\(.*'costs'"):
+        login().allow("ada", **wrong({"costs": 1}))
+
+
+def test_several_quotas_may_be_strings_limits_or_both() -> None:
+    """As a rule accepts them; each is the quota that it would be alone."""
+    assert ["5/60s", "9/3600s"] == [
+        str(each).split(" ")[0] for each in login(["5 per minute", "9/hour"]).quotas.values()
+    ]
+    assert ["login", "login#daily"] == list(login([Limit(5, 60), "9/day as daily"]).quotas)
+    assert 3 == len(login(["5/second; 8/minute", "9/hour"]).quotas)
+
+
+def test_a_share_that_adds_to_one_of_several_quotas_is_taken() -> None:
+    """It has an effect, though not on the smaller one."""
+    assert [5, 110] == [each.capacity for each in login("5/second; 100/hour", soft=0.1).quotas.values()]
+
+
+def test_an_overshoot_up_to_the_whole_limit_or_without_end_is_taken() -> None:
+    """1 is 100 %, and infinity is `available`."""
+    assert ("balanced", 1.0) == (login(max_overshoot=1).policy.name, login(max_overshoot=1).policy.max_overshoot)
+    assert "available" == login(max_overshoot=math.inf).policy.name
+
+
+def test_a_timedelta_is_taken_wherever_seconds_are(redis_server: RedisServer) -> None:
+    """Windows, warm-ups, intervals, leases and timeouts mean the same in both forms."""
+    agent = Agent(
+        redis_server.url,
+        sync_interval=timedelta(milliseconds=200),
+        min_sync_interval=timedelta(milliseconds=50),
+        lease_ttl=MINUTE,
+        exchange_timeout=timedelta(seconds=2),
+        stop_timeout=timedelta(seconds=3),
+    )
+    limiter = agent.limit("login", Limit(5, MINUTE), sync_interval=timedelta(milliseconds=400))
+    agent.change_pace(timedelta(milliseconds=300))
+
+    assert Limit(5, 60.0) == limiter.limit == Limit(5, MINUTE)
+    assert Limit(5, 60, "smooth-warming-up", warmup=10) == Limit(5, MINUTE, "smooth-warming-up", warmup=MINUTE / 6)
+    assert 400_000_000 == limiter.table.interval_ns
+    assert 300_000_000 == agent._kernel.interval_ns
+    assert 60_000_000_000 == agent._kernel.lease_ns
+    assert (2.0, 3.0) == (agent._timeout_s, agent._stop_timeout_s)
+    agent.stop(timedelta(seconds=1))
+
+
+async def _waits(limiter: Limiter) -> bool:
+    return (await limiter.wait("ada", timeout=timedelta(0))).allowed
+
+
+def test_who_waits_may_say_how_long_as_a_timedelta() -> None:
+    """A timeout of no time is a question that does not wait, in both ways of waiting."""
+    import asyncio  # noqa: PLC0415  # for this alone
+
+    limiter = Agent("memory://", clock=ManualClock()).limit("login", "1/minute")
+
+    assert limiter.wait_blocking("ada", timeout=MINUTE).allowed
+    assert not limiter.wait_blocking("ada", timeout=timedelta(0)).allowed
+    assert not asyncio.run(_waits(limiter))
+
+
+def test_an_interval_too_long_for_a_window_is_told(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """With the interval that would do; one that leaves ten exchanges to a window says nothing."""
+    agent = Agent(redis_server.url, sync_interval=10)
+    agent.limit("short", "10/minute")
+    agent.limit("long", "10/hour")
+    agent.limit("often", "10/minute", sync_interval=6)
+    agent.limit("short", "10/minute")
+
+    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    said = record.getMessage()
+    assert all(word in said for word in ("'short'", "60 s", "every 10 s", "every 6 s or more often"))
+
+
+def test_a_node_that_counts_alone_hears_nothing_of_intervals(caplog: pytest.LogCaptureFixture) -> None:
+    """It exchanges nothing, so none is too long."""
+    Agent("memory://", sync_interval=100).limit("login", "10/minute")
+
+    assert [] == caplog.records
+
+
+def test_the_environment_switches_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the program says how: `RECONVERGE_SWITCH` is the default of `switch`."""
+    monkeypatch.setenv("RECONVERGE_SWITCH", "off")
+    off = Agent("memory://").limit("login", "1/minute")
+    on = Agent("memory://", switch="on").limit("login", "1/minute")
+
+    assert [True, True] == [off.allow("ada") for _ in range(2)]
+    assert [True, False] == [on.allow("ada") for _ in range(2)]
+
+
+@pytest.mark.parametrize("said", ["of", "OFF", "0"])
+def test_a_switch_of_the_environment_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """An emergency switch that is misspelt must not pass for one that is turned."""
+    monkeypatch.setenv("RECONVERGE_SWITCH", said)
+    with pytest.raises(InvalidSetting, match=f"RECONVERGE_SWITCH='{said}': must be 'on', 'shadow', 'off'"):
+        Agent("memory://")
+
+
+def test_a_missing_module_is_told_by_the_name_of_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`redis.asyncio` is in the package redis; a clone is installed in another way than a package of an index."""
+    from importlib.metadata import EntryPoint  # noqa: PLC0415  # likewise
+
+    from reconverge import MissingExtra  # noqa: PLC0415  # for this alone
+
+    def missing(_entry: EntryPoint) -> object:
+        raise ModuleNotFoundError("No module named 'redis.asyncio'", name="redis.asyncio")
+
+    monkeypatch.setattr(EntryPoint, "load", missing)
+    with pytest.raises(MissingExtra) as caught:
+        open_hub("redis://localhost", HubSettings("shop", 1.0))
+
+    assert "needs the package 'redis'; install it with: pip install 'reconverge[redis]'" in str(caught.value)
+    assert "in a clone of reconverge, as long as it is not on PyPI: pip install '.[redis]'" in str(caught.value)

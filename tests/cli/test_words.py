@@ -1,0 +1,66 @@
+"""Goal: commands say what they need, in words that can be typed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.twin import PATHS, ROOT
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What `reconverge` says in a process of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONVERGE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "reconverge.cli", *words],
+        env={**kept, "PYTHONPATH": PATHS, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_doctor_without_a_hub_says_that_none_is_set() -> None:
+    """It used to check embedded://, which no agent uses by default, and to find nothing wrong."""
+    done = run("doctor", COLUMNS="200")
+
+    assert 0 == done.returncode
+    assert "no hub is set" in done.stdout
+    assert "1 warning." in done.stdout
+    assert "    export RECONVERGE_HUB=redis://localhost:6379/0" in done.stdout.splitlines()
+
+
+def test_the_doctor_tells_of_a_misspelt_variable() -> None:
+    """It is why the hub is not set."""
+    done = run("doctor", RECONVERGE_HUBB="redis://localhost")
+
+    assert "did you mean RECONVERGE_HUB?" in done.stderr
+
+
+def test_the_command_says_its_version() -> None:
+    """As commands do."""
+    done = run("--version")
+
+    assert (0, f"reconverge {version('reconverge')}\n") == (done.returncode, done.stdout)
+
+
+def test_a_misspelt_setting_to_publish_is_told_before_what_is_missing_for_it(tmp_path: Path) -> None:
+    """`lifetme` is why `lifetime` is not there."""
+    (tmp_path / "fleet.toml").write_text("lifetme = 60\n")
+    done = run(
+        "settings",
+        "publish",
+        str(tmp_path / "fleet.toml"),
+        "--hub",
+        "redis://localhost",
+        RECONVERGE_SETTINGS_SECRET="0123456789abcdef",  # noqa: S106  # a test's own
+    )
+
+    assert 2 == done.returncode
+    assert "fleet.toml, line 1: lifetme: there is no such setting" in done.stderr
+    assert "did you mean 'lifetime'?" in done.stderr
