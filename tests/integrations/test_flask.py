@@ -381,3 +381,182 @@ def test_applications_made_twice_are_limited_alike(agent: Agent) -> None:
         add(app, "/", limits.limit("2/minute")(hello))
 
     assert ["tests.integrations.test_flask.hello"] == list(agent.stats().limits)
+
+
+def test_a_limit_above_the_route_is_told_of_once(
+    app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The endpoint is the bare function then: with the first request it is said what to write."""
+    limits = Limits(app=app, agent=agent)
+
+    @limits.limit("2/day")
+    @app.get("/slow")
+    def slow() -> str:
+        return "slow"
+
+    ask_wsgi(app, "/slow", times=3)
+
+    assert 1 == caplog.text.count("limit('2/day') of slow is never called: the endpoint 'slow' is without it")
+    assert "put @limits.limit below @app.get" in caplog.text
+
+
+def test_a_limit_that_is_called_is_not_told_of(
+    app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is one of a function that is another endpoint without it, or that no endpoint is."""
+    limits = Limits(app=app, agent=agent)
+    limits.limit("2/day")(lambda: "a helper")
+    add(app, "/", wraps(hello)(limits.limit("2/day")(hello)))
+    add(app, "/free", hello)
+    ask_wsgi(app)
+
+    assert "" == caplog.text
+
+
+@pytest.mark.parametrize("how", ["call", "decorator"])
+def test_classes_of_views_are_limited(app: flask.Flask, agent: Agent, how: str) -> None:
+    """All methods together, as a decorator or by a call whose value is thrown away; or they are exempt."""
+    limits = Limits(app=app, agent=agent, default_limits=["3/day"])
+
+    class Items(flask.views.MethodView):
+        def get(self) -> str:
+            return "get"
+
+        def post(self) -> str:
+            return "post"
+
+    class Free(Items):
+        pass
+
+    limited: Any = limits.limit("2/day")(Items)
+    limits.exempt(Free)
+    Free.decorators = [limits.exempt]
+    app.add_url_rule("/items", view_func=(Items if how == "call" else limited).as_view("items"))
+    app.add_url_rule("/free", view_func=Free.as_view("free"))
+
+    assert [200, 200, 429] == [ask_wsgi(app, "/items", method=method)[0].status for method in ("GET", "POST", "GET")]
+    assert [200] * 4 == statuses(ask_wsgi(app, "/free", times=4))
+
+
+def test_a_class_that_was_a_view_before_is_told_of(
+    app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A limit that comes after `as_view` is in none of its views."""
+    limits = Limits(app=app, agent=agent)
+
+    class Items(flask.views.MethodView):
+        def get(self) -> str:
+            return "get"
+
+    app.add_url_rule("/items", view_func=Items.as_view("items"))
+    limits.limit("2/day")(Items)
+    ask_wsgi(app, "/items")
+
+    assert "limit('2/day') of Items is never called: the endpoint 'items' is without it" in caplog.text
+
+
+def test_what_is_no_view_is_an_error(app: flask.Flask, agent: Agent) -> None:
+    """Such as the name of an endpoint, which was limited by nothing."""
+    limits: Any = Limits(app=app, agent=agent)
+
+    for wrong, said in ({"slow": "below @app.get", 5: "is no view", app: "default_limits=", dict: "no View"}).items():
+        for decorate in (limits.limit("2/day"), limits.exempt):
+            with pytest.raises(InvalidSetting, match=said):
+                decorate(wrong)
+    with pytest.raises(InvalidSetting, match="is no application of Flask"):
+        limits.init_app("app")
+
+
+def test_a_limit_without_parentheses_says_so(app: flask.Flask, agent: Agent) -> None:
+    """With each request, as the view is taken for a function that gives the limit."""
+    limits: Any = Limits(app=app, agent=agent)
+    app.testing = True
+    app.get("/<number>")(limits.limit(hello))
+
+    with pytest.raises(InvalidSetting, match=r"write @limits\.limit\('5/minute'\)"):
+        ask_wsgi(app, "/5")
+
+
+def test_default_limits_without_an_application_are_told_of(
+    app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with the first request to any application; not if the application came later than the limits."""
+    forgotten = Limits(agent="memory://", default_limits=["2/day"])
+    Limits(agent=agent, default_limits=["2/hour"]).init_app(app)
+    add(app, "/")
+    ask_wsgi(app, times=3)
+
+    assert forgotten.guard.enabled
+    assert 1 == caplog.text.count("call limits.init_app(app)")
+
+
+def test_the_words_of_flask_limiters_configuration_are_read(app: flask.Flask) -> None:
+    """Those that make sense here; the hub if the application is there when the limits are made."""
+    app.config |= {
+        "RATELIMIT_STORAGE_URI": "memory://words",
+        "RATELIMIT_DEFAULT": "2 per day;9/hour",
+        "RATELIMIT_APPLICATION": "3/day",
+        "RATELIMIT_HEADERS_ENABLED": False,
+    }
+    limits = Limits(app=app)
+    add(app, "/one")
+    add(app, "/two")
+    answers = [ask_wsgi(app, path)[0] for path in ("/one", "/one", "/one", "/two", "/two")]
+
+    assert [200, 200, 429, 200, 429] == statuses(answers)
+    assert "ratelimit" not in answers[0].headers
+    assert limits.guard.agent.limiter("default").name == "default"
+
+
+def test_limits_can_be_switched_off_by_the_configuration(app: flask.Flask, agent: Agent) -> None:
+    """As tests of applications do."""
+    app.config["RATELIMIT_ENABLED"] = False
+    Limits(agent=agent, default_limits="1/day").init_app(app)
+    add(app, "/")
+
+    assert [200, 200] == statuses(ask_wsgi(app, times=2))
+
+
+def test_storage_uri_is_the_hub(app: flask.Flask) -> None:
+    """As in Flask-Limiter, whose users may keep the word; default limits of None are none."""
+    limits = Limits(app=app, storage_uri="reconverge+memory://words", default_limits=None)
+    add(app, "/", limits.limit("1/day")(hello))
+
+    assert [200, 429] == statuses(ask_wsgi(app, times=2))
+    with pytest.raises(InvalidSetting, match="leave out one"):
+        Limits(storage_uri="memory://", agent="memory://")
+
+
+CONFIGURED: dict[str, tuple[object, str]] = {
+    "RATELIMIT_STRATEGY": ("moving-window", "the algorithm belongs to the limit"),
+    "RATELIMIT_KEY_PREFIX": ("shop", "namespace"),
+    "RATELIMIT_DEFAULTS_PER_METHOD": (True, r"Limits\(default_limits_per_method="),
+    "RATELIMIT_DEFUALT": ("1/day", "did you mean 'RATELIMIT_DEFAULT'"),
+    "RATELIMIT_STORAGE_URI": ("redis://elsewhere", r"is read by Limits\(app=app\)"),
+    "RATELIMIT_DEFAULT": ("1/day", "stands beside other default_limits"),
+    "RATELIMIT_ENABLED": ("no", "is neither True nor False"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_a_word_of_the_configuration_without_effect_is_an_error(app: flask.Flask, agent: Agent, name: str) -> None:
+    """It says what stands for it here."""
+    app.config[name], said = CONFIGURED[name]
+    app.config["RATELIMIT_LOGIN"] = "5/minute"  # the application's own
+
+    with pytest.raises(InvalidSetting, match=said):
+        Limits(agent=agent, default_limits="9/day").init_app(app)
+
+
+def test_key_functions_that_know_flasks_requests_find_their_keys(
+    app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As those that take the request from a global; what a request does not have is named with what it has."""
+    limits: Any = Limits(lambda request: request.remote_addr, app=app, agent=agent)
+    add(app, "/", limits.limit("1/day")(hello))
+    add(app, "/wrong", limits.limit("1/day", key_func=lambda request: request.remote_adr)(lambda: "here"))
+
+    assert [200, 200, 429] == [ask_wsgi(app, client=client)[0].status for client in (ADA, BOB, ADA)]
+    assert "" == caplog.text
+    ask_wsgi(app, "/wrong")
+    assert "the request has no 'remote_adr'; it has `method`" in caplog.text

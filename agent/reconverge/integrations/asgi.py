@@ -20,7 +20,7 @@ from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.paths import below_mount
 from reconverge.integrations.reach import Reach
-from reconverge.integrations.request import CANCELLED, FAILED, Response
+from reconverge.integrations.request import CANCELLED, FAILED, HAS, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
 from reconverge.integrations.words import GuardSettings, one_of
 
@@ -31,7 +31,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
-HAS: Final = "it has `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
 WEBSOCKET: Final = "WEBSOCKET"
 """What a rule calls the method of a websocket's connection."""
 POLICY_VIOLATION: Final = 1008

@@ -10,15 +10,26 @@ def slow(): ...
 from __future__ import annotations
 
 import functools
+import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import RETRY_AFTER
+from reconverge.integrations.flask_limiter_words import (
+    APPLICATION,
+    DEFAULT,
+    ENABLED,
+    HEADERS_ENABLED,
+    PREFIX,
+    agent_for,
+    check_hub,
+    said_in,
+)
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, waits
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
@@ -27,17 +38,21 @@ from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
-from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings
+from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, checked_flag
 from reconverge.integrations.words import CommonSettings, one_of, rule_of
-from reconverge.integrations.wsgi import SettlingBody, WsgiRequest, declare_blocking, merged
+from reconverge.integrations.wsgi import SettlingBody, declare_blocking, merged
 from reconverge.limit import Limit
 
 try:
     import flask
     from werkzeug import exceptions
+
+    from reconverge.integrations.flask_request import FlaskRequest
+    from reconverge.integrations.flask_views import PARENTHESES, check_view, decorated_class, tell_unreached
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
 
+logger = logging.getLogger("reconverge")
 View = TypeVar("View", bound=Callable[..., Any])
 Several: TypeAlias = "str | Sequence[RuleLimits]"
 """Limits that must all hold, each as `Rule.limits` has it."""
@@ -64,45 +79,6 @@ class ServiceUnavailable(exceptions.ServiceUnavailable):
     outcome: Outcome
 
 
-class FlaskRequest(WsgiRequest):
-    """A `Request` of Flask. `raw` is Flask's."""
-
-    __slots__ = ("_request",)
-
-    def __init__(self, request: flask.Request, addresses: Addresses) -> None:
-        super().__init__(request.environ, addresses)
-        self._request = request
-
-    @property
-    def route(self) -> str:
-        """See `Request.route`: the endpoint."""
-        return self._request.endpoint or ""
-
-    @property
-    def templates(self) -> Sequence[str]:
-        """See `Request.templates`: that of the rule that Werkzeug has found."""
-        rule = self._request.url_rule
-        if rule is None:
-            return ()
-        root = self._request.root_path.rstrip("/")
-        return (rule.rule, f"{root}{rule.rule}") if root else (rule.rule,)
-
-    @property
-    def user(self) -> object:
-        """See `Request.user`: as Flask-Login has it, or the application as `g.user`, or the server."""
-        return flask.g.get("_login_user") or flask.g.get("user") or super().user
-
-    @property
-    def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`."""
-        return self._request.view_args or {}
-
-    @property
-    def raw(self) -> flask.Request:
-        """See `Request.raw`."""
-        return self._request
-
-
 @dataclass(slots=True)
 class _Mark:
     """What decorators say of a view or a blueprint."""
@@ -124,7 +100,7 @@ class Limits:
     Args:
         key_func: whom a request is counted for; takes the request, or nothing as in Flask-Limiter.
         app: the application; or call `init_app`.
-        agent: decides; or the URL of a hub to make one with.
+        agent: decides; or the URL of a hub to make one with, for which `storage_uri` is another word.
         default_limits: of each view that has no limits of its own, for each key.
         application_limits: of all views together, and of requests that no view is found for.
         guard: what the limits have in common; or its settings one by one.
@@ -140,12 +116,13 @@ class Limits:
         *,
         app: flask.Flask | None = None,
         agent: Agent | str | None = None,
-        default_limits: Several = (),
+        storage_uri: str | None = None,
+        default_limits: Several | None = (),
         default_limits_per_method: bool = False,
         default_limits_exempt_when: Callable[..., bool] | None = None,
         default_limits_deduct_when: Callable[[flask.Response], bool] | None = None,
         default_limits_cost: int | str | Callable[..., Any] = 1,
-        application_limits: Several = (),
+        application_limits: Several | None = (),
         application_limits_per_method: bool = False,
         application_limits_exempt_when: Callable[..., bool] | None = None,
         application_limits_deduct_when: Callable[[flask.Response], bool] | None = None,
@@ -153,39 +130,69 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
+        agent = agent_for(agent, storage_uri, {} if app is None or guard is not None else app.config)
         guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _Mark] = {}
         self._apps: list[flask.Flask] = []
         self._reach: Reach | None = None
-        self._defaults = self._several(
-            "default",
-            default_limits,
-            per_route=True,
-            per_method=default_limits_per_method,
-            exempt_when=default_limits_exempt_when,
-            deduct_when=_of_flask(default_limits_deduct_when, failed=True),
-            cost=default_limits_cost,
-        )
-        self._application = self._several(
-            "application",
-            application_limits,
-            per_method=application_limits_per_method,
-            exempt_when=application_limits_exempt_when,
-            deduct_when=_of_flask(application_limits_deduct_when, failed=True),
-            cost=application_limits_cost,
-        )
+        self._hub = agent
+        self._said: dict[str, Any] = {}
+        self._limited_views: list[tuple[object, object, str]] = []
+        self._of_defaults: dict[str, Any] = {
+            "per_route": True,
+            "per_method": default_limits_per_method,
+            "exempt_when": default_limits_exempt_when,
+            "deduct_when": _of_flask(default_limits_deduct_when, failed=True),
+            "cost": default_limits_cost,
+        }
+        self._of_application: dict[str, Any] = {
+            "per_method": application_limits_per_method,
+            "exempt_when": application_limits_exempt_when,
+            "deduct_when": _of_flask(application_limits_deduct_when, failed=True),
+            "cost": application_limits_cost,
+        }
+        self._defaults = self._several("default", default_limits, **self._of_defaults)
+        self._application = self._several("application", application_limits, **self._of_application)
         if app is not None:
             self.init_app(app)
+        elif self._defaults or self._application:
+            flask.request_started.connect(self._without_app)
 
     def init_app(self, app: flask.Flask) -> None:
-        """Limit an application."""
+        """Limit an application. Raises InvalidSetting for what its configuration says wrongly of limits."""
+        if not isinstance(app, flask.Flask):
+            raise InvalidSetting("app", app, "is no application of Flask")
+        self._read(app.config)
+        flask.request_started.disconnect(self._without_app)
         app.extensions[EXTENSION] = self
         self._apps.append(app)
         app.before_request(self._before)
         app.after_request(self._after)
         app.teardown_request(self._teardown)
+
+    def _read(self, config: Mapping[str, Any]) -> None:
+        """Take in what the configuration says in the words of Flask-Limiter."""
+        said = said_in(config)
+        check_hub(said, self._hub)
+        for name in (ENABLED, HEADERS_ENABLED):
+            if name in said:
+                setattr(self.guard, name.removeprefix(PREFIX).lower(), checked_flag(name, said[name]))
+        for name, declared, word, settings in (
+            (DEFAULT, self._defaults, "default", self._of_defaults),
+            (APPLICATION, self._application, "application", self._of_application),
+        ):
+            if name in said and self._said.get(name) != said[name]:
+                if declared:
+                    raise InvalidSetting(name, said[name], f"stands beside other {word}_limits; leave out one of them")
+                declared.extend(self._several(word, said[name], **settings))
+        self._said = said
+
+    def _without_app(self, sender: flask.Flask, **_: Any) -> None:
+        """Say that limits of all views are in no application: this is told of the first request to any."""
+        flask.request_started.disconnect(self._without_app)
+        logger.warning("reconverge: default_limits limit nothing in %r, call limits.init_app(app)", sender)
 
     # ------------------------------------------------------------ declaring
 
@@ -204,12 +211,21 @@ class Limits:
             settings["settle"] = _of_flask(settle, failed=0)
         rule = rule_of(limit_value, settings)
 
-        def decorate(view: Any) -> Any:
+        def decorate(view: Any = None, /, **_: Any) -> Any:
+            if callable(limit_value) and view is None:
+                raise InvalidSetting("limits", limit_value, PARENTHESES)
             if isinstance(view, flask.Blueprint):
                 declared = declare_blocking(self.guard, rule, name=f"blueprint.{view.name}")
                 self._blueprints.setdefault(view, _Mark()).rules.append(declared)
                 return view
-            return self._limited(view, declare_blocking(self.guard, rule, owner=view))
+            check_view(view, "limit")
+            declared = declare_blocking(self.guard, rule, owner=view)
+            if inspect.isclass(view):
+                self._limited_views.append((declared, view, f"limit({limit_value!r})"))
+                return decorated_class(view, lambda each: self._limited(each, declared))
+            limited = self._limited(view, declared)
+            self._limited_views.append((declared, view, f"limit({limit_value!r})"))
+            return limited
 
         return decorate
 
@@ -228,6 +244,10 @@ class Limits:
         """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""
         if isinstance(view, flask.Blueprint):
             self._blueprints.setdefault(view, _Mark()).exempt = True
+            return view
+        check_view(view, "exempt")
+        if inspect.isclass(view):
+            decorated_class(view, self.exempt)
         else:
             mark = _mark_of(view) or _Mark()
             mark.exempt = True
@@ -246,9 +266,9 @@ class Limits:
         outcomes = _outcomes() if flask.has_request_context() else []
         return outcomes[-1] if outcomes else None
 
-    def _several(self, name: str, limits: Several, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
+    def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
         """Rules for limits that must all hold: one for what is fixed, one for each that is given by request."""
-        each = [limits] if isinstance(limits, str) else list(limits)
+        each = [limits] if isinstance(limits, str) else list(limits or ())
         fixed = [limit for limit in each if isinstance(limit, str | Limit)]
         rules = [Rule(limits=fixed, **settings)] if fixed else []
         rules += [Rule(limits=limit, **settings) for limit in each if not isinstance(limit, str | Limit)]
@@ -274,6 +294,8 @@ class Limits:
 
     def _look(self) -> None:
         """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
+        for app in self._apps:
+            tell_unreached(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
         views = [mark for app in self._apps for view in app.view_functions.values() if (mark := _mark_of(view))]
         rules = [*self._application, *self._defaults]
         rules += [declared for mark in (*self._blueprints.values(), *views) for declared in mark.rules]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+HAS: Final = "it has `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
 CANCELLED: Final = 499
 """The status of a response that nobody waited for; servers log it so, and nobody is ever sent it."""
 FAILED: Final = 500

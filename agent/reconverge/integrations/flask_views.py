@@ -1,0 +1,66 @@
+"""What a limit of a Flask view is put on, and whether the application calls it.
+
+A decorator above `@app.get` wraps what that has registered already: the endpoint is the bare function, and the limit is
+never asked. Only the list of all endpoints tells that, so it is looked at with the first request.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import flask
+import flask.views
+
+from reconverge.errors import InvalidSetting
+
+logger = logging.getLogger("reconverge")
+
+PARENTHESES = "stands above a view without parentheses; write @limits.limit('5/minute')"
+
+
+def check_view(view: object, word: str) -> None:
+    """Raise InvalidSetting for what is no view, no class of views and no blueprint."""
+    if isinstance(view, flask.Flask):
+        raise InvalidSetting("view", view, "is an application; write default_limits= for all of its views")
+    if inspect.isclass(view) and not issubclass(view, flask.views.View):
+        raise InvalidSetting("view", view, "is a class, and no View of flask.views")
+    if not callable(view):
+        raise InvalidSetting("view", view, f"is no view; write @limits.{word} below @app.get")
+
+
+def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
+    """A class of views, each of which is decorated once it is made a view."""
+    view.decorators = [*view.decorators, decorate]
+    return view
+
+
+def tell_unreached(
+    app: flask.Flask, limited: Iterable[tuple[object, object, str]], rules_of: Callable[[object], Iterable[object]]
+) -> None:
+    """Warn of limits of views that are endpoints without them: for each its rule, what it was put on, and its text."""
+    endpoints = {name: list(_chain(view)) for name, view in app.view_functions.items()}
+    reached = {id(rule) for views in endpoints.values() for view in views for rule in rules_of(view)}
+    for own, bare, text in limited:
+        if id(own) in reached:
+            continue
+        names = [name for name, views in endpoints.items() if any(each is bare for each in views)]
+        if names:
+            logger.warning(
+                "reconverge: %s of %s is never called: the endpoint %r is without it; put @limits.limit below @app.get,"
+                " or on a class before as_view",
+                text,
+                getattr(bare, "__name__", bare),
+                names[0],
+            )
+
+
+def _chain(view: Any) -> Iterable[Any]:
+    """A view, what it wraps, and its class."""
+    while view is not None:
+        yield view
+        if getattr(view, "view_class", None) is not None:
+            yield view.view_class
+        view = getattr(view, "__wrapped__", None)
