@@ -6,12 +6,16 @@ Method: a table of wrong files and variables, as newcomers write them, each with
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from reconverge import InvalidSetting
+from reconverge import Agent, InvalidSetting
 from reconverge.integrations.config import load
+from reconverge.integrations.decorators import limited
+from reconverge.integrations.outcome import RateLimited
+from reconverge.integrations.outgoing import Outgoing
 from reconverge.integrations.places import InvalidConfiguration
 from reconverge.integrations.shared_agent import agent_at, settings_at
 
@@ -143,3 +147,36 @@ def test_what_tunes_a_client_in_a_uri_is_passed_over_with_a_warning(caplog: pyte
     assert "redis://localhost:6379/1?db=1" == hub
     assert {"policy": "strict", "namespace": "limits"} == settings
     assert ["socket_timeout"] == [record.args[0] for record in caplog.records if isinstance(record.args, tuple)]
+
+
+def test_a_duration_may_be_a_timedelta_in_the_arguments_of_load() -> None:
+    """Of the agent and of a limit, as for `Agent` itself."""
+    agent = load(
+        sync_interval=timedelta(milliseconds=200),
+        limits={"login": {"limit": "5/minute", "sync_interval": timedelta(milliseconds=400)}},
+    ).agent
+
+    assert 200_000_000 == agent._kernel.interval_ns
+    assert 400_000_000 == agent.limiter("login").table.interval_ns
+
+
+def test_a_function_may_wait_for_a_timedelta() -> None:
+    """A call that has no turn within it is refused."""
+    agent = Agent("memory://")
+
+    @limited("1/hour", agent=agent, wait=timedelta(0))
+    def report() -> int:
+        return 7
+
+    assert 7 == report()
+    with pytest.raises(RateLimited):
+        report()
+
+
+def test_a_call_to_another_server_may_wait_for_a_timedelta() -> None:
+    """A negative one is refused in seconds, as every other."""
+    limiter = Agent("memory://").limit("search", "1/hour")
+
+    assert 60.0 == Outgoing(limiter, timeout=timedelta(minutes=1))._timeout_s
+    with pytest.raises(InvalidSetting, match=r"timeout=-86400\.0: must be a number of seconds of 0 or more"):
+        Outgoing(limiter, timeout=timedelta(-1))

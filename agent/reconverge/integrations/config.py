@@ -17,6 +17,7 @@ from reconverge.agent import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError, shown
 from reconverge.integrations.misread import problem_of, weightiest
 from reconverge.integrations.places import InvalidConfiguration, Source
+from reconverge.integrations.sayings import in_numbers, says, spelled_out
 from reconverge.limiter import Limiter
 
 try:
@@ -188,7 +189,10 @@ class Configuration:
         _read_limits_of_environment()  # which tells what is wrong with them
         source = None if self._path is None else Source(self._path)
         finding = Finding(source, self._arguments)
-        arguments, said = _spelled_out(self._arguments), _spelled_out({} if source is None else source.said)
+        arguments, said = (
+            in_numbers(spelled_out(self._arguments)),
+            spelled_out({} if source is None else source.said),
+        )
 
         class Said(Settings):
             """With the file as the last source."""
@@ -202,7 +206,7 @@ class Configuration:
                 dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # not read
                 file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # likewise
             ) -> tuple[PydanticBaseSettingsSource, ...]:
-                heard = (arguments, _spelled_out(env_settings()), said)
+                heard = (arguments, spelled_out(env_settings()), said)
                 return tuple(InitSettingsSource(settings_cls, each) for each in heard)
 
         try:
@@ -275,11 +279,11 @@ class Finding:
     def that(self, problem: str, *path: str | int) -> InvalidConfiguration:
         """What is wrong with a field, and where that is said."""
         field, top = ".".join(map(str, path)), str(path[0]) if path else ""
-        if _says(_spelled_out(self._arguments), path):
+        if says(spelled_out(self._arguments), path):
             return InvalidConfiguration(ARGUMENTS, problem, field=field)
-        in_file = self._source is not None and _says(_spelled_out(self._source.said), path)
+        in_file = self._source is not None and says(spelled_out(self._source.said), path)
         if top == LIMITS:
-            if _says(_spelled_out(_said_by_environment()), path) or (VARIABLES[top] in os.environ and not in_file):
+            if says(spelled_out(_said_by_environment()), path) or (VARIABLES[top] in os.environ and not in_file):
                 return InvalidConfiguration(
                     ENVIRONMENT, problem, field=": ".join(filter(None, (VARIABLES[top], ".".join(map(str, path[1:])))))
                 )
@@ -354,15 +358,6 @@ def _declare(agent: Agent, name: str, limit: LimitSettings) -> Limiter:
     return agent.limit(name, limit.limit, parent=parent, **settings)
 
 
-def _says(said: Any, path: tuple[str | int, ...]) -> bool:
-    """Whether that field is among what somebody says."""
-    for part in path:
-        if not isinstance(said, Mapping) or part not in said:
-            return False
-        said = said[part]
-    return bool(path)
-
-
 def _said_by_environment() -> dict[str, Any]:
     """Its limits, if it says any."""
     limits = _read_limits_of_environment()
@@ -384,16 +379,3 @@ def _read_limits_of_environment() -> dict[str, Any]:
             ENVIRONMENT, f"{shown(said)} is no table of limits; {advice}", field=VARIABLES[LIMITS]
         )
     return cast("dict[str, Any]", said)
-
-
-def _spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What somebody says, with a table for each limit: of a limit alone, its string or a list of strings may be said.
-
-    So what one says of a limit can be put together with what another says of it.
-    """
-    limits = said.get("limits")
-    if not isinstance(limits, Mapping):
-        return dict(said)
-    named = cast("Mapping[str, Any]", limits)
-    spelled = {name: {"limit": each} if isinstance(each, str | list) else each for name, each in named.items()}
-    return {**said, "limits": spelled}

@@ -13,6 +13,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from reconverge.agent import Agent
 from reconverge.decision import Decision
+from reconverge.durations import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.integrations.declared import quotas_of_fixed
 from reconverge.integrations.keys import fitting, plain, waits, written
@@ -35,7 +36,7 @@ def limited(
     name: str | None = None,
     key: str | Callable[..., Any] | None = None,
     cost: int | str | Callable[..., int | str] = 1,
-    wait: bool | float = False,
+    wait: bool | Seconds = False,
     max_queue: int | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Limit how often a function is called, be it an ordinary one or a coroutine function.
@@ -49,7 +50,7 @@ def limited(
         key: whom a call is counted for: a text, or a function of what the call is given. All calls by default.
         cost: what a call costs, or a function of what it is given. A text is a kind of call that the limit's `costs`
             name.
-        wait: True to wait as long as it takes, or the seconds after which `RateLimited` is raised after all.
+        wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.
         max_queue: so many may wait for a key on this node; see `Limiter.wait`.
 
     Raises:
@@ -61,7 +62,7 @@ def limited(
         raise InvalidSetting("limits", given, problem)
     if not isinstance(limits, Limiter) and agent is None:
         raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
-    if not isinstance(wait, bool) and not (isinstance(wait, int | float) and wait >= 0):
+    if not isinstance(wait := in_seconds(wait), bool) and not (isinstance(wait, int | float) and wait >= 0):
         raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
     for what, value in (("key", key), ("cost", cost)):
         if callable(value) and inspect.iscoroutinefunction(value):

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypedDict
 
 from reconverge.clock import SECOND_NS, SystemClock, seconds
 from reconverge.decision import Decision
+from reconverge.durations import Seconds, in_seconds
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
 from reconverge.integrations.failures import Failures
 from reconverge.integrations.heard import heard
@@ -36,7 +37,7 @@ MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
 class OutgoingSettings(TypedDict, total=False):
     """What `Outgoing` takes besides the limiter, for whoever hands it on."""
 
-    timeout: float | None
+    timeout: Seconds | None
     max_queue: int | None
     listen: bool
 
@@ -58,18 +59,19 @@ class Outgoing:
         self,
         limiter: Limiter,
         *,
-        timeout: float | None = TIMEOUT_S,
+        timeout: Seconds | None = TIMEOUT_S,
         max_queue: int | None = None,
         listen: bool = True,
     ) -> None:
         if not isinstance(limiter, Limiter):
             raise InvalidSetting("limiter", limiter, "is no limiter; agent.limit(name, '100/minute') gives one")
-        checked_timeout_ns(timeout)
+        timeout_s = in_seconds(timeout)
+        checked_timeout_ns(timeout_s)
         checked_room(max_queue)
         self.limiter = limiter
         self.failures = Failures(limiter.table.kernel.clock)
         """What broke in here while the call went on."""
-        self._timeout_s = timeout
+        self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
         self._now_ns = limiter.table.now_ns

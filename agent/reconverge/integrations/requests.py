@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reconverge.decision import Decision
+from reconverge.durations import Seconds
 from reconverge.errors import MissingExtra
 from reconverge.integrations.outgoing import TIMEOUT_S, Outgoing, used_up
 from reconverge.limiter import Limiter
@@ -58,7 +59,7 @@ class LimitedAdapter(HTTPAdapter):
         *,
         key: Key = by_origin,
         cost: Cost | None = None,
-        timeout: float | None = TIMEOUT_S,
+        timeout: Seconds | None = TIMEOUT_S,
         max_queue: int | None = None,
         listen: bool = True,
         **options: Any,
