@@ -179,7 +179,7 @@ def test_people_get_a_table_and_a_verdict(tmp_path: Path) -> None:
     [
         (["--key", "user"], "has no column 'user'; its columns: t_s, client"),
         (["--policy", "lenient"], "policy='lenient': unknown; known: strict, balanced"),
-        (["--limit", "many/minute"], "limit 'many/minute': expected a number"),
+        (["--limit", "many/minute"], "limit 'many/minute', at character 1: expected a number"),
         (["--limit", "1/s, 2/m"], "several quotas where one is wanted"),
         (["--slices", "5", "--algorithm", "sliding-log"], "slices go with sliding-slices"),
         (["--cut", "9@1s+1s"], "cuts off 9 nodes of 4"),

@@ -182,7 +182,7 @@ def test_the_same_numbers_lead_to_the_same_advice() -> None:
         (("--redis-rtt", "1s"), "redis_rtt='1s': must be at most 0.8s: a node gives up an exchange after 1 s"),
         (("--demand", "0"), "demand=0.0: must be above 0"),
         (("--algorithm", "sundial"), "limit '40/10s': "),
-        (("--limit", "10/s, 100/minute"), "limit '10/s, 100/minute': several quotas"),
+        (("--limit", "10/s, 100/minute"), "limit '10/s, 100/minute', at character 7: several quotas"),
         (("--plot", "tune.svg"), "plot='tune.svg': must end in .png or .html"),
         (("--plot", "nowhere/tune.png"), "plot='nowhere/tune.png': cannot be written: there is no such directory"),
     ],
