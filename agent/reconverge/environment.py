@@ -19,6 +19,10 @@ logger = logging.getLogger("reconverge")
 H = TypeVar("H")
 PREFIX: Final = "RECONVERGE_"
 HUB: Final = "RECONVERGE_HUB"
+NO_HUB: Final = (
+    "reconverge: no hub is set, so each process counts alone (memory://), and a fleet of them admits a multiple of "
+    "every limit; name a hub, as in Agent('redis://localhost:6379/0') or %s, or memory:// if so intended"
+)
 KNOWN: Final = frozenset(
     f"{PREFIX}{name}"
     for name in (
@@ -89,9 +93,4 @@ def tell_of_no_hub() -> None:
     """Warn that an agent was given no hub, the first time in this process."""
     if HUB not in _said:
         _said.add(HUB)
-        logger.warning(
-            "reconverge: no hub is set, so each process counts alone (memory://), and a fleet of them admits a "
-            "multiple of every limit; name a hub, as in Agent('redis://localhost:6379/0') or %s, or memory:// if so "
-            "intended",
-            HUB,
-        )
+        logger.warning(NO_HUB, HUB)

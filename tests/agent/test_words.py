@@ -40,11 +40,6 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
     "a share that is a percentage": (lambda: login(soft=10), InvalidLimit, ("soft 10", "0.1, or '10%'", "10 % more")),
     "a percentage above all": (lambda: login(soft="1000%"), InvalidLimit, ("soft 10.0", "from 0 to 1")),
     "a share of less than one": (lambda: login(soft=0.1), InvalidSetting, ("soft=0.1", "no effect", "at least 0.2")),
-    "an overshoot that is a percentage": (
-        lambda: login(max_overshoot=10),
-        InvalidSetting,
-        ("max_overshoot=10", "at most 1", "0.1 is 10 %"),
-    ),
     "one key where many are wanted": (
         lambda: login().allow_many(wrong("ada")),
         InvalidKey,

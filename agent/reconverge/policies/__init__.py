@@ -20,8 +20,8 @@ __all__ = ["AVAILABLE", "BALANCED", "NAIVE", "POLICIES", "STRICT", "Policy", "Vi
 
 OVERSHOOT_MIN = 0.001
 """Overdrafts are dealt out in thousandths of the capacity."""
-OVERSHOOT_MAX = 1.0
-"""Larger ones are percentages by mistake: 10 would stand for 1000 %."""
+OVERSHOOT_MAX = 1000.0
+"""Larger ones, of the largest quota, would not fit into the numbers that a hub can count with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def choose(
     if max_overshoot is not None and 0 < max_overshoot < OVERSHOOT_MIN:
         raise InvalidSetting("max_overshoot", max_overshoot, f"must be 0 or at least {OVERSHOOT_MIN}")
     if max_overshoot is not None and OVERSHOOT_MAX < max_overshoot < math.inf:
-        problem = f"is a share of the limit, and must be at most {OVERSHOOT_MAX:g}, or math.inf; 0.1 is 10 %"
+        problem = f"is a share of the limit, and must be at most {OVERSHOOT_MAX:g}, or infinite; 0.1 is 10 %"
         raise InvalidSetting("max_overshoot", max_overshoot, problem)
     if cold_allowance is not None and not _is_share(cold_allowance, 1.0):
         raise InvalidSetting("cold_allowance", cold_allowance, "must be from 0 to 1, a share of the limit")
