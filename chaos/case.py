@@ -41,6 +41,7 @@ class Case:
     """Of an exchange."""
     reckoning: str = "hub"
     outage: bool = True
+    mute: bool = False
     loses_data: bool = False
     start_ns: int = 0
     load_end_ns: int = 0

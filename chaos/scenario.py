@@ -115,6 +115,8 @@ class Scenario:
     beyond_why: str = ""
     outage: bool = True
     """While it goes wrong nobody can exchange, so nobody may try more often than in good times."""
+    mute: bool = False
+    """Nodes may go without last words; in the window in which their lease ends, what they held counts as used."""
     expectations: tuple[Expectation, ...] = ()
     """What must be seen besides the invariants."""
 

@@ -131,6 +131,7 @@ def case_of(record: Record, who: str) -> Case:
         reconverges_in_ns=round(scenario.reconverges_in_s * SECOND_NS),
         reckoning=scenario.reckoning,
         outage=scenario.outage,
+        mute=scenario.mute,
         loses_data=scenario.loses_data,
         start_ns=record.start_ns,
         load_end_ns=record.load_end_ns,

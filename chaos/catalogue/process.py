@@ -144,6 +144,7 @@ SCENARIOS: Final = (
         nodes=2,
         names_more=2,
         program="loops",
+        mute=True,  # a loop that ends while it is cut off says no last words
         outage=False,
         expectations=(leaks_nothing,),
         limit=ROOMY,

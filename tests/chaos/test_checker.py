@@ -196,6 +196,17 @@ def test_a_node_that_is_asked_has_to_know_what_all_have_used() -> None:
     assert set() == kinds(story.case(total=6, limit=Limit(QUOTA, 1.0, algorithm=SLIDING_WINDOW)))
 
 
+def test_what_nodes_held_that_went_without_last_words_may_count_as_used() -> None:
+    """Then more is known than was admitted, and never less."""
+    story = good_story()
+    story.is_asked(0, 7.9, epoch=EPOCH, total=5)
+    assert {APART} == kinds(story.case(total=6))
+    assert set() == kinds(story.case(total=6, mute=True))
+
+    story.is_asked(0, 8.0, epoch=EPOCH, total=1)
+    assert {APART} == kinds(story.case(total=6, mute=True))
+
+
 def test_a_machine_that_dawdles_is_given_time() -> None:
     """Twice as much as it made a node wait since then, and not for what it did before."""
     story = good_story()
