@@ -139,6 +139,18 @@ def test_what_the_hub_has_to_bear_is_told() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("policy", ["strict", "balanced"])
+def test_strict_is_advised_with_a_word_about_new_keys(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    """They are refused until the hub has answered, which the simulated keys are not, as all nodes know them."""
+    monkeypatch.setattr("reconverge.cli.tune.OURS", (policy,))
+    advice = told("tune", *SMALL, "--max-over", "10%", "--max-refused", "100%")["advice"]
+
+    assert f"with policy='{policy}'" in advice
+    assert ("A key that is new to a node is refused there until the hub has answered" in advice) is (policy == "strict")
+
+
+@pytest.mark.usefixtures("quick")
 def test_who_needs_more_than_one_redis_is_told_how_many() -> None:
     """And what else would do."""
     found = told("tune", *SMALL, "--hot-keys", "200000")

@@ -165,6 +165,12 @@ def _explanation(deployment: Deployment) -> str:
     )
 
 
+NEW_KEYS: Final = (
+    " A key that is new to a node is refused there until the hub has answered, which is not among these refusals: where"
+    " most keys are asked for once, take balanced."
+)
+
+
 def _advice(chosen: Option | None, options: list[Option], over_pct: float, refused_pct: float | None) -> str:
     if chosen is None:
         closest = nearest(options, over_pct=over_pct)
@@ -176,7 +182,7 @@ def _advice(chosen: Option | None, options: list[Option], over_pct: float, refus
     guarantee = ""
     if chosen.bound_pct > over_pct:
         guarantee = f" Other traffic may reach the declared {chosen.bound_pct:g} %; strict declares 0."
-    return f"Use {_described(chosen)}.{guarantee} {_load(chosen)}"
+    return f"Use {_described(chosen)}.{guarantee}{NEW_KEYS if chosen.policy == 'strict' else ''} {_load(chosen)}"
 
 
 def _load(option: Option) -> str:
