@@ -21,10 +21,10 @@ from bench.child import ROOT, Missing
 from bench.found import Row, Spread
 from bench.peers import peer
 from bench.servers import free_port, redis_on_loopback, wait_for
+from bench.web_app import BY_HAND, GUARDED
 
 PART: Final = "web"
 NONE: Final = "no limiter"
-OURS: Final = "reconverge"
 DROP_IN: Final = " on reconverge"
 """Behind the name of a limiter whose storage is one of ours; see `bench.drop_in`."""
 ROUNDS: Final = 5
@@ -51,21 +51,24 @@ SERVED: Final = (
         "FastAPI under uvicorn",
         ("uvicorn", "--factory", "bench.web_app:fastapi", "--log-level", "error", "--no-access-log", "--port"),
         ("fastapi", "uvicorn"),
-        (NONE, OURS, "slowapi"),
+        (NONE, BY_HAND, GUARDED, "slowapi"),
         ("--workers", "4"),
     ),
     Served(
         "Flask under gunicorn",
         ("gunicorn", "bench.web_app:flask()", "--threads", "4", "--log-level", "error", "--bind"),
         ("flask", "gunicorn"),
-        (NONE, OURS, "flask-limiter"),
+        (NONE, BY_HAND, GUARDED, "flask-limiter"),
         ("--workers", "4", "--preload", "--worker-class", "gthread"),
     ),
 )
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each application without a limiter, with ours and with another, by turns."""
+    """Each application without a limiter, with ours and with another, by turns.
+
+    Ours in two forms: as a route asks a limit by itself, and as a framework's users have it, with rules and fields.
+    """
     for served in SERVED:
         if only not in served.name:
             continue
@@ -98,7 +101,7 @@ def _measure(served: Served, rounds: int, seconds: int) -> Iterator[Row]:
 
 def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float, float]:
     """The CPU time of a request in µs, the requests per second, and their p99 in ms."""
-    if limiter not in (NONE, OURS):
+    if limiter not in (NONE, BY_HAND, GUARDED):
         peer(limiter.removesuffix(DROP_IN).replace("-", "_"))
     with redis_on_loopback() as port, application(served, limiter, port) as (http_port, process):
         url = f"http://127.0.0.1:{http_port}/"

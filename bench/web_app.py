@@ -17,7 +17,7 @@ from reconverge import Agent
 QUOTA: Final = "1000000000/hour"
 KEYS: Final = 1000
 LIMITER: Final = os.environ.get("BENCH_LIMITER", "")
-OURS: Final = "reconverge"
+BY_HAND: Final = "reconverge, `allow` by hand"
 GUARDED: Final = "reconverge, rules and response fields"
 DROP_IN: Final = LIMITER.endswith(" on reconverge")
 REDIS: Final = f"redis://127.0.0.1:{os.environ.get('BENCH_REDIS', '6379')}/0"
@@ -57,7 +57,7 @@ def fastapi() -> Any:
         limited.__annotations__["request"] = request_type
         app.get("/")(limiter.limit(QUOTA)(limited))
         return app
-    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == OURS else None
+    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == BY_HAND else None
     rules: list[Any] = []
     if LIMITER == GUARDED:
         limits = import_module("reconverge.integrations.fastapi").Limits(REDIS, key_func=next_key)
@@ -78,7 +78,7 @@ def flask() -> Any:
     """For gunicorn: `bench.web_app:flask()`."""
     module = peer("flask")
     app = module.Flask("bench")
-    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == OURS else None
+    allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == BY_HAND else None
 
     def route() -> str:
         if allow is not None and not allow(next_key()):

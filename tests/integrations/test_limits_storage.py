@@ -11,6 +11,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -547,6 +548,37 @@ def test_one_import_registers_all_schemes() -> None:
     """Each hub's, twice."""
     program = "import reconverge.integrations.limits_storage; from limits.storage import SCHEMES; print(*SCHEMES)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    hubs = ("redis", "rediss", "redis+unix", "embedded", "memory")
+    hubs = {entry.name for entry in entry_points(group="reconverge.hubs")} | {"memory"}
 
+    assert {"redis+cluster", "redis+sentinel", "mqtt"} < hubs
     assert {f"{twin}reconverge+{hub}" for twin in ("", "async+") for hub in hubs} <= set(said.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "hub",
+    [
+        "redis+cluster://127.0.0.1:7001,127.0.0.1:7002/",
+        "rediss+cluster://127.0.0.1:7001,127.0.0.1:7002/",
+        "redis+sentinel://127.0.0.1:26379,127.0.0.1:26380/shop/1",
+        "rediss+sentinel://127.0.0.1:26379/shop",
+        "mqtt://127.0.0.1:1883",
+        "mqtts://127.0.0.1",
+    ],
+)
+def test_a_storage_can_meet_others_at_every_hub(hub: str) -> None:
+    """Settings of the agent stand in the query beside the hub's own."""
+    storage = storage_at(f"reconverge+{hub}?namespace=every&sync_interval=0.5")
+
+    assert storage.storage.startswith(hub.rstrip("/").partition("?")[0])
+
+
+def test_a_storage_obeys_what_is_published_with_its_secret() -> None:
+    """It is the agent's setting, and refused where that refuses it; it does not stand in a URI, which is printed."""
+    uri = "reconverge+redis://127.0.0.1:1/0"
+    good, bad = "sixteen-or-more-bytes", "short"
+    assert good not in storage_at(uri, settings_secret=good).storage
+
+    with pytest.raises(InvalidSetting, match="settings_secret"):
+        storage_at(uri, settings_secret=bad)
+    with pytest.raises(InvalidSetting, match="settings_secret"):
+        storage_at(f"{uri}?settings_secret={good}")

@@ -42,7 +42,10 @@ FIXED: Final = "fixed-window"
 MOVING: Final = "moving-window"
 SLIDING: Final = "sliding-window-counter"
 """The strategies, as the library calls them."""
-SCHEMES: Final = ("redis", "rediss", "redis+unix", "embedded", "memory")
+SCHEMES: Final = (
+    *("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"),
+    *("mqtt", "mqtts", "embedded", "memory"),
+)
 """Of the hubs that a storage can meet others at; each is a storage's scheme behind `reconverge+`."""
 LIMITS_MAX: Final = 1000
 """So many limits of one storage are counted as they are; applications that make up limits may come to more."""

@@ -30,8 +30,10 @@ NUMBERS: Final = (
     "stop_timeout",
 )
 WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max")
-OTHERS: Final = ("namespace", "policy", "clock")
+OTHERS: Final = ("namespace", "policy", "clock", "settings_secret")
 """Settings of an agent that a storage takes, beside the numbers; all mean what they mean there."""
+NOT_IN_URIS: Final = frozenset(("clock", "settings_secret"))
+"""What cannot stand in a URI, or should not: URIs are printed."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
 NONE: Final[frozenset[str]] = frozenset()
 CLIENT_OPTIONS: Final = frozenset(
@@ -72,7 +74,7 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
         InvalidSetting: a setting is unknown, is no number, or is said twice; or the URI is none.
     """
     known = SETTINGS | own
-    hub, settings = _told_by(uri, known - {"clock"})
+    hub, settings = _told_by(uri, known - NOT_IN_URIS)
     for said, value in options.items():
         name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
@@ -108,7 +110,7 @@ def _new_agent(hub: str, settings: Mapping[str, Any]) -> Agent:
         if error.name != "hub" or UNKNOWN_OPTION not in error.problem:
             raise
         option = error.problem.partition(UNKNOWN_OPTION)[2].strip(": ").partition(";")[0]
-        known = sorted(SETTINGS - {"clock"})
+        known = sorted(SETTINGS - NOT_IN_URIS)
         problem = f"{error.problem}; and of a storage: {', '.join(known)}{asked(option, known)}"
         raise InvalidSetting("hub", error.value, problem) from None
 
