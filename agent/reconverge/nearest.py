@@ -12,12 +12,12 @@ WORD_LENGTH_MAX: Final = 100
 """Longer words are no misspelling, and comparing them takes long."""
 
 
-def nearest(word: object, known: Iterable[str]) -> str | None:
+def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) -> str | None:
     """The known word that `word` is closest to, whatever its case; None if none is close."""
     if not isinstance(word, str) or len(word) > WORD_LENGTH_MAX:
         return None
     spelled = {each.lower(): each for each in known}
-    found = get_close_matches(word.lower(), spelled, n=1, cutoff=ALIKE_MIN)
+    found = get_close_matches(word.lower(), spelled, n=1, cutoff=alike_min)
     return spelled[found[0]] if found else None
 
 

@@ -7,12 +7,12 @@ for it here: a setting that is read by nothing would leave an application with f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.words import STRATEGIES
+from reconverge.nearest import nearest
 
 PREFIX: Final = "RATELIMIT_"
 DEFAULT: Final = "RATELIMIT_DEFAULT"
@@ -70,9 +70,9 @@ def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in OTHERS:
             raise InvalidSetting(name, value, OTHERS[name])
-        near = get_close_matches(name, (*READ, *OTHERS), 1, LIKENESS_MIN)
-        if near:
-            raise InvalidSetting(name, value, f"there is no such setting; did you mean {near[0]!r}?")
+        near = nearest(name, (*READ, *OTHERS), LIKENESS_MIN)
+        if near is not None:
+            raise InvalidSetting(name, value, f"there is no such setting; did you mean {near!r}?")
     return {name: config[name] for name in READ if config.get(name) is not None}
 
 

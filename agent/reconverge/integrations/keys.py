@@ -182,8 +182,7 @@ def _named(function: Function, maker: Callable[..., Any], *given: object) -> Fun
     Limits that are named after their key functions would else be one limit, in which a client of the one chooses keys
     of the other.
     """
-    function.__name__ = ".".join([maker.__name__, *map(str, given)])
-    return function
+    return _renamed(function, ".".join([maker.__name__, *map(str, given)]))
 
 
 def _renamed(function: Function, name: str) -> Function:
@@ -197,6 +196,11 @@ def waits(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
+def is_application(thing: object) -> bool:
+    """Whether that is an application of Flask, Starlette or FastAPI, in the place of something else."""
+    return hasattr(thing, "wsgi_app") or hasattr(thing, "add_middleware")
+
+
 def asks(function: object, what: str = "key_func") -> Asked:
     """A function of the request, or of nothing as Flask's users write them, as one of the request.
 
@@ -204,7 +208,7 @@ def asks(function: object, what: str = "key_func") -> Asked:
     """
     if not callable(function):
         raise InvalidSetting(what, function, "is not a function of the request")
-    if hasattr(function, "wsgi_app") or hasattr(function, "add_middleware"):
+    if is_application(function):
         raise InvalidSetting(what, function, "is an application, and not a function of the request; write app=app")
     if function in (by_header, by_ip_network, by_path_parameter, together):
         name = name_of_function(function)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
@@ -16,6 +15,7 @@ from reconverge.integrations.request import Response
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 from reconverge.names import NAME_CHARACTERS, NAME_LENGTH_MAX
+from reconverge.nearest import nearest
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
 """A limit string, quotas that must all hold, or the limiter of a limit that was declared with `agent.limit`."""
@@ -204,9 +204,9 @@ def _check_method(method: str) -> None:
         )
         raise InvalidSetting("methods", method, problem)
     if name not in METHODS and name not in OTHER_METHODS:
-        near = get_close_matches(name, sorted(METHODS), 1, LIKENESS_MIN)
-        if near:
-            raise InvalidSetting("methods", method, f"is no method that is known; did you mean {near[0]!r}?")
+        near = nearest(name, sorted(METHODS), LIKENESS_MIN)
+        if near is not None:
+            raise InvalidSetting("methods", method, f"is no method that is known; did you mean {near!r}?")
 
 
 def checked_status(status: object) -> int:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.keys import KeyFunction
+from reconverge.integrations.keys import KeyFunction, is_application
 from reconverge.integrations.rules import Limits, Rule, RuleSettings
+from reconverge.nearest import nearest
 
 if TYPE_CHECKING:
     from reconverge.integrations.guard import Guard
 
 
 class CommonSettings(TypedDict, total=False):
-    """What `Guard` takes besides `agent` and `key_func`, for whoever hands it on."""
+    """What `Guard` takes besides `agent` and `key_func`, for those classes that hand it on."""
 
     missing: str
     dialect: str | Sequence[str]
@@ -37,12 +37,14 @@ class CommonSettings(TypedDict, total=False):
 
 
 class GuardSettings(CommonSettings, total=False):
-    """What `Guard` takes, for whoever hands it on."""
+    """What `Guard` takes, for those classes that hand it on."""
 
     agent: Agent | str | None
     key_func: KeyFunction
 
 
+LIKENESS_MIN: Final = 0.6
+"""Here a wrong guess does no harm: any other word is an error, too."""
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
 OF_RULE: Final = frozenset(RuleSettings.__annotations__)
 OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
@@ -87,9 +89,9 @@ def _advice(name: str, value: object, known: frozenset[str], others: Mapping[str
         return "is a setting of all limits together; give it where these are made, beside the agent"
     if name in OF_RULE:
         return "is a setting of one limit; give it beside that limit, or to its Rule"
-    near = get_close_matches(name, known, 1)
-    if near:
-        return f"there is no such setting; did you mean {near[0]!r}?"
+    near = nearest(name, known, LIKENESS_MIN)
+    if near is not None:
+        return f"there is no such setting; did you mean {near!r}?"
     return f"there is no such setting; known: {', '.join(sorted(known))}"
 
 
@@ -103,7 +105,7 @@ def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
     if guard is not None and given:
         raise InvalidSetting("guard", guard, f"has settings of its own; give it these, too: {', '.join(given)}")
     agent = settings.get("agent")
-    if hasattr(agent, "wsgi_app") or hasattr(agent, "add_middleware"):
+    if is_application(agent):
         raise InvalidSetting(
             "agent",
             agent,
