@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from secrets import token_bytes, token_hex
 from types import TracebackType
@@ -18,13 +19,14 @@ from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
 from reconverge.durations import Seconds, in_seconds
-from reconverge.environment import hub_as_said, tell_of_misspelt_variables
-from reconverge.errors import EventletPatched, InvalidSetting, UnknownLimit
+from reconverge.environment import HUB, hub_as_said, tell_of_misspelt_variables
+from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
 from reconverge.hint_channel import HintChannel
 from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
 from reconverge.hub import Bulletin, Hub
+from reconverge.hub_check import CHECK_S, RequiredHub, until_answered
 from reconverge.hubs import MEMORY, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, IMPLEMENTATION, NEW_KEYS_MAX, Kernel, first_odd_cell
 from reconverge.limit import Limit
@@ -41,7 +43,6 @@ from reconverge.policies import choose
 from reconverge.process import register
 from reconverge.runners import Runner
 from reconverge.settings import (
-    MILLION,
     check_count,
     check_lease,
     check_seconds,
@@ -105,6 +106,9 @@ class Agent:
         region_share: the part of every limit that all agents at this hub have by themselves; the shares of all regions
             sum to at most 1, and what is left over a bridge lends to whichever region needs it. By default 1.0: there
             are no other regions.
+        require_hub: have `start`, `with agent` and `async with agent` wait for the hub's answer, as `check` does, and
+            raise `HubUnavailable` without one; the agent is stopped then. The guards of web frameworks start such an
+            agent when they are made.
         hints: a URL (`mqtt://`, `mqtts://`) by way of which nodes tell each other at once that a key is used up; see
             `reconverge.hints`. By default `RECONVERGE_HINTS`, if set; of no consequence without a hub.
         clock: where time comes from.
@@ -134,9 +138,11 @@ class Agent:
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
         fallback: str | Hub | None = None,
         region_share: float = 1.0,
+        require_hub: bool = False,
         hints: str | HintChannel | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self._required = RequiredHub(required=require_hub, named=hub is not None or HUB in os.environ)
         hub = hub_as_said(hub)
         sync_interval, min_sync_interval = in_seconds(sync_interval), in_seconds(min_sync_interval)
         lease_ttl, exchange_timeout = in_seconds(lease_ttl), in_seconds(exchange_timeout)
@@ -182,8 +188,8 @@ class Agent:
             new_keys_max=new_keys_max,
             hash_key=token_bytes(HASH_KEY_BYTES),
         )
-        if self._hub is None and region_ppm != MILLION:
-            raise InvalidSetting("region_share", region_share, f"needs a hub, and {MEMORY}:// has none; name one")
+        if self._hub is None:
+            self._check_needs_none(require_hub=require_hub, region_share=region_share)
         kernel.region_ppm = region_ppm
         shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
         if shared_name:
@@ -338,10 +344,42 @@ class Agent:
     # ------------------------------------------------------------ running
 
     def start(self) -> None:
-        """Begin to exchange on a thread of its own, unless that has begun. Does not wait for the hub."""
-        if self._kernel.alone or self._ended or self._listening is not None:
-            return
-        self._succeed(ThreadLoop)
+        """Begin to exchange on a thread of its own, unless that has begun. Waits for the hub with `require_hub` alone.
+
+        Raises HubUnavailable with `require_hub`, when the hub does not answer; the agent is stopped then.
+        """
+        self._start()
+        if self._required.required and not self._ended:
+            try:
+                self.check()
+            except HubUnavailable:
+                self.stop(0)
+                raise
+
+    def check(self, timeout: Seconds = CHECK_S) -> None:
+        """Find out whether the hub answers: start, if need be, and wait until every shard has answered once more.
+
+        Within a loop that `async with agent` exchanges in, use `check_async`.
+
+        Args:
+            timeout: seconds after which a hub counts as one that does not answer. A setting that is wrong, such as a
+                password, ends the check at once.
+
+        Raises:
+            HubUnavailable: the hub does not answer; says what went wrong.
+            InvalidSetting: no hub was named. An agent of `memory://`, named as such, has nothing to check.
+        """
+        runner = self._listening
+        if isinstance(runner, TaskLoop) and runner.is_here:
+            raise RuntimeError("check() would block the loop that exchanges; write `await agent.check_async()` here")
+        paused = threading.Event()
+        for pause_s in self._look_for_answers(timeout):
+            paused.wait(pause_s)
+
+    async def check_async(self, timeout: Seconds = CHECK_S) -> None:
+        """The same without blocking the event loop."""
+        for pause_s in self._look_for_answers(timeout):
+            await asyncio.sleep(pause_s)
 
     def stop(self, timeout: Seconds | None = None) -> None:
         """Say the last words and stop; waits for at most `timeout` seconds (by default `stop_timeout`).
@@ -383,6 +421,12 @@ class Agent:
         for runner in self._alive:
             runner.request_stop()
         self._succeed(TaskLoop)
+        if self._required.required:
+            try:
+                await self.check_async()
+            except BaseException as error:
+                await self.__aexit__(type(error), error, None)
+                raise
         return self
 
     async def __aexit__(
@@ -401,6 +445,11 @@ class Agent:
     def clock(self) -> Clock:
         """Where time comes from."""
         return self._clock
+
+    @property
+    def requires_hub(self) -> bool:
+        """Whether it was made with `require_hub`."""
+        return self._required.required
 
     @property
     def ready(self) -> bool:
@@ -478,6 +527,13 @@ class Agent:
 
     # ------------------------------------------------------------ inside
 
+    @staticmethod
+    def _check_needs_none(*, require_hub: bool, region_share: float) -> None:
+        """Raise InvalidSetting for what a node that meets nobody cannot do."""
+        for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
+            if value != none:
+                raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")
+
     def _make_reader(self, secret: str | bytes | Sequence[str | bytes] | None) -> Reader | None:
         """Whoever reads what is published; None where there is nobody to believe, or nowhere to read."""
         secret = secret or os.environ.get(VARIABLE)
@@ -516,6 +572,18 @@ class Agent:
         if not self._kernel.alone:
             self._kernel.wake = self._wake
         self._kernel.told_of_reentry = tell_of_reentry
+
+    def _start(self) -> None:
+        if not self._kernel.alone and not self._ended and self._listening is None:
+            self._succeed(ThreadLoop)
+
+    def _look_for_answers(self, timeout: Seconds) -> Iterator[float]:
+        """See `check`; yields how many seconds to sleep before the next look."""
+        timeout_s = in_seconds(timeout)
+        check_seconds("timeout", timeout_s, 0.0, 3600.0)
+        self._required.checks()
+        self._start()
+        yield from until_answered(self._exchanges, self._syncers, hub_name=self._hub_name, timeout_s=timeout_s)
 
     def _hub_to_use(self) -> Hub:
         assert self._hub is not None
@@ -560,8 +628,9 @@ class Agent:
         if runner is not None:
             runner.wake()
         elif not self._ended:
+            self._required.begins_unchecked()
             try:
-                self.start()
+                self._start()
             except RuntimeError as error:  # no thread can be had just now: a later decision will try again
                 if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
                     self._refusal = str(error)  # none ever will

@@ -44,6 +44,7 @@ KNOWN: Final = frozenset(
         "POLICY",
         "REDIS_SERVER",
         "REGION_SHARE",
+        "REQUIRE_HUB",
         "SETTINGS_SECRET",
         "SIGTERM",
         "STOP_TIMEOUT",

@@ -149,14 +149,24 @@ class EventletPatched(ReconvergeError, RuntimeError):
         )
 
 
-class HubUnavailable(ReconvergeError):
-    """Raised by a hub, whatever it was that went wrong there; it never reaches a caller of `allow`.
+MISCONFIGURED = frozenset({"auth", "denied", "permission", "script", "tls", "unknown-service"})
+"""The kinds of failures of a hub that end when a setting is corrected, and hardly by waiting."""
 
-    `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...). `applied` says whether the
-    hub may have taken the message all the same: False when it surely did not, None when nobody can know.
+
+class HubUnavailable(ReconvergeError):
+    """Raised by a hub for everything that goes wrong there, and by `Agent.check`; never by a decision.
+
+    `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...), `problem` says it in a sentence.
+    `applied` says whether the hub may have taken the message all the same: False when it surely did not, None when
+    that cannot be known. `misconfigured` says whether this looks like a setting that is wrong, here or at the hub,
+    rather than like an outage; by default the kind tells.
     """
 
-    def __init__(self, kind: str, problem: str, *, applied: bool | None = None) -> None:
+    def __init__(
+        self, kind: str, problem: str, *, applied: bool | None = None, misconfigured: bool | None = None
+    ) -> None:
         self.kind = kind
+        self.problem = problem
         self.applied = applied
+        self.misconfigured = kind in MISCONFIGURED if misconfigured is None else misconfigured
         super().__init__(f"{kind}: {problem}")

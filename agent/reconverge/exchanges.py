@@ -14,6 +14,7 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hinting import Hinting
 from reconverge.hub import Bulletin, Hub, Working
+from reconverge.hubs import advice_about
 from reconverge.kernel import first_odd_cell
 from reconverge.orders import PAYLOAD_BYTES_MAX
 from reconverge.report import Answer, Batch, Status
@@ -64,7 +65,8 @@ class Exchanges(Drivers):
         """What the answers told."""
         self.bugs = 0
         """Failures that nobody foresaw."""
-        self._failing: set[Syncer] = set()
+        self.troubles: dict[Syncer, HubUnavailable] = {}
+        """What went wrong with the last exchange of each shard that was not answered."""
         self._complained = False
         self._complained_ns: deque[int] = deque(maxlen=OUTAGES_LOGGED_MAX)
         self._called = False
@@ -402,22 +404,25 @@ class Exchanges(Drivers):
 
     def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
         """Warn once per outage, not once per attempt, nor each time that another shard answers."""
-        self._failing.add(syncer)
+        self.troubles[syncer] = error
         now_ns, told_ns = self._clock.monotonic_ns(), self._complained_ns
         if self._complained or (len(told_ns) == OUTAGES_LOGGED_MAX and now_ns - told_ns[0] < QUIET_NS):
             return
         self._complained = True
         told_ns.append(now_ns)
-        logger.warning(
-            "reconverge: the hub %s is unavailable%s (%s); deciding from memory until it answers",
+        logger.log(
+            logging.ERROR if error.misconfigured else logging.WARNING,
+            "reconverge: the hub %s is unavailable%s (%s)%s; deciding from memory until it answers; %s",
             self._hub_name,
             f" for keys of shard {self._syncers.index(syncer)}" if len(self._syncers) > 1 else "",
             str(error).rstrip("."),
+            ", as it seems for a wrong setting, which does not pass like an outage" if error.misconfigured else "",
+            advice_about(self._hub_name),
             extra={"hub": self._hub_name, "kind": error.kind},
         )
 
     def _be_glad(self, syncer: Syncer) -> None:
-        self._failing.discard(syncer)
-        if self._complained and not self._failing:
+        self.troubles.pop(syncer, None)
+        if self._complained and not self.troubles:
             logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
             self._complained = False

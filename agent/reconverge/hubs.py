@@ -86,3 +86,10 @@ def redacted(url: str) -> str:
     scheme = re.match(r"[a-z][a-z0-9+.-]*://", url)
     _, found, place = shown.rpartition("@")
     return f"{scheme[0] if scheme else ''}***{found}{place if found else ''}"
+
+
+def advice_about(name: str) -> str:
+    """What to do about a hub of that name, which is its redacted URL or says what it is, when it does not answer."""
+    if "://" not in name:
+        return "what keeps it from answering, its own log may say"
+    return f"`reconverge doctor --hub {'URL' if '***' in name or ' ' in name else name}` says what to correct"

@@ -46,6 +46,11 @@ class TaskLoop:
         """See `Runner.listening`."""
         return self.alive and not self._stopping
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is the one whose loop it runs in, and would hold it up by waiting."""
+        return thread_id() == self._thread_id
+
     def wake(self) -> None:
         """See `Runner.wake`."""
         self._exchanges.wake()

@@ -105,6 +105,8 @@ class Syncer:
         """The last lease is over, and the hub has yet to hear of the new name."""
         self.renounced = False
         """A copy of this process may go by the name and the account, too; the next batch goes under new ones."""
+        self._asked = False
+        """An exchange was asked for, whether there is anything to say or not."""
         self._leaving = False
         self.left = False
         """The hub has heard the node's last word."""
@@ -149,6 +151,11 @@ class Syncer:
         return self._failures_in_a_row > 0
 
     @property
+    def answers(self) -> int:
+        """How many exchanges the hub has answered."""
+        return self._exchanges
+
+    @property
     def begins_anew_again(self) -> bool:
         """Whether several answers in a row had this node begin anew."""
         return self._beginnings > 1
@@ -169,7 +176,7 @@ class Syncer:
             self._shard.later.give_back(self._shard)
         if self._failures_in_a_row:
             return regular.due_ns
-        if self._more or self._lapsed or self.renounced or self._leaving:
+        if self._more or self._lapsed or self.renounced or self._leaving or self._asked:
             return now_ns
         early_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         if not self._answered:
@@ -178,6 +185,10 @@ class Syncer:
         due_ns = min(max(early_ns, self._started_ns + self._kernel.soonest_ns), max(regular_ns, regular.due_ns))
         later = self._shard.later.intervals_ns
         return min(due_ns, regular.first_of(later)) if later else due_ns
+
+    def speak_up(self) -> None:
+        """Exchange soon, though there may be nothing to say; after failures, when it would be tried again."""
+        self._asked = True
 
     def take_pace(self) -> None:
         """Heed the intervals that the kernel has now: from the next look on, wait for no longer than that."""
@@ -229,7 +240,8 @@ class Syncer:
         )
         if everything and not (early and not cells):
             self._regular.begin(about, self._length_ns, now_ns)
-        if not cells and (early or self._more or not (limits or self._leaving or self._silent(now_ns))):
+        asked, self._asked = self._asked, False
+        if not (cells or asked) and (early or self._more or not (limits or self._leaving or self._silent(now_ns))):
             self._kernel.take_back(self._shard.index)
             return None
         self._involved = self._involved or bool(cells or limits)

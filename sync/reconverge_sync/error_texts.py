@@ -10,6 +10,8 @@ from typing import Final
 _UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
 UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
 """Negative numbers are those of names that have no address."""
+NO_NAME_TEXT: Final = re.compile(r"\bErr(?:no|or) -(?:2|5)\b")
+"""There is no such host, or it has no address: EAI_NONAME and EAI_NODATA."""
 
 
 def shown(error: BaseException, secrets: Iterable[str]) -> str:

@@ -9,8 +9,11 @@ from typing import Final
 from redis import exceptions
 
 from reconverge.errors import HubUnavailable
-from reconverge_sync.error_texts import UNREACHED_TEXT, shown
+from reconverge_sync.error_texts import NO_NAME_TEXT, UNREACHED_TEXT, shown
+from reconverge_sync.tls import UnusableFile
 
+FILE_TEXT_MAX: Final = 500
+"""Of a text that names a file, whose path may be long."""
 _BY_CLASS: Final = (
     # The client takes the first word off these replies, and with it what they mean. None of them was applied.
     (exceptions.NoScriptError, "noscript"),
@@ -62,6 +65,8 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     for words, kind, applied in _BY_TEXT:
         if words in text:
             return HubUnavailable(kind, text[:200], applied=applied)
+    if isinstance(error.__context__, UnusableFile):
+        return HubUnavailable("tls", text[:FILE_TEXT_MAX], applied=False)
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return HubUnavailable("auth", text[:200], applied=False)
     if isinstance(error, exceptions.TimeoutError | asyncio.TimeoutError | TimeoutError):
@@ -69,6 +74,8 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
         return HubUnavailable("tls", text[:200], applied=False)
     if isinstance(error, exceptions.ConnectionError | OSError):
+        if NO_NAME_TEXT.search(text):
+            return HubUnavailable("refused", text[:200], applied=False, misconfigured=True)
         refused = UNREACHED_TEXT.search(text) is not None
         return HubUnavailable("refused" if refused else "connection", text[:200], applied=False if refused else None)
     if isinstance(error, exceptions.ResponseError):

@@ -12,6 +12,7 @@ from redis import exceptions
 
 from reconverge.diagnosis import Finding, Level
 from reconverge_sync.redis_errors import as_unavailable
+from reconverge_sync.tls import UnusableFile
 
 REACHED: Final = "reached"
 LOGIN: Final = "login"
@@ -49,16 +50,8 @@ def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
     origin = error.__context__
     if isinstance(error, exceptions.InvalidResponse):
         return RedisFailure("not-redis", text)
-    if isinstance(origin, ssl.SSLCertVerificationError):
-        return RedisFailure(_certificate_kind(origin.verify_code), origin.verify_message or text)
-    if isinstance(origin, socket.gaierror | UnicodeError):
-        return RedisFailure("dns", text)
-    if isinstance(origin, FileNotFoundError):
-        return RedisFailure("no-certificate-file" if encrypted else "no-socket", text)
-    if isinstance(origin, PermissionError):
-        return RedisFailure("forbidden", text)
-    if isinstance(origin, OSError) and origin.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return RedisFailure("unreachable", text)
+    if (cause := _of_origin(origin, text)) is not None:
+        return cause
     if kind == "tls":
         return RedisFailure(_tls_kind(text), text)
     if kind == "connection" and encrypted:
@@ -70,6 +63,23 @@ def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
     if kind == "script":
         return RedisFailure(_reply_kind(text), text.partition(", with args")[0])
     return RedisFailure(kind, text)
+
+
+def _of_origin(origin: BaseException | None, text: str) -> RedisFailure | None:
+    """What the operating system, or TLS, told the client."""
+    if isinstance(origin, UnusableFile):
+        return RedisFailure("no-certificate-file", str(origin))
+    if isinstance(origin, ssl.SSLCertVerificationError):
+        return RedisFailure(_certificate_kind(origin.verify_code), origin.verify_message or text)
+    if isinstance(origin, socket.gaierror | UnicodeError):
+        return RedisFailure("dns", text)
+    if isinstance(origin, FileNotFoundError):
+        return RedisFailure("no-socket", text)
+    if isinstance(origin, PermissionError):
+        return RedisFailure("forbidden", text)
+    if isinstance(origin, OSError) and origin.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return RedisFailure("unreachable", text)
+    return None
 
 
 def _certificate_kind(code: int) -> str:
@@ -176,8 +186,8 @@ _ADVICE: Final[dict[str, _Advice]] = {
     ),
     "no-certificate-file": _Advice(
         REACHED,
-        "a certificate file that the URL names does not exist",
-        "Correct the paths ssl_ca_certs, ssl_certfile and ssl_keyfile in the URL.",
+        "{text}",
+        "Correct the path in the URL, or mount the file before the process starts.",
     ),
     "unknown-authority": _Advice(
         REACHED,

@@ -7,20 +7,60 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+CONTENTS: Final = {
+    "ssl_ca_certs": "certificates in PEM form",
+    "ssl_certfile": "a certificate and its chain in PEM form",
+    "ssl_keyfile": "the private key of the certificate in PEM form, without a password",
+}
+
+
+class UnusableFile(Exception):
+    """A file that the URL names for TLS cannot be read, or does not hold what it should.
+
+    No OSError: a client would take that for a server that cannot be reached.
+    """
+
+    def __init__(self, name: str, path: str, problem: str) -> None:
+        super().__init__(f"the file that {name} names, {path}, {problem}")
+
+
 FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """As `tls_options` has read it out of a URL. Reads files. Raises OSError (ssl.SSLError is one).
+    """As `tls_options` has read it out of a URL. Reads files. Raises UnusableFile.
 
-    Whoever names an authority trusts it, and not the system's beside it, which also take long to read.
+    A URL that names an authority trusts it, and not the system's beside it, which also take long to read.
     """
-    context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
+    for name in FILES:
+        if name in options:
+            _check_readable(name, options[name])
+    try:
+        context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
+    except ssl.SSLError:
+        raise _unfit("ssl_ca_certs", options) from None
     context.check_hostname = options["ssl_check_hostname"]
     context.verify_mode = ssl.CERT_NONE if options["ssl_cert_reqs"] == "none" else ssl.CERT_REQUIRED
     if "ssl_certfile" in options or "ssl_keyfile" in options:
-        context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"))
+        try:
+            # With a password, though an empty one, a key that has one is an error; without, the terminal is asked.
+            context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password="")
+        except (ssl.SSLError, ValueError):
+            raise _unfit("ssl_keyfile" if "ssl_keyfile" in options else "ssl_certfile", options) from None
     return context
+
+
+def _check_readable(name: str, path: str) -> None:
+    try:
+        Path(path).open("rb").close()
+    except FileNotFoundError:
+        raise UnusableFile(name, path, "does not exist") from None
+    except OSError as error:
+        raise UnusableFile(name, path, f"cannot be read: {error.strerror}") from None
+
+
+def _unfit(name: str, options: Mapping[str, Any]) -> UnusableFile:
+    return UnusableFile(name, options[name], f"does not hold {CONTENTS[name]}")
 
 
 class SharedContext:
@@ -33,8 +73,12 @@ class SharedContext:
         self._made_of: list[tuple[int, int, int]] = []
 
     def get(self) -> ssl.SSLContext:
-        """What to connect with. Raises OSError, as a file may not be there yet; the next call tries again."""
-        made_of = [(found.st_ino, found.st_mtime_ns, found.st_size) for found in (file.stat() for file in self._files)]
+        """What to connect with. Raises UnusableFile, as a file may not be there yet; the next call tries again."""
+        try:
+            found = [file.stat() for file in self._files]
+        except OSError:
+            found, self._context = [], None
+        made_of = [(each.st_ino, each.st_mtime_ns, each.st_size) for each in found]
         if self._context is None or made_of != self._made_of:
             self._context, self._made_of = tls_context(self._options), made_of
         return self._context

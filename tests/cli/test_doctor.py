@@ -229,7 +229,8 @@ def test_a_missing_certificate_file_is_not_called_a_missing_socket(tls_redis: TL
     """Both are files that do not exist."""
     checked = check(tls_redis.url(tmp_path / "nowhere.pem"))
 
-    assert "a certificate file that the URL names does not exist" == checked.only("reached")["fact"]
+    path = tmp_path / "nowhere.pem"
+    assert f"the file that ssl_ca_certs names, {path}, does not exist" == checked.only("reached")["fact"]
 
 
 def test_a_server_that_wants_our_certificate_says_so(certificates: Certificates) -> None:

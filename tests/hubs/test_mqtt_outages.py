@@ -171,7 +171,7 @@ def test_each_reason_has_a_word(guarded_mosquitto: GuardedMosquitto, mosquitto: 
         "wrong password": "auth",
         "may do nothing": "permission",
         "unknown authority": "tls",
-        "no such file": "refused",
+        "no such file": "tls",
         "another name": "tls",
     } == {reason: kind for reason, kind in kinds.items() if reason != "not encrypted there"}
     assert kinds["not encrypted there"] in ("tls", "timeout", "connection")

@@ -16,7 +16,7 @@ import pytest
 
 from reconverge.hubs import HubSettings
 from reconverge_sync.redis import RedisHub
-from reconverge_sync.tls import SharedContext, tls_context
+from reconverge_sync.tls import SharedContext, UnusableFile, tls_context
 from tests.certificates import Certificates
 from tests.hubs.conftest import TLSRedis
 
@@ -44,7 +44,7 @@ def test_a_context_is_made_once_and_anew_when_its_files_have_changed(
 def test_a_file_that_is_not_there_yet_is_looked_for_again(certificates: Certificates, tmp_path: Path) -> None:
     """It may be mounted a little later than the process starts."""
     shared = SharedContext(options(tmp_path / "authority.pem"))
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(UnusableFile, match=r"ssl_ca_certs names, .*authority\.pem, does not exist"):
         shared.get()
 
     copy(certificates.authority, tmp_path / "authority.pem")

@@ -47,6 +47,7 @@ VARIABLES: Final = {
     "settings_secret": "RECONVERGE_SETTINGS_SECRET",
     "fallback": "RECONVERGE_FALLBACK",
     "region_share": "RECONVERGE_REGION_SHARE",
+    "require_hub": "RECONVERGE_REQUIRE_HUB",
     "hints": "RECONVERGE_HINTS",
     "limits": "RECONVERGE_LIMITS",
 }
@@ -110,6 +111,7 @@ class Settings(BaseSettings):
     settings_secret: SecretStr | None = None
     fallback: SecretStr | None = None
     region_share: float | None = None
+    require_hub: bool | None = None
     hints: SecretStr | None = None
     limits: dict[str, LimitSettings] = {}
 

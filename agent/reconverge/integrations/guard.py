@@ -82,6 +82,7 @@ class Guard:
 
     Raises:
         InvalidSetting: a value makes no sense.
+        HubUnavailable: the agent requires its hub (`require_hub`), which does not answer.
     """
 
     def __init__(
@@ -108,6 +109,8 @@ class Guard:
         check_takes("on_breach", on_breach, "the outcome")
         cold_s(cold)
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
+        if self.agent.requires_hub:
+            self.agent.start()  # now, as the application starts: a decision would not wait for the hub
         self.addresses = Addresses(trusted_proxies, header=forwarded_header)
         self.dialects = checked_dialects(dialect)
         self.headers_enabled = checked_flag("headers_enabled", headers_enabled)
