@@ -23,11 +23,14 @@ from tests.node import START_S, Node
 from tests.test_protocol import COSTS, KEYS, NODES, NODES_MAX, Protocol, limit_of
 
 QUOTAS = st.builds(
-    lambda algorithm, quota, window_s, soft: limit_of(quota, window_s, algorithm, 12, soft=soft),
+    lambda algorithm, quota, window_s, soft, count_refused: limit_of(
+        quota, window_s, algorithm, 12, soft=soft, count_refused=count_refused
+    ),
     algorithm=st.sampled_from(ALGORITHMS),
     quota=st.sampled_from([7, 40, 300]),
     window_s=st.sampled_from([2.0, 2.0, 9.0]),
     soft=st.sampled_from([0.0, 0.0, 0.3]),
+    count_refused=st.booleans(),
 )
 
 

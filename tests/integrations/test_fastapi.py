@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from reconverge import Agent, InvalidSetting
+from reconverge import Agent, InvalidSetting, Limit
+from reconverge.clock import ManualClock
 from reconverge.integrations import (
     SPENT,
     Guard,
@@ -411,3 +413,37 @@ def test_what_needs_to_be_installed_charges_nothing_without_that(agent: Agent) -
         ask_asgi(app)
 
     assert [0, 0] == [agent.limiter(name).usage(f"/|{ADA}").own for name in ("all", "own")]
+
+
+def test_an_attempt_that_the_minute_refuses_counts_in_an_hour_that_counts_every_attempt(
+    app: FastAPI, limits: Limits, clock: ManualClock
+) -> None:
+    """A client that goes on after two a minute has used up its five an hour; one that waits has not."""
+    every_attempt = Limit(5, 3600, algorithm="sliding-log", count_refused=True)
+
+    @app.get("/", dependencies=[Depends(limits([Limit(2, 60), every_attempt], key_func=by_header("x-key")))])
+    async def answer() -> str:
+        return "here"
+
+    async def ask(key: str, times: int) -> list[tuple[int, str | None]]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            answers = [await client.get("/", headers={"x-key": key}) for _ in range(times)]
+        return [(answer.status_code, answer.headers.get("retry-after")) for answer in answers]
+
+    first = {key: asyncio.run(ask(key, times)) for key, times in {"goes on": 5, "waits": 2}.items()}
+    clock.advance(300)
+    later = {key: asyncio.run(ask(key, 1)) for key in first}
+
+    assert [200, 200, 429, 429, 429] == [status for status, _ in first["goes on"]]
+    assert {"goes on": [(429, "3300")], "waits": [(200, None)]} == later
+
+
+def test_a_rule_of_several_quotas_needs_no_name_however_long_they_are(app: FastAPI, limits: Limits) -> None:
+    """A name that is made up of all they say is cut, so that each quota's number still fits behind it."""
+    quotas = [Limit(2 + number, 3600 + number, algorithm="sliding-log", count_refused=True) for number in range(16)]
+
+    @app.get("/", dependencies=[Depends(limits(quotas))])
+    async def answer() -> str:
+        return "here"
+
+    assert [200, 200, 429] == statuses(ask_asgi(app, times=3))

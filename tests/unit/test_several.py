@@ -144,6 +144,74 @@ def test_only_the_quotas_that_refuse_count_a_refusal() -> None:
     assert (3, 2) == (limits["api#2"].admitted, limits["api#2"].refused)
 
 
+BY_THE_MINUTE = Limit(2, 60)
+EVERY_ATTEMPT = Limit(5, 3600, algorithm="sliding-log", count_refused=True)
+
+
+def test_a_quota_that_counts_refused_requests_counts_those_of_every_other_quota() -> None:
+    """Two requests are admitted and three refused by the minute; with the fifth attempt the hour is used up."""
+    for limits in ([BY_THE_MINUTE, EVERY_ATTEMPT], [EVERY_ATTEMPT, BY_THE_MINUTE]):
+        clock = ManualClock(NOON_S)
+        api = limiter_of(limits, clock)
+        hour = list(api.quotas)[limits.index(EVERY_ATTEMPT)]
+
+        first = [api.allow("ada") for _ in range(5)]
+        used = api.usages("ada")[hour].own
+        clock.advance(300)
+        later = api.hit("ada")
+
+        assert [True, True, False, False, False] == first
+        assert 5 == used
+        assert (False, hour, 3300.0) == (later.allowed, later.binding, later.retry_after)
+
+
+@pytest.mark.parametrize("way", ["allow", "hit", "reserve", "allow_many"])
+def test_however_a_limit_is_asked_an_attempt_that_another_quota_refuses_counts(way: str) -> None:
+    """By every way that charges; a test charges nothing and counts nothing."""
+    api = limiter_of([BY_THE_MINUTE, EVERY_ATTEMPT])
+    for _ in range(3):
+        getattr(api, way)(*((["ada"],) if way == "allow_many" else ("ada", 1)))
+
+    api.test("ada")
+
+    assert 3 == api.usages("ada")["api#2"].own
+
+
+def test_a_refusal_names_the_moment_at_which_a_quota_has_room_that_counted_it() -> None:
+    """The third attempt is refused by the minute, and leaves no room for the same request by the hour."""
+    clock = ManualClock(NOON_S)
+    api = limiter_of([BY_THE_MINUTE, Limit(3, 3600, algorithm="sliding-log", count_refused=True)], clock)
+    for _ in range(2):
+        api.allow("ada")
+
+    refused = api.hit("ada")
+
+    assert (False, "api#2", 3600.0) == (refused.allowed, refused.binding, refused.retry_after)
+    clock.advance(3600 - 0.001)
+    assert not api.test("ada")
+    clock.advance(0.001)
+    assert api.test("ada")
+
+
+def test_what_no_quota_that_is_used_up_refuses_is_no_attempt_to_count() -> None:
+    """A node without a line has to refuse while the quotas have room: no caller can be blamed for that."""
+    clock = ManualClock(START_S)
+    hub, node, other = MemoryHub(clock=clock), Node(clock), Node(clock)
+    quotas = {"api": Limit(6, 60), "api#2": EVERY_ATTEMPT}
+    here, there = (each.kernel.composites.joint("api", quotas, STRICT) for each in (node, other))
+    for _ in range(20):
+        there.allow("ada")
+        other.exchanges_with(hub)
+        clock.advance_ns(SECOND_NS // 10)
+    assert not here.allow("ada")  # before the hub has answered
+    used = here.usages("ada")["api#2"].own
+    node.exchanges_with(hub, rounds=3)
+
+    assert not here.allow("ada")
+    assert 0 == used
+    assert 1 == here.usages("ada")["api#2"].own  # all is used by now, and so this attempt counts
+
+
 def test_a_cost_above_any_quota_is_a_mistake_that_names_it() -> None:
     """And leaves nothing behind, not even an empty count."""
     api = limiter_of("100/minute; 3/minute")
@@ -305,11 +373,10 @@ STEPS = st.builds(
     way=st.sampled_from(["allow"] * 8 + ["hit"] * 6 + ["test", "usage", "reset", "reserve"]),
     cost=st.sampled_from([1, 1, 1, 2, 3, 0]) | st.integers(0, 8),
 )
-QUOTAS = st.builds(
-    Limit,
-    quota=st.sampled_from([1, 2, 3, 7, 10, 60]),
-    window=st.sampled_from([0.5, 1.000_001, 3, 60]),
-    algorithm=st.sampled_from(sorted(REFERENCES)),
+SIZES = {"quota": st.sampled_from([1, 2, 3, 7, 10, 60]), "window": st.sampled_from([0.5, 1.000_001, 3, 60])}
+QUOTAS = st.one_of(
+    st.builds(Limit, algorithm=st.sampled_from(sorted(REFERENCES)), **SIZES),
+    st.builds(Limit, algorithm=st.just("sliding-log"), count_refused=st.just(True), **SIZES),
 )
 
 
@@ -335,8 +402,14 @@ class Run:
         for step in steps:
             self.clock.advance_ns(max(0, self.pause_ns(step)))
             self.ask(step.way, min(step.cost, *(reference.capacity for reference in self.references)))
-            used = [-(-reference.used(self.now_ns) // 1) for reference in self.references]
-            assert used == [usage.own for usage in self.limiter.usages("ada").values()]
+            for limit, reference, usage in zip(
+                self.limits, self.references, self.limiter.usages("ada").values(), strict=True
+            ):
+                used = -(-reference.used(self.now_ns) // 1)
+                if limit.count_refused and used > limit.capacity:  # by how much is not remembered
+                    assert limit.capacity < usage.own
+                else:
+                    assert used == usage.own
         event(f"quotas that refused: {len(self.bound)}")
 
     def pause_ns(self, step: Step) -> int:
@@ -354,12 +427,16 @@ class Run:
     def ask(self, way: str, cost: int) -> None:
         """Ask in that way, and compare."""
         expected = all(fits(reference, self.now_ns, cost) for reference in self.references)
+        before = [left(reference, self.now_ns) for reference in self.references]
+        if way in ("allow", "hit", "reserve") and not expected:
+            for limit, reference in zip(self.limits, self.references, strict=True):
+                if limit.count_refused:
+                    reference.charge(self.now_ns, cost)
         if way == "allow":
             assert expected == self.limiter.allow("ada", cost)
         elif way == "reserve":
             assert expected == self.limiter.reserve("ada", cost).allowed
         elif way in ("hit", "test"):
-            before = [left(reference, self.now_ns) for reference in self.references]
             decision = getattr(self.limiter, way)("ada", cost)
             assert expected == decision.allowed
             number = self.names.index(decision.binding)

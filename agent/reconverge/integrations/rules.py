@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
+from reconverge.declaration import QUOTAS_MAX
 from reconverge.errors import InvalidSetting, shown
 from reconverge.integrations.cold import cold_s
 from reconverge.integrations.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
@@ -231,9 +232,12 @@ def name_of(owner: object, *, prefix: str = "") -> str:
 
 
 def fitting_name(text: str) -> str:
-    """`text` as the name of a limit; what is cut off or replaced is told apart by a hash."""
+    """`text` as the name of a limit; what is cut off or replaced is told apart by a hash.
+
+    A name that has to be cut is cut so far that the number of a quota still fits behind it.
+    """
     name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)
     if name == text and len(name) <= NAME_LENGTH_MAX:
         return name
     suffix = f".{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-    return name[: NAME_LENGTH_MAX - len(suffix)] + suffix
+    return name[: NAME_LENGTH_MAX - len(f"#{QUOTAS_MAX}") - len(suffix)] + suffix

@@ -71,8 +71,9 @@ class Decider(Corrections):
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
             cell.ask = max(cell.ask, cost)
             self.cells.refused += 1
-            if self.limit.count_refused:
-                spare -= self._count_refused(cell, cost, now_ns)
+            if self.limit.count_refused and self.is_used_up(cell, cost, now_ns):
+                self._count_refused(cell, cost, now_ns)
+                spare -= cost
         if cell.shard.alone:
             self._set_room(cell, spare)
             return
@@ -95,19 +96,32 @@ class Decider(Corrections):
         self.take_interest(cell, now_ns)
         return allowed
 
-    def _count_refused(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Have a refused request count as use, and return for how much.
+    def is_used_up(self, cell: Cell, cost: int, now_ns: int) -> bool:
+        """Whether `cost` does not fit because the quota is used up, as far as this node knows.
 
-        Not if it had to be refused because the others hold what is left, which nobody who asks can be blamed for.
+        If it does not fit only because other nodes hold what is left, the caller that asks cannot be blamed for it.
         """
-        if not cell.shard.alone and (not cell.heard or self.fleet_used(cell, now_ns) + cost <= cell.capacity):
-            return 0
+        return cell.shard.alone or (cell.heard and self.fleet_used(cell, now_ns) + cost > cell.capacity)
+
+    def count_refused_elsewhere(self, cell: Cell, cost: int, spare: int, now_ns: int) -> bool:
+        """Count what another quota of the same limit has refused, and return whether as much again would still fit."""
+        self._count_refused(cell, cost, now_ns)
+        spare -= cost
+        if not cell.shard.alone:
+            cell.touched_ns = now_ns
+            self._call(cell, now_ns)
+            if spare < cell.water:
+                self._ask_early(cell, spare, now_ns)
+        self._set_room(cell, spare)
+        return cost <= spare or (not cell.shard.alone and cost <= self._spare(cell, cost, now_ns))
+
+    def _count_refused(self, cell: Cell, cost: int, now_ns: int) -> None:
+        """Have a refused request count as use; it is in no lifetime number."""
         self.measure(cell)
         cell.used += cost
         cell.counted = cell.used  # it was not charged
         self.meter.settle(cell, now_ns)
         self.set_until(cell, now_ns)
-        return cost
 
     def _spare(self, cell: Cell, cost: int, now_ns: int) -> int:
         """The cost that this node may still admit: below its line, or as far past it as the policy dares."""

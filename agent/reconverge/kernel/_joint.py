@@ -34,6 +34,7 @@ class Joint:
         self.limit = self.tables[0].limit
         self.policy = self.tables[0].policy
         self._kinds = any(table.costs is not None for table in self.tables)
+        self._counts_refused = any(table.limit.count_refused for table in self.tables)
 
     def share_lock(self) -> None:
         """Give all tables one lock, in place of those they have."""
@@ -226,16 +227,40 @@ class Joint:
         return True
 
     def _decide(self, key: str, costs: Sequence[int], now_ns: int) -> tuple[list[tuple[Cell, bool]], bool]:
-        """Each quota's cell and whether it had room; and whether all had, so that all were charged."""
+        """Each quota's cell and whether it has room; and whether all had, so that all were charged."""
         cells = self._cells(key, costs, now_ns)
         weighed = [table.weigh(cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)]
-        allowed = all(fits for _, fits in weighed)
-        for table, cell, cost, (spare, fits) in zip(self.tables, cells, costs, weighed, strict=True):
-            if allowed or not fits:
+        if all(fits for _, fits in weighed):
+            for table, cell, cost, (spare, fits) in zip(self.tables, cells, costs, weighed, strict=True):
                 table.book(cell, cost, spare, fits, now_ns)
-            else:
+            return [(cell, True) for cell in cells], True
+        return self._refuse(cells, costs, weighed, now_ns), False
+
+    def _refuse(
+        self, cells: Sequence[Cell], costs: Sequence[int], weighed: Sequence[tuple[int, bool]], now_ns: int
+    ) -> list[tuple[Cell, bool]]:
+        """Note what was refused, and return for each quota its cell and whether it has room afterwards.
+
+        A quota that counts refused requests counts those, too, that another quota refuses because it is used up. What
+        is asked for again then has to wait for both.
+        """
+        parts = list(zip(self.tables, cells, costs, weighed, strict=True))
+        used_up = [
+            self._counts_refused and not fits and table.is_used_up(cell, cost, now_ns)
+            for table, cell, cost, (_, fits) in parts
+        ]
+        counts = any(used_up)
+        answers = []
+        for (table, cell, cost, (spare, fits)), counted in zip(parts, used_up, strict=True):
+            has_room = fits
+            if not fits:
+                table.book(cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
+            if counts and not counted and table.limit.count_refused:
+                has_room = table.count_refused_elsewhere(cell, cost, spare, now_ns) and fits
+            elif fits:
                 table.take_interest(cell, now_ns)  # it was not used, but asked about
-        return [(cell, fits) for cell, (_, fits) in zip(cells, weighed, strict=True)], allowed
+            answers.append((cell, has_room))
+        return answers
 
     def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
         """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
