@@ -48,6 +48,7 @@ def outcome(
             slice_number=array("q", (0 for _ in hand)),
             known=array("b", (number not in cold for number in hand)),
             decision_ns=array("q", (1000 for _ in hand)),
+            floor_ns=array("q", (100 for _ in hand)),
         )
         for index, number in enumerate(hand):
             if number in settled:

@@ -35,6 +35,8 @@ FIELDS = {
     "debt_max_pct",
     "decision_p50_ns",
     "decision_p99_ns",
+    "floor_p50_ns",
+    "floor_p99_ns",
     "decisions_per_s_per_node",
     "sync_messages",
     "nodes",

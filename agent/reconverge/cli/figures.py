@@ -71,6 +71,10 @@ def _declared(judgement: Judgement, bound_pct: float) -> str:
     return "none" if POLICIES[judgement.policy].merged_only else f"{bound_pct:g} %"
 
 
+def _microseconds(p50_ns: int, p99_ns: int) -> str:
+    return f"{p50_ns / 1e3:.1f} / {p99_ns / 1e3:.1f} µs"
+
+
 _ROWS: Final[tuple[tuple[str, Callable[[Judgement], str]], ...]] = (
     ("requests", lambda each: str(each.requests)),
     ("admitted", lambda each: str(each.admitted)),
@@ -84,10 +88,8 @@ _ROWS: Final[tuple[tuple[str, Callable[[Judgement], str]], ...]] = (
     ("debt from settling at worst", lambda each: f"{each.debt_max_pct:g} %"),
     ("cost admitted, and settled", lambda each: str(each.admitted_cost)),
     ("hub's total in the end", lambda each: str(each.hub_total)),
-    (
-        "decision, median / 99th",
-        lambda each: f"{each.decision_p50_ns / 1e3:.1f} / {each.decision_p99_ns / 1e3:.1f} µs",
-    ),
+    ("Limiter.allow, median / 99th", lambda each: _microseconds(each.decision_p50_ns, each.decision_p99_ns)),
+    ("an increment in a dict, likewise", lambda each: _microseconds(each.floor_p50_ns, each.floor_p99_ns)),
     ("exchanges", lambda each: str(each.sync_messages)),
     ("failed ones", lambda each: str(sum(each.failures.values()))),
 )

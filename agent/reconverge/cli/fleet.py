@@ -194,7 +194,8 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
         check_cuttable(setup.hub_url)
     run_name = token_hex(6)
     namespaces = tuple(f"replay-{run_name}-{policy}" for policy in setup.policies)
-    settings = [HubSettings(namespace, HUB_TIMEOUT_S) for namespace in namespaces]
+    timed_namespaces = tuple(f"{namespace}-timed" for namespace in namespaces)
+    settings = [HubSettings(namespace, HUB_TIMEOUT_S) for namespace in (*namespaces, *timed_namespaces)]
     with ExitStack() as stack:
         runner = stack.enter_context(_Runner())
         hubs = [open_hub(setup.hub_url, each) for each in settings]
@@ -208,7 +209,7 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
         if links is not None:
             stack.enter_context(links)
         hands = setup.deal()
-        plan = _plan(setup, namespaces)
+        plan = _plan(setup, namespaces, timed_namespaces)
         nodes: list[_Node] = []
         stack.callback(_end_all, nodes)
         for number, hand in enumerate(hands):
@@ -220,7 +221,7 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
             node.pipe.send(SystemClock.monotonic_ns() + round(left_s * SECOND_NS))
         _oversee(setup, nodes, links, start_s, watch)
         histories = [_history(node.hear(time.monotonic())) for node in nodes]
-        totals = [runner.run(_answered(hub.totals)) for hub in hubs]
+        totals = [runner.run(_answered(hub.totals)) for hub in hubs[: len(namespaces)]]
     nets = [total[LIMIT_NAME].net if LIMIT_NAME in total else 0 for total in totals]
     return Outcome(setup, hands, histories, nets)
 
@@ -284,11 +285,12 @@ def _links(setup: Setup, hub: Hub) -> Links | None:
     return Links(hub.url if isinstance(hub, _Located) else setup.hub_url, setup.nodes)
 
 
-def _plan(setup: Setup, namespaces: tuple[str, ...]) -> Plan:
+def _plan(setup: Setup, namespaces: tuple[str, ...], timed_namespaces: tuple[str, ...]) -> Plan:
     return Plan(
         limit=setup.limit,
         policies=setup.policies,
         namespaces=namespaces,
+        timed_namespaces=timed_namespaces,
         keys=len({request.key for request in setup.requests}),
         warm=setup.warm,
         sync_interval_s=setup.sync_interval_s,

@@ -59,7 +59,11 @@ class Judgement:
     debt_max_pct: float
     """By how much settling raised the use of a window beyond the limit."""
     decision_p50_ns: int
+    """Of the calls of `Limiter.allow`, each timed by itself, with a look at the clock before and after."""
     decision_p99_ns: int
+    floor_p50_ns: int
+    """Of increments in a dictionary, timed in the same way beside those calls."""
+    floor_p99_ns: int
     decisions_per_s_per_node: float
     """Decisions made in the run, not the most that could be made."""
     sync_messages: int
@@ -125,6 +129,7 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
     known_excess = max((over for place, over in excess.items() if not bounds.cold(place)), default=0)
     histories = [histories[policy_number] for histories in outcome.histories]
     decision_ns = sorted(_joined(history.decision_ns for history in histories))
+    floor_ns = sorted(_joined(history.floor_ns for history in histories))
     settle_ns = round(outcome.setup.settle_after_s / outcome.setup.speed * SECOND_NS)
     ideal, ideal_count = ideal_admissions(limit, arrivals, settle_after_ns=settle_ns)
     admitted: defaultdict[Place, int] = defaultdict(int)
@@ -156,6 +161,8 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
         ),
         decision_p50_ns=decision_ns[len(decision_ns) // 2],
         decision_p99_ns=decision_ns[len(decision_ns) * 99 // 100],
+        floor_p50_ns=floor_ns[len(floor_ns) // 2],
+        floor_p99_ns=floor_ns[len(floor_ns) * 99 // 100],
         decisions_per_s_per_node=round(len(arrivals) / outcome.setup.nodes / max(1e-9, _span_s(arrivals)), 1),
         sync_messages=sum(history.exchanges for history in histories),
         failures=dict(failures),

@@ -1,4 +1,11 @@
-"""One node of a replayed fleet: a process that makes its share of the requests, and remembers what it decided."""
+"""One node of a replayed fleet: a process that makes its share of the requests, and remembers what it decided.
+
+Two agents that share nothing decide each request under each policy. What the first decides is judged. It is asked for a
+`Verdict`, which says to which window of the hub's clock the charge belongs, and which costs many times what
+`Limiter.allow` does. So a second agent, with the same settings, hub and wire, is asked before it by `Limiter.allow`, as
+an application asks, and that call alone is timed. An increment in a dictionary is timed in the same way beside it, as
+the floor.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ import logging
 import signal
 import time
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from ctypes import c_longlong
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -51,6 +58,8 @@ class Plan:
     policies: tuple[str, ...]
     """Each request is decided once under each of them, by an agent of its own that shares nothing with the others."""
     namespaces: tuple[str, ...]
+    timed_namespaces: tuple[str, ...]
+    """Of the agents that are asked by `Limiter.allow`, and timed."""
     keys: int
     """How many there are."""
     warm: bool
@@ -73,19 +82,21 @@ class History:
     slice_number: array[int] = field(default_factory=lambda: array("q"))
     known: array[int] = field(default_factory=lambda: array("b"))
     decision_ns: array[int] = field(default_factory=lambda: array("q"))
+    """What `Limiter.allow` took."""
+    floor_ns: array[int] = field(default_factory=lambda: array("q"))
+    """What an increment in a dictionary took at that moment."""
     settled: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Which request, at which time of the hub and in which of its windows and slices."""
     exchanges: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 
-    def add(self, verdict: Verdict, decision_ns: int) -> None:
+    def add(self, verdict: Verdict) -> None:
         """One more request was decided."""
         self.allowed.append(verdict.allowed)
         self.hub_ns.append(verdict.hub_ns)
         self.epoch.append(verdict.epoch)
         self.slice_number.append(verdict.slice_number)
         self.known.append(verdict.known)
-        self.decision_ns.append(decision_ns)
 
 
 class Gauge:
@@ -101,37 +112,35 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     logging.getLogger("reconverge").setLevel(logging.ERROR)  # outages are part of the plan
     try:
-        agents = [
-            Agent(
-                hub_url,
-                namespace=namespace,
-                sync_interval=plan.sync_interval_s,
-                policy=policy,
-                max_keys=max(plan.keys, 1000),
-            )
-            for policy, namespace in zip(plan.policies, plan.namespaces, strict=True)
-        ]
+        agents = _agents(hub_url, plan, plan.namespaces)
+        timed_agents = _agents(hub_url, plan, plan.timed_namespaces)
         limiters = [agent.limit(LIMIT_NAME, plan.limit) for agent in agents]
+        timed = [Timed(agent.limit(LIMIT_NAME, plan.limit)) for agent in timed_agents]
     except ReconvergeError as error:
         parent.send(str(error))
         return
-    for agent in agents:
+    everyone = agents + timed_agents
+    for agent in everyone:
         agent.start()
     deadline_ns = SystemClock.monotonic_ns() + int(READY_S * SECOND_NS)
-    asked = [limiter for limiter in limiters if plan.warm]
+    asked = [*limiters, *(each.limiter for each in timed)] if plan.warm else []
     for limiter in asked:
         limiter.warm(set(share.keys))
     while SystemClock.monotonic_ns() < deadline_ns:
-        if all(agent.ready for agent in agents) and all(_known(limiter, share) for limiter in asked):
+        if all(agent.ready for agent in everyone) and all(_known(limiter, share) for limiter in asked):
             break
         time.sleep(NAP_S / 10)
     histories = [History() for _ in agents]
     try:
         parent.send(None)
         start_ns: int = parent.recv()
-        _make_requests(plan, share, limiters, histories, gauge, _Pace(start_ns, parent))
+        _make_requests(plan, share, limiters, timed, histories, gauge, _Pace(start_ns, parent))
     except (_Abandoned, EOFError, OSError):  # the parent is gone
         return
+    for each, history in zip(timed, histories, strict=True):
+        history.decision_ns, history.floor_ns = each.decision_ns, each.floor_ns
+    for agent in timed_agents:
+        agent.stop(LAST_WORDS_S)
     for agent, history in zip(agents, histories, strict=True):
         agent.stop(LAST_WORDS_S)
         for shard in agent.stats().exchanges:
@@ -139,6 +148,52 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
             history.failures = dict(shard.failures)
     with contextlib.suppress(OSError):
         parent.send(histories)
+
+
+def _agents(hub_url: str, plan: Plan, namespaces: tuple[str, ...]) -> list[Agent]:
+    """One for each policy. Raises ReconvergeError."""
+    return [
+        Agent(
+            hub_url,
+            namespace=namespace,
+            sync_interval=plan.sync_interval_s,
+            policy=policy,
+            max_keys=max(plan.keys, 1000),
+        )
+        for policy, namespace in zip(plan.policies, namespaces, strict=True)
+    ]
+
+
+class Timed:
+    """Asks a limiter as an application does, and keeps how long that took."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        self.limiter = limiter
+        self.decision_ns = array("q")
+        self.floor_ns = array("q")
+        self._used: defaultdict[str, int] = defaultdict(int)
+
+    def ask(self, key: str, cost: int) -> None:
+        """Ask, and do the least that a limiter could do. What comes first finds cold caches, so they take turns."""
+        if len(self.decision_ns) % 2:
+            self._increment(key)
+            self._allow(key, cost)
+        else:
+            self._allow(key, cost)
+            self._increment(key)
+
+    def _allow(self, key: str, cost: int) -> None:
+        began_ns = SystemClock.monotonic_ns()
+        try:  # noqa: SIM105  # a context manager would be timed as well
+            self.limiter.allow(key, cost)
+        except CostExceedsQuota:
+            pass
+        self.decision_ns.append(SystemClock.monotonic_ns() - began_ns)
+
+    def _increment(self, key: str) -> None:
+        began_ns = SystemClock.monotonic_ns()
+        self._used[key] += 1
+        self.floor_ns.append(SystemClock.monotonic_ns() - began_ns)
 
 
 def _known(limiter: Limiter, share: Share) -> bool:
@@ -168,7 +223,13 @@ class _Pace:
 
 
 def _make_requests(
-    plan: Plan, share: Share, limiters: list[Limiter], histories: list[History], gauge: Gauge, pace: _Pace
+    plan: Plan,
+    share: Share,
+    limiters: list[Limiter],
+    timed: list[Timed],
+    histories: list[History],
+    gauge: Gauge,
+    pace: _Pace,
 ) -> None:
     over: deque[tuple[int, int, int]] = deque()
     """When a request is over, which policy admitted it, and which one it is."""
@@ -177,12 +238,13 @@ def _make_requests(
         _settle(over, moment_ns, share, limiters, histories, pace)
         pace.wait_until(moment_ns)
         for number, limiter in enumerate(limiters):
+            timed[number].ask(key, cost)
             began_ns = SystemClock.monotonic_ns()
             try:
                 verdict = limiter.table.decide(key, cost, began_ns)
             except CostExceedsQuota:
                 verdict = limiter.table.observe(key, began_ns)  # a request that can never be admitted is a refused one
-            histories[number].add(verdict, SystemClock.monotonic_ns() - began_ns)
+            histories[number].add(verdict)
             if verdict.allowed and share.settles[index]:
                 over.append((moment_ns + plan.settle_after_ns, number, index))
         if moment_ns - published_ns > PUBLISH_NS:
