@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
@@ -19,7 +20,7 @@ from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.paths import BELOW, below_mount
-from reconverge.integrations.reach import Reach
+from reconverge.integrations.reach import Reach, Route, methods_in
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, all_rules
@@ -27,6 +28,7 @@ from reconverge.integrations.words import GuardSettings, one_of, rule_of
 
 try:
     from aiohttp import WSMessage, web
+    from aiohttp.hdrs import METH_ALL
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
@@ -130,6 +132,8 @@ class Limits:
         self.guard = guard or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=self.limit)]
         self._reach = Reach(self._rules, self.guard.failed)
+        self._handlers: list[tuple[object, Declared]] = []
+        self._looked = False
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -151,7 +155,17 @@ class Limits:
 
         If it is mounted itself, the prefix is in all of its routes, and is told by the first request.
         """
-        self._reach.look(lambda: list(_patterns_of(app)), nested=True)
+        self._reach.look(lambda: list(_routes_of(app)), nested=True)
+        self._look_at_handlers(app)
+
+    def _look_at_handlers(self, app: web.Application) -> None:
+        """Compare the rules of handlers with the routes that lead to these."""
+        self._looked = True
+        routes = list(_handled_in(app))
+        for handler, declared in self._handlers:
+            led = [route for each, route in routes if each is handler]
+            if led:
+                Reach([declared], self.guard.failed, views=True).look(functools.partial(list, led), nested=True)
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
         """Limit a handler: a coroutine function, or a method of a `View`; see `Rule`.
@@ -171,6 +185,7 @@ class Limits:
             async def limited(*args: Any, **kwargs: Any) -> web.StreamResponse:
                 return await self._serve(_request_in(args), [declared], functools.partial(handler, *args, **kwargs))
 
+            self._handlers.append((limited, declared))
             return cast("AnyHandler", limited)
 
         return decorate
@@ -220,7 +235,9 @@ class Limits:
         """The response to a request that may not go on, None if it may."""
         mount = _mount_of(request)
         if self._reach.wanted and rules is self._rules:
-            self._reach.look(lambda: list(_patterns_of(request.app)), (mount,))
+            self._reach.look(lambda: list(_routes_of(request.app)), (mount,))
+        if not self._looked and self._handlers:  # in an application that is limited by its handlers alone
+            self._look_at_handlers(request.match_info.apps[0])
         each = AiohttpRequest(request, self.guard.addresses, mount)
         return serving.decided(await self.guard.check_async(each, rules))
 
@@ -339,17 +356,42 @@ def _mounts(app: web.Application, depth: int) -> Iterator[tuple[web.Application,
             yield from _mounts(below, depth + 1)
 
 
-def _patterns_of(app: web.Application, depth: int = 0) -> Iterator[str]:
-    """The patterns of all routes of an application and of those that are mounted in it, with and without prefixes."""
+def _routes_of(app: web.Application, depth: int = 0) -> Iterator[Route]:
+    """All routes of an application and of those that are mounted in it, with and without prefixes."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         info = resource.get_info()
         below, prefix = info.get("app"), info.get("prefix")
         if isinstance(below, web.Application):
-            yield from _patterns_of(below, depth + 1)
+            yield from _routes_of(below, depth + 1)
         elif prefix is not None or "rule" in info:
-            yield f"{prefix or ''}{BELOW}"
+            yield Route(f"{prefix or ''}{BELOW}")
         else:
-            yield resource.canonical
+            for route in resource:
+                yield Route(resource.canonical, _methods_of(route))
+
+
+def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
+    """The methods that lead to a route; of a class of views, those that it has."""
+    handler = route.handler
+    if inspect.isclass(handler) and issubclass(handler, web.View):
+        return methods_in([method for method in METH_ALL if hasattr(handler, method.lower())])
+    return methods_in([route.method])
+
+
+def _handled_in(app: web.Application, depth: int = 0) -> Iterator[tuple[object, Route]]:
+    """Each handler, and each method of a class of views, with a route that leads to it."""
+    for resource in app.router.resources() if depth < DEPTH_MAX else ():
+        below = resource.get_info().get("app")
+        if isinstance(below, web.Application):
+            yield from _handled_in(below, depth + 1)
+            continue
+        for route in resource:
+            handler = route.handler
+            if inspect.isclass(handler) and issubclass(handler, web.View):
+                for method in _methods_of(route) or ():
+                    yield getattr(handler, method.lower()), Route(resource.canonical, frozenset({method}))
+            else:
+                yield handler, Route(resource.canonical, _methods_of(route))
 
 
 def _request_in(args: tuple[Any, ...]) -> web.Request:

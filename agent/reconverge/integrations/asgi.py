@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.addresses import Addresses, Client, Located, single
-from reconverge.integrations.asgi_routes import patterns_of, root_of, route_of, router_in, templates_for
+from reconverge.integrations.asgi_routes import root_of, route_of, router_in, routes_of, templates_for
 from reconverge.integrations.below import check_asgi
 from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard
@@ -200,12 +200,12 @@ class RateLimitMiddleware:
             self._root = root_of(self._router)
         router, root = self._router, self._root
         if scope["type"] != "lifespan":
-            self._reach.look(lambda: patterns_of(router), (str(scope.get("root_path") or ""), root))
+            self._reach.look(lambda: routes_of(router), (str(scope.get("root_path") or ""), root))
             return send
 
         async def begun(message: Message) -> None:
             if message["type"] == "lifespan.startup.complete":
-                self._reach.look(lambda: patterns_of(router), (root,), mounted=True)
+                self._reach.look(lambda: routes_of(router), (root,), mounted=True)
             await send(message)
 
         return begun

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from reconverge.integrations.paths import BELOW, with_types
+from reconverge.integrations.reach import Route, methods_in
 
 FULL_MATCH: Final = 2
 """How Starlette's routes say that they are about a request."""
@@ -43,29 +44,37 @@ def root_of(router: Any) -> str:
     return root if isinstance(root, str) else ""
 
 
-def patterns_of(router: Any) -> list[str] | None:
-    """The patterns of all routes of an application, `/*` below what shows no routes; None if nothing can be told."""
+def routes_of(router: Any, wanted: Callable[[Any], bool] | None = None) -> list[Route] | None:
+    """All routes of an application, `/*` below what shows no routes; None if nothing can be told.
+
+    Or only those for which `wanted` is true, of what shows its routes.
+    """
     routes = getattr(router, "routes", None)
-    return None if routes is None else list(_patterns(routes, 0))
+    return None if routes is None else list(_routes(routes, wanted, 0))
 
 
-def _patterns(routes: Any, depth: int) -> Iterator[str]:
+def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> Iterator[Route]:
+    unseen = [Route(BELOW)] if wanted is None else []
     if depth > DEPTH_MAX:
-        yield BELOW
+        yield from unseen
         return
     for route in routes:
         path = _listed(route)
         contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
         if path is None and contexts is not None:
-            yield from (_listed(getattr(each, "starlette_route", None) or each) or BELOW for each in contexts())
+            for each in contexts():
+                holder = getattr(each, "starlette_route", None) or each
+                if wanted is None or wanted(holder):
+                    yield Route(_listed(holder) or BELOW, methods_in(getattr(holder, "methods", None)))
         elif path is None:
-            yield BELOW
+            yield from unseen
         elif hasattr(route, "endpoint") or hasattr(route, "methods"):
-            yield path
+            if wanted is None or wanted(route):
+                yield Route(path, methods_in(getattr(route, "methods", None)))
         else:  # something is mounted there
             below = router_in(getattr(route, "app", None))
-            inner = [BELOW] if below is None else _patterns(below.routes, depth + 1)
-            yield from (f"{path.rstrip('/')}{each}" for each in inner)
+            inner = unseen if below is None else _routes(below.routes, wanted, depth + 1)
+            yield from (Route(f"{path.rstrip('/')}{each.path}", each.methods) for each in inner)
 
 
 def _listed(route: object) -> str | None:

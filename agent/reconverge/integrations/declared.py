@@ -141,7 +141,8 @@ class Declared:
         self.cold_s = cold_s(rule.cold or cold)
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
-        self._methods = None if rule.methods is None else _methods(rule.methods)
+        self.methods = None if rule.methods is None else _methods(rule.methods)
+        """The methods that the rule is about, in capitals; None if it is about all."""
         self.places = None if rule.paths is None else Places(rule.paths)
         """The paths that the rule is about; None if it is about all."""
         self._parts = self._scopes()
@@ -164,7 +165,7 @@ class Declared:
 
     def concerns(self, request: Request, mend: Mend) -> bool:
         """Whether the rule is about such requests; if that cannot be told, it is. Raises what `mend` raises."""
-        if self._methods is not None and request.method not in self._methods:
+        if self.methods is not None and request.method not in self.methods:
             return False
         if self.places is None:
             return True
@@ -317,7 +318,7 @@ class Declared:
 
     def _method_of(self, request: Request) -> str:
         """The method, if it is one that is known, or that the rule names."""
-        return request.method if self._methods and request.method in self._methods else by_method(request)
+        return request.method if self.methods and request.method in self.methods else by_method(request)
 
     def _tier(self, limits: object) -> Limiter:
         """The limiter of a limit that was given for a request."""

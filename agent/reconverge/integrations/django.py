@@ -36,7 +36,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
 
 from reconverge.integrations.django_exempt import exempt, is_exempt
-from reconverge.integrations.django_settings import UserNotLoaded, configured
+from reconverge.integrations.django_settings import UserNotLoaded, configured, methods_of
 from reconverge.integrations.words import rule_of
 
 __all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "outcome_of"]
@@ -272,6 +272,7 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
 
     def decorate(view: View) -> View:
         if inspect.isclass(view):
+            limited.check_methods(view)
             return cast("View", method_decorator(decorate, name="dispatch")(view))
         return cast("View", limited.around(view))
 
@@ -303,6 +304,15 @@ class _Limited:
         if not isinstance(rule.limits, Limiter) and not callable(rule.limits):
             quotas_of_fixed(rule.limits)
         self._declared: dict[str, tuple[Guard, Declared]] = {}
+
+    def check_methods(self, view: object) -> None:
+        """Raise InvalidSetting if the rule is about no method that a class of views has."""
+        said, there = self._rule.methods, methods_of(view)
+        if said is None or there is None or there & {method.upper() for method in said}:
+            return
+        name = getattr(view, "__name__", view)
+        problem = f"limits nothing: {name} takes {', '.join(sorted(there))}; write methods= of those"
+        raise InvalidSetting("methods", list(said), problem)
 
     def around(self, view: Any) -> Any:
         """A view that is limited. Django makes one anew for each call of a decorated method."""

@@ -19,7 +19,7 @@ from reconverge.integrations.declared import Declared
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import Asked, asks, by_ip, waits
 from reconverge.integrations.paths import BELOW, with_types
-from reconverge.integrations.reach import Reach
+from reconverge.integrations.reach import Reach, Route, methods_in
 from reconverge.integrations.request import Request
 from reconverge.integrations.rules import SPENT, Rule, RuleSettings
 from reconverge.integrations.words import GuardSettings
@@ -31,6 +31,7 @@ try:
     from django.http import Http404
     from django.urls import LocalePrefixPattern, get_resolver
     from django.utils.module_loading import import_string
+    from django.views import View
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
 
@@ -223,8 +224,8 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
             yield from _names(below, f"{prefix}{pattern.namespace}:" if pattern.namespace else prefix)
 
 
-def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[str]:
-    """The patterns of all views; what an expression says that is no plain path may be anything below its prefix."""
+def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
+    """The routes of all views; what an expression says that is no plain path may be anything below its prefix."""
     for pattern in patterns:
         types: Mapping[str, object] = getattr(pattern.pattern, "converters", {})
         expressions = {name: getattr(each, "regex", None) for name, each in types.items()}
@@ -235,11 +236,21 @@ def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[str]:
             text = "<language>/"
         if not _LISTED.fullmatch(text if below is not None else text.removesuffix("$")):
             plain = _PLAIN.match(text)
-            yield f"{prefix}{'' if plain is None else plain[0]}".rstrip("/") + BELOW
+            yield Route(f"{prefix}{'' if plain is None else plain[0]}".rstrip("/") + BELOW)
         elif below is None:
-            yield f"{prefix}{text.removesuffix('$')}"
+            yield Route(f"{prefix}{text.removesuffix('$')}", methods_of(pattern.callback))
         else:
             yield from _routes(below, f"{prefix}{text}")
+
+
+def methods_of(view: object) -> frozenset[str] | None:
+    """The methods that a view takes; None where that is not known, as of functions."""
+    of_class: Any = getattr(view, "view_class", None) or getattr(view, "cls", view)
+    if not isinstance(of_class, type) or not issubclass(of_class, View):
+        return None
+    names: Sequence[str] = getattr(of_class, "http_method_names", ())
+    found = {name.upper() for name in names if hasattr(of_class, name)}
+    return methods_in(found | ({"HEAD"} if "GET" in found else set()))
 
 
 def _forget(*, setting: str, **_: Any) -> None:

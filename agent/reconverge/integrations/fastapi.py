@@ -18,13 +18,13 @@ from typing import Annotated, Any, Final, Unpack, cast, get_origin
 from reconverge.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
-from reconverge.integrations.asgi_routes import patterns_of
+from reconverge.integrations.asgi_routes import routes_of
 from reconverge.integrations.declared import Declared, quotas_of_fixed
 from reconverge.integrations.fastapi_words import Dependency, NoParameter
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
-from reconverge.integrations.reach import Reach
+from reconverge.integrations.reach import Reach, Route
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
 from reconverge.integrations.words import CommonSettings, one_of, rule_of
@@ -137,12 +137,14 @@ class Limits:
         asked = _Asked(self.guard, declared)
         source = key or self._key
         if isinstance(source, FromDependency):
-            return Dependency(_limited_by_dependency(asked, source), declared.name)
+            asked.dependency = Dependency(_limited_by_dependency(asked, source), declared.name)
+            return asked.dependency
 
         async def limited(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
             return await asked.check(connection, response)
 
-        return Dependency(limited, declared.name)
+        asked.dependency = Dependency(limited, declared.name)
+        return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
         """The same as calling it, in the word that other frameworks have: a dependency, and no decorator."""
@@ -231,6 +233,12 @@ async def answer_refusal(_request: Request, error: Exception) -> Response:
     return _Refused(cast("TooManyRequests", error).outcome)
 
 
+def _depends(dependant: Any, on: object) -> bool:
+    """Whether what FastAPI knows of a route, or of a dependency, says that it asks a dependency."""
+    below = getattr(dependant, "dependencies", None) or ()
+    return any(each.call is on or _depends(each, on) for each in below)
+
+
 def _key_function(given: Any) -> Any:
     """What is given as a key function, or one that asks the dependency that is given instead."""
     if get_origin(given) is Annotated:
@@ -258,13 +266,20 @@ class _Asked:
     def __init__(self, guard: Guard, declared: Declared) -> None:
         self._guard = guard
         self._declared = declared
-        self._reach = Reach([declared], guard.failed)
+        self._reach = Reach([declared], guard.failed, views=True)
+        self.dependency: object = None
+        """What routes depend on."""
+
+    def _routes(self, app: object) -> list[Route] | None:
+        """The routes of an application that depend on this; None if they cannot be told apart from the others."""
+        routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
+        return routes or None
 
     async def check(self, connection: HTTPConnection, response: Response | None) -> Outcome:
         """Decide, and add the fields to the response. Raises TooManyRequests, or for a websocket what closes it."""
         scope: Any = connection.scope
         if self._reach.wanted:
-            self._reach.look(lambda: patterns_of(scope.get("app")), (str(scope.get("root_path") or ""),))
+            self._reach.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
         request = AsgiRequest(scope, self._guard.addresses, connection=connection)
         outcome = await self._guard.check_async(request, [self._declared])
         scope[OUTCOME] = outcome

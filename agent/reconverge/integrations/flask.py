@@ -34,13 +34,13 @@ from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, waits
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
-from reconverge.integrations.reach import Reach
+from reconverge.integrations.reach import Reach, Route
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, checked_flag
 from reconverge.integrations.words import CommonSettings, one_of, rule_of
-from reconverge.integrations.wsgi import SettlingBody, declare_blocking, merged
+from reconverge.integrations.wsgi import SettlingBody, declare_blocking, listed, merged
 from reconverge.limit import Limit
 
 try:
@@ -48,7 +48,13 @@ try:
     from werkzeug import exceptions
 
     from reconverge.integrations.flask_request import FlaskRequest
-    from reconverge.integrations.flask_views import PARENTHESES, check_view, decorated_class, tell_unreached
+    from reconverge.integrations.flask_views import (
+        PARENTHESES,
+        check_view,
+        decorated_class,
+        routes_of_rules,
+        tell_unreached,
+    )
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
 
@@ -296,13 +302,17 @@ class Limits:
         """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
         for app in self._apps:
             tell_unreached(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
-        views = [mark for app in self._apps for view in app.view_functions.values() if (mark := _mark_of(view))]
+        roots = (flask.request.root_path,)
         rules = [*self._application, *self._defaults]
-        rules += [declared for mark in (*self._blueprints.values(), *views) for declared in mark.rules]
+        rules += [declared for mark in self._blueprints.values() for declared in mark.rules]
         self._reach = Reach(rules, self.guard.failed)
-        self._reach.look(
-            lambda: [each.rule for app in self._apps for each in app.url_map.iter_rules()], (flask.request.root_path,)
-        )
+        self._reach.look(lambda: [listed(each) for app in self._apps for each in app.url_map.iter_rules()], roots)
+        on_views: dict[Declared, list[Route]] = {}
+        for app in self._apps:
+            for declared, route in routes_of_rules(app, lambda view: (_mark_of(view) or _Mark()).rules):
+                on_views.setdefault(declared, []).append(route)
+        for declared, routes in on_views.items():
+            Reach([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
 
     def _before(self) -> None:
         request, app = flask.request, flask.current_app

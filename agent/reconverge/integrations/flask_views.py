@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import flask
 import flask.views
 
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.reach import Route
+from reconverge.integrations.wsgi import listed
+
+T = TypeVar("T")
 
 logger = logging.getLogger("reconverge")
 
@@ -55,6 +59,19 @@ def tell_unreached(
                 getattr(bare, "__name__", bare),
                 names[0],
             )
+
+
+def routes_of_rules(app: flask.Flask, rules_of: Callable[[object], Iterable[T]]) -> Iterator[tuple[T, Route]]:
+    """Each rule of a view with each route that leads to the view, or to the method of a class that has the rule."""
+    for endpoint, view in app.view_functions.items():
+        routes = [listed(each) for each in app.url_map.iter_rules(endpoint)]
+        for each in _chain(view):
+            yield from ((rule, route) for rule in rules_of(each) for route in routes)
+        view_class = getattr(view, "view_class", None)
+        for method in getattr(view_class, "methods", None) or ():
+            of_method = frozenset({"GET", "HEAD"} if method == "GET" else {method})
+            rules = rules_of(getattr(view_class, method.lower(), None))
+            yield from ((rule, Route(route.path, of_method)) for rule in rules for route in routes)
 
 
 def _chain(view: Any) -> Iterable[Any]:

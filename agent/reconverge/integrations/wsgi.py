@@ -18,7 +18,7 @@ from reconverge.integrations.fields import LISTS, Fields
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.paths import BELOW, with_types
-from reconverge.integrations.reach import Reach
+from reconverge.integrations.reach import Reach, Route, methods_in
 from reconverge.integrations.request import FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
 from reconverge.integrations.words import GuardSettings, one_of
@@ -125,7 +125,7 @@ class RateLimitMiddleware:
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as WSGI has it."""
         if self._reach.wanted:
-            self._reach.look(lambda: patterns_in(self.app), (environment.get("SCRIPT_NAME", ""),))
+            self._reach.look(lambda: routes_in(self.app), (environment.get("SCRIPT_NAME", ""),))
         outcome = self.guard.check(WsgiRequest(environment, self.guard.addresses), self._rules)
         environment[OUTCOME] = outcome
         if not outcome.allowed:
@@ -197,32 +197,35 @@ class SettlingBody:
             self._ended(self._bytes, self._complete)
 
 
-def patterns_in(app: Any, depth: int = 0) -> list[str] | None:
-    """The patterns of the routes of what a middleware is around, as Werkzeug has them; None if there are none."""
+def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
+    """The routes of what a middleware is around, as Werkzeug has them; None if there are none."""
     if app is None or depth > DEPTH_MAX:
         return None
     mounts = getattr(app, "mounts", None)
     if isinstance(mounts, dict):  # of Werkzeug's DispatcherMiddleware
         mounted = cast("dict[str, Any]", mounts)
         apps = {"": getattr(app, "app", None), **mounted}
-        inner = {path: patterns_in(each, depth + 1) for path, each in apps.items()}
+        inner = {path: routes_in(each, depth + 1) for path, each in apps.items()}
         return [
-            f"{path}{each}" for path, patterns in inner.items() for each in ([BELOW] if patterns is None else patterns)
+            Route(f"{path}{each.path}", each.methods)
+            for path, routes in inner.items()
+            for each in ([Route(BELOW)] if routes is None else routes)
         ]
     owner = getattr(app, "__self__", None)  # of a bound method, as `app.wsgi_app` is
     below = getattr(app, "wsgi_app", None)
     if owner is None and below is not None and getattr(below, "__self__", None) is not app:
-        return patterns_in(below, depth + 1)  # what was put around the application
+        return routes_in(below, depth + 1)  # what was put around the application
     rules = getattr(getattr(owner or app, "url_map", None), "iter_rules", None)
     if rules is not None:
-        return [_listed(each) for each in rules()]
-    return patterns_in(getattr(app, "app", None), depth + 1)
+        return [listed(each) for each in rules()]
+    return routes_in(getattr(app, "app", None), depth + 1)
 
 
-def _listed(rule: Any) -> str:
-    """The pattern of a route of Werkzeug's, whose values say whether they may have slashes."""
+def listed(rule: Any) -> Route:
+    """A route of Werkzeug's, whose values say whether they may have slashes."""
     types: Mapping[str, object] = getattr(rule, "_converters", None) or {}
-    return with_types(str(rule.rule), {name: getattr(each, "regex", None) for name, each in types.items()})
+    path = with_types(str(rule.rule), {name: getattr(each, "regex", None) for name, each in types.items()})
+    return Route(path, methods_in(getattr(rule, "methods", None)))
 
 
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
