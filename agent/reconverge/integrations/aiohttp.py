@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra
@@ -19,8 +18,8 @@ from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
-from reconverge.integrations.paths import BELOW, below_mount
-from reconverge.integrations.reach import Reach, Route, methods_in
+from reconverge.integrations.paths import below_mount
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, all_rules
@@ -28,12 +27,11 @@ from reconverge.integrations.words import GuardSettings, one_of, rule_of
 
 try:
     from aiohttp import WSMessage, web
-    from aiohttp.hdrs import METH_ALL
+
+    from reconverge.integrations.aiohttp_routes import handled_in, mount_of, routes_of
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
-DEPTH_MAX: Final = 32
-"""So many applications are looked into, one mounted in the other."""
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -155,13 +153,13 @@ class Limits:
 
         If it is mounted itself, the prefix is in all of its routes, and is told by the first request.
         """
-        self._reach.look(lambda: list(_routes_of(app)), nested=True)
+        self._reach.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
 
     def _look_at_handlers(self, app: web.Application) -> None:
         """Compare the rules of handlers with the routes that lead to these."""
         self._looked = True
-        routes = list(_handled_in(app))
+        routes = list(handled_in(app))
         for handler, declared in self._handlers:
             led = [route for each, route in routes if each is handler]
             if led:
@@ -233,9 +231,9 @@ class Limits:
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared]
     ) -> web.StreamResponse | None:
         """The response to a request that may not go on, None if it may."""
-        mount = _mount_of(request)
+        mount = mount_of(request)
         if self._reach.wanted and rules is self._rules:
-            self._reach.look(lambda: list(_routes_of(request.app)), (mount,))
+            self._reach.look(lambda: list(routes_of(request.app)), (mount,))
         if not self._looked and self._handlers:  # in an application that is limited by its handlers alone
             self._look_at_handlers(request.match_info.apps[0])
         each = AiohttpRequest(request, self.guard.addresses, mount)
@@ -335,63 +333,6 @@ class _Serving:
     def _finish(self, response: Response) -> None:
         for outcome in self.outcomes:
             outcome.finish(response)
-
-
-def _mount_of(request: web.Request) -> str:
-    """The prefix of the sub-application in which a request is being served; empty in the outermost one."""
-    apps = request.match_info.apps
-    here = request.app
-    if len(apps) < 2 or here is apps[0]:
-        return ""
-    return next((prefix for app, prefix in _mounts(apps[0], 0) if app is here), "")
-
-
-def _mounts(app: web.Application, depth: int) -> Iterator[tuple[web.Application, str]]:
-    """The sub-applications of an application, with the prefixes of their paths."""
-    for resource in app.router.resources() if depth < DEPTH_MAX else ():
-        info = resource.get_info()
-        below, prefix = info.get("app"), info.get("prefix")
-        if isinstance(below, web.Application):
-            yield below, prefix or ""
-            yield from _mounts(below, depth + 1)
-
-
-def _routes_of(app: web.Application, depth: int = 0) -> Iterator[Route]:
-    """All routes of an application and of those that are mounted in it, with and without prefixes."""
-    for resource in app.router.resources() if depth < DEPTH_MAX else ():
-        info = resource.get_info()
-        below, prefix = info.get("app"), info.get("prefix")
-        if isinstance(below, web.Application):
-            yield from _routes_of(below, depth + 1)
-        elif prefix is not None or "rule" in info:
-            yield Route(f"{prefix or ''}{BELOW}")
-        else:
-            for route in resource:
-                yield Route(resource.canonical, _methods_of(route))
-
-
-def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
-    """The methods that lead to a route; of a class of views, those that it has."""
-    handler = route.handler
-    if inspect.isclass(handler) and issubclass(handler, web.View):
-        return methods_in([method for method in METH_ALL if hasattr(handler, method.lower())])
-    return methods_in([route.method])
-
-
-def _handled_in(app: web.Application, depth: int = 0) -> Iterator[tuple[object, Route]]:
-    """Each handler, and each method of a class of views, with a route that leads to it."""
-    for resource in app.router.resources() if depth < DEPTH_MAX else ():
-        below = resource.get_info().get("app")
-        if isinstance(below, web.Application):
-            yield from _handled_in(below, depth + 1)
-            continue
-        for route in resource:
-            handler = route.handler
-            if inspect.isclass(handler) and issubclass(handler, web.View):
-                for method in _methods_of(route) or ():
-                    yield getattr(handler, method.lower()), Route(resource.canonical, frozenset({method}))
-            else:
-                yield handler, Route(resource.canonical, _methods_of(route))
 
 
 def _request_in(args: tuple[Any, ...]) -> web.Request:

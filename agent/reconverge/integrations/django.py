@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
+from typing import Any, Final, Self, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.declared import Declared, quotas_of_fixed
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard
@@ -22,124 +21,28 @@ from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
 from reconverge.integrations.request import CANCELLED, FAILED, Response
 from reconverge.integrations.rules import Limits, Rule, RuleSettings, name_of
-from reconverge.integrations.wsgi import SettlingBody, WsgiRequest
+from reconverge.integrations.wsgi import SettlingBody
 from reconverge.limiter import Limiter
 
 try:
-    from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+    from asgiref.sync import iscoroutinefunction, markcoroutinefunction
     from django.http import HttpResponse
     from django.http.response import HttpResponseBase
-    from django.urls import Resolver404, resolve
     from django.utils.decorators import method_decorator
-    from django.utils.functional import LazyObject, empty
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
 
 from reconverge.integrations.django_exempt import exempt, is_exempt
-from reconverge.integrations.django_settings import UserNotLoaded, configured, methods_of
+from reconverge.integrations.django_request import DjangoRequest, HttpRequest
+from reconverge.integrations.django_settings import UserNotLoaded, check_methods, configured
 from reconverge.integrations.words import rule_of
 
 __all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "outcome_of"]
 
 View = TypeVar("View", bound=Callable[..., Any])
-HttpRequest: TypeAlias = Any
-"""Django's own, which has no types."""
 
 SERVING: Final = "_reconverge_serving"
 """Of a request: what was decided about it so far."""
-
-
-class DjangoRequest(WsgiRequest):
-    """A `Request` of Django, under WSGI or ASGI. `raw` is Django's."""
-
-    __slots__ = ("_match", "_request", "_user", "_waits")
-
-    def __init__(self, request: HttpRequest, addresses: Addresses, *, waits: bool = False) -> None:
-        super().__init__(request.META, addresses)
-        self._request = request
-        self._waits = waits
-        self._user: object = empty
-        self._match: Any = empty
-
-    @property
-    def path(self) -> str:
-        """See `Request.path`."""
-        return str(self._request.path)
-
-    @property
-    def inner_paths(self) -> Sequence[str]:
-        """See `Request.inner_paths`: `path_info`, which is what the URLs are compared with."""
-        path: str = self._request.path_info
-        return () if path == self._request.path else (path,)
-
-    @property
-    def templates(self) -> Sequence[str]:
-        """See `Request.templates`: once Django has found the view."""
-        route = getattr(self._request.resolver_match if self._match is empty else self._match, "route", None)
-        script = str(self._request.META.get("SCRIPT_NAME") or "").rstrip("/")
-        return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()
-
-    def seek_templates(self) -> Sequence[str]:
-        """See `Request.seek_templates`."""
-        self._resolved()
-        return self.templates
-
-    @property
-    def route(self) -> str:
-        """See `Request.route`: the name of the view, with its namespaces, or its dotted path where it has no name."""
-        match = self._resolved()
-        return "" if match is None else str(match.view_name)
-
-    @property
-    def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`."""
-        match = self._resolved()
-        return {} if match is None else match.kwargs
-
-    @property
-    def user(self) -> object:
-        """See `Request.user`; as the middleware for authentication has left it, which must stand above ours."""
-        user = getattr(self._request, "user", None)
-        if not self._waits or not _is_unloaded(user):
-            return user or super().user
-        if self._user is empty:
-            raise UserNotLoaded
-        return self._user
-
-    @property
-    def raw(self) -> HttpRequest:
-        """See `Request.raw`."""
-        return self._request
-
-    def header(self, name: str) -> str | None:
-        """See `Request.header`."""
-        scope = getattr(self._request, "scope", None)
-        if scope is None:
-            return super().header(name)
-        # In META, a field with an underscore in its name passes for the one with a hyphen.
-        wanted = name.lower().encode("latin-1", "replace")
-        values: list[bytes] = [value for key, value in scope["headers"] if key == wanted]
-        return b", ".join(values).decode("latin-1") if values else None
-
-    async def load_user(self, guard: Guard) -> None:
-        """Wait for the user, which may take a question to the database."""
-        user, load = self._request.user, getattr(self._request, "auser", None)
-        self._user = None
-        try:
-            self._user = await (sync_to_async(_loaded)(user) if load is None else load())
-        except Exception as error:  # noqa: BLE001  # a database that is away must not break what needs none
-            guard.failed(error, "user")
-
-    def _resolved(self) -> Any:
-        """What the URL leads to; looked for if Django has not done so yet. None when it leads nowhere."""
-        if self._match is empty:
-            self._match = self._request.resolver_match
-            if self._match is None:
-                try:
-                    self._match = resolve(self._request.path_info, getattr(self._request, "urlconf", None))
-                except Resolver404:
-                    self._match = None
-        return self._match
 
 
 class RateLimitMiddleware:
@@ -272,7 +175,7 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
 
     def decorate(view: View) -> View:
         if inspect.isclass(view):
-            limited.check_methods(view)
+            check_methods(limited.rule, view)
             return cast("View", method_decorator(decorate, name="dispatch")(view))
         return cast("View", limited.around(view))
 
@@ -300,26 +203,17 @@ class _Limited:
     """What one `limit` limits."""
 
     def __init__(self, rule: Rule) -> None:
-        self._rule = rule
+        self.rule = rule
         if not isinstance(rule.limits, Limiter) and not callable(rule.limits):
             quotas_of_fixed(rule.limits)
         self._declared: dict[str, tuple[Guard, Declared]] = {}
-
-    def check_methods(self, view: object) -> None:
-        """Raise InvalidSetting if the rule is about no method that a class of views has."""
-        said, there = self._rule.methods, methods_of(view)
-        if said is None or there is None or there & {method.upper() for method in said}:
-            return
-        name = getattr(view, "__name__", view)
-        problem = f"limits nothing: {name} takes {', '.join(sorted(there))}; write methods= of those"
-        raise InvalidSetting("methods", list(said), problem)
 
     def around(self, view: Any) -> Any:
         """A view that is limited. Django makes one anew for each call of a decorated method."""
         bound = getattr(getattr(view, "func", view), "__self__", None)
         name = _name_of(view, bound)
         placeholder = getattr(view, "__module__", None) == method_decorator.__module__
-        if self._rule.name is not None or not placeholder:
+        if self.rule.name is not None or not placeholder:
             self._of(name)
         if iscoroutinefunction(view) or getattr(bound, "view_is_async", False):
 
@@ -332,7 +226,7 @@ class _Limited:
                     return answer(response)
 
             return limited_slowly
-        if self._rule.ever_waits and not placeholder:
+        if self.rule.ever_waits and not placeholder:
             raise InvalidSetting("rule", name, "has a coroutine function, and its view is no coroutine function")
 
         @functools.wraps(view)
@@ -350,7 +244,7 @@ class _Limited:
         guard = configured().guard
         known = self._declared.get(name)
         if known is None or known[0] is not guard:
-            known = self._declared[name] = guard, guard.declare(self._rule, name=name)
+            known = self._declared[name] = guard, guard.declare(self.rule, name=name)
         return known[1]
 
 
@@ -371,8 +265,8 @@ def _serving(request: HttpRequest) -> Iterator[tuple[Serving, Callable[[Any], An
 def _name_of(view: Any, bound: object) -> str:
     """The name of the limit of a view; of a method, also of an inherited one, that of the class it is called for."""
     if bound is not None:
-        of_class = name_of(type(bound))
-        return of_class if view.__name__ == "dispatch" else f"{of_class}.{view.__name__}"
+        own = name_of(type(bound))
+        return own if view.__name__ == "dispatch" else f"{own}.{view.__name__}"
     return name_of(getattr(view, "view_class", view))
 
 
@@ -399,12 +293,3 @@ def _settle(response: Any, unsettled: list[Outcome]) -> None:
         response.add_post_render_callback(lambda rendered: ended(len(rendered.content), True))  # noqa: FBT003  # likewise
     else:
         ended(len(response.content), True)  # noqa: FBT003  # likewise
-
-
-def _is_unloaded(user: object) -> bool:
-    return isinstance(user, LazyObject) and getattr(user, "_wrapped", None) is empty  # which does not load it
-
-
-def _loaded(user: object) -> object:
-    """A lazy user, after whatever it takes to know it."""
-    return user if isinstance(user.__class__, type) else None

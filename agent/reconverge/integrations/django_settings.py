@@ -243,6 +243,16 @@ def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
             yield from _routes(below, f"{prefix}{text}")
 
 
+def check_methods(rule: Rule, view: object) -> None:
+    """Raise InvalidSetting if a rule is about no method that a class of views has."""
+    said, there = rule.methods, methods_of(view)
+    if said is None or there is None or there & {method.upper() for method in said}:
+        return
+    name = getattr(view, "__name__", view)
+    problem = f"limits nothing: {name} takes {', '.join(sorted(there))}; write methods= of those"
+    raise InvalidSetting("methods", list(said), problem)
+
+
 def methods_of(view: object) -> frozenset[str] | None:
     """The methods that a view takes; None where that is not known, as of functions."""
     of_class: Any = getattr(view, "view_class", None) or getattr(view, "cls", view)

@@ -34,7 +34,7 @@ from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, waits
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.problem import PROBLEM_JSON
-from reconverge.integrations.reach import Reach, Route
+from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
@@ -47,14 +47,9 @@ try:
     import flask
     from werkzeug import exceptions
 
+    from reconverge.integrations import flask_views
     from reconverge.integrations.flask_request import FlaskRequest
-    from reconverge.integrations.flask_views import (
-        PARENTHESES,
-        check_view,
-        decorated_class,
-        routes_of_rules,
-        tell_unreached,
-    )
+    from reconverge.integrations.flask_views import PARENTHESES, check_view, decorated_class
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
 
@@ -301,17 +296,13 @@ class Limits:
     def _look(self) -> None:
         """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
         for app in self._apps:
-            tell_unreached(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
+            flask_views.tell_unreached(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
         roots = (flask.request.root_path,)
         rules = [*self._application, *self._defaults]
         rules += [declared for mark in self._blueprints.values() for declared in mark.rules]
         self._reach = Reach(rules, self.guard.failed)
         self._reach.look(lambda: [listed(each) for app in self._apps for each in app.url_map.iter_rules()], roots)
-        on_views: dict[Declared, list[Route]] = {}
-        for app in self._apps:
-            for declared, route in routes_of_rules(app, lambda view: (_mark_of(view) or _Mark()).rules):
-                on_views.setdefault(declared, []).append(route)
-        for declared, routes in on_views.items():
+        for declared, routes in flask_views.routes_of_rules(self._apps, lambda view: (_mark_of(view) or _Mark()).rules):
             Reach([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
 
     def _before(self) -> None:

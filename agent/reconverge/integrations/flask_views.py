@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import flask
@@ -61,17 +61,23 @@ def tell_unreached(
             )
 
 
-def routes_of_rules(app: flask.Flask, rules_of: Callable[[object], Iterable[T]]) -> Iterator[tuple[T, Route]]:
-    """Each rule of a view with each route that leads to the view, or to the method of a class that has the rule."""
-    for endpoint, view in app.view_functions.items():
-        routes = [listed(each) for each in app.url_map.iter_rules(endpoint)]
-        for each in _chain(view):
-            yield from ((rule, route) for rule in rules_of(each) for route in routes)
-        view_class = getattr(view, "view_class", None)
-        for method in getattr(view_class, "methods", None) or ():
-            of_method = frozenset({"GET", "HEAD"} if method == "GET" else {method})
-            rules = rules_of(getattr(view_class, method.lower(), None))
-            yield from ((rule, Route(route.path, of_method)) for rule in rules for route in routes)
+def routes_of_rules(
+    apps: Iterable[flask.Flask], rules_of: Callable[[object], Iterable[T]]
+) -> Iterable[tuple[T, list[Route]]]:
+    """Each rule of views with the routes that lead to these, or to the methods of classes that have the rule."""
+    found: dict[T, list[Route]] = {}
+    for app in apps:
+        for endpoint, view in app.view_functions.items():
+            routes = [listed(each) for each in app.url_map.iter_rules(endpoint)]
+            for each in _chain(view):
+                for rule in rules_of(each):
+                    found.setdefault(rule, []).extend(routes)
+            of_class = getattr(view, "view_class", None)
+            for method in getattr(of_class, "methods", None) or ():
+                methods = frozenset({"GET", "HEAD"} if method == "GET" else {method})
+                for rule in rules_of(getattr(of_class, method.lower(), None)):
+                    found.setdefault(rule, []).extend(Route(route.path, methods) for route in routes)
+    return found.items()
 
 
 def _chain(view: Any) -> Iterable[Any]:
