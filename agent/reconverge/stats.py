@@ -40,6 +40,8 @@ class LimitStats:
     """Calls that came in the middle of a decision about this quota, on its thread: refused, or put off."""
     evicted: int = 0
     """Keys that were forgotten before they were idle, to make room for new ones."""
+    smaller: int = 0
+    """Answers about a key of which another node declares a smaller quota under the same name."""
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
 
@@ -96,6 +98,7 @@ def stats_of_limits(
             unlimited=unlimited,
             near=watch.near[name],
             overadmitted=watch.over[name],
+            smaller=watch.smaller[name],
             switch=switch,
             reentered=table.reentered,
             evicted=table.kernel.room.evicted[name],

@@ -1,6 +1,12 @@
 """What the hub's answers tell beside the lines: which keys are nearly used up or beyond, and how long they took.
 
 Looked at once an answer has been taken in, in the loop that exchanges; no decision waits for it.
+
+They also tell of a node that declares a smaller quota under the same name: of a key that both use, the hub grants no
+more than the smaller one, and answers with it. While a larger quota is brought to a fleet node by node, and while
+published settings are on their way, that is as it should be, so it is told of once it has gone on for a while. A node
+with another window, or another algorithm, is not told of: its keys are other cells at the hub, and no answer speaks of
+them.
 """
 
 from __future__ import annotations
@@ -25,6 +31,8 @@ NEAR_SHARE: Final = 0.8
 """Whoever has used so much of a quota is near to its end."""
 KEYS_SEEN_MAX: Final = 10_000
 """So many keys are remembered to be near; beyond that all are forgotten, and told of again."""
+SMALLER_GRACE_US: Final = 30_000_000
+"""For so long of the hub's time another node may declare a smaller quota before it is told of."""
 KEYS_TOLD_MAX: Final = 100
 DURATIONS_TOLD_MAX: Final = 1000
 """Between two looks of the lookout; newer ones take the place of older ones."""
@@ -67,6 +75,11 @@ class Watch:
     def __init__(self) -> None:
         self.near: Counter[str] = Counter()
         self.over: Counter[str] = Counter()
+        self.smaller: Counter[str] = Counter()
+        """Answers about a key of which another node declares a smaller quota, by limit."""
+        self._smaller_since_us: dict[str, tuple[int, int]] = {}
+        """Since when there have been such answers, and when the latest came."""
+        self._smaller_told: set[str] = set()
         self.durations = Durations()
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
         """Limit and key of those that came near, for whoever tells of them."""
@@ -105,6 +118,8 @@ class Watch:
         cells: Sequence[Cell] = getattr(batch.cells, "cells", ())
         answers: Sequence[CellAnswer] = ()
         for number, cell in enumerate(cells):
+            if cell.capacity < cell.table.capacity:
+                self._see_smaller(cell, batch, answer.hub_us)
             used = cell.fleet_used
             if used < NEAR_SHARE * min(cell.table.nominal, cell.capacity):
                 if self._seen:
@@ -116,6 +131,28 @@ class Watch:
             if used > capacity:
                 answers = answers or tuple(answer.cells)
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
+
+    def _see_smaller(self, cell: Cell, batch: Batch, hub_us: int) -> None:
+        """Count a key of which the hub grants less than this node declares, and warn once if that goes on."""
+        table = cell.table
+        said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
+        if cell.capacity >= said or table.kernel.region_ppm != MILLION:  # it has changed since, or the rest is lent
+            return
+        self.smaller[table.name] += 1
+        since_us, last_us = self._smaller_since_us.get(table.name, (hub_us, hub_us))
+        since_us = hub_us if hub_us - last_us > SMALLER_GRACE_US else since_us
+        self._smaller_since_us[table.name] = since_us, hub_us
+        if table.name in self._smaller_told or hub_us - since_us < SMALLER_GRACE_US:
+            return
+        self._smaller_told.add(table.name)
+        logger.warning(
+            "reconverge: another node of this namespace declares the limit %r with a capacity of %d, and this one with"
+            " %d; of keys that both use, the smaller one holds for all. Declare the same, or give one another name",
+            table.name,
+            cell.capacity // table.unit,
+            said // table.unit,
+            extra={"limit": table.name},
+        )
 
     def _see(self, cell: Cell) -> _Seen:
         """Count a key that is near, once for each time that it comes near, and for each fixed window."""

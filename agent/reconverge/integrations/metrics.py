@@ -145,5 +145,6 @@ def _together(limits: list[LimitStats]) -> LimitStats:
         near=sum(limit.near for limit in limits),
         overadmitted=sum(limit.overadmitted for limit in limits),
         evicted=sum(limit.evicted for limit in limits),
+        smaller=sum(limit.smaller for limit in limits),
         deferred=sum(limit.deferred for limit in limits),
     )
