@@ -328,6 +328,18 @@ def test_every_command_line_in_the_readme_is_understood() -> None:
 # -------------------------------------------------------------------- how it is written
 
 
+def test_no_web_snippet_has_a_quota_that_several_workers_exceed_at_once() -> None:
+    """With two workers `1/day` may admit two: an example is copied, so it has a quota to which the bound is small."""
+    pages = [
+        ROOT / "README.md",
+        ROOT / "docs" / "web.md",
+        *(ROOT / "agent" / "reconverge" / "integrations").glob("*.py"),
+    ]
+    text = "\n".join(path.read_text() for path in pages)
+
+    assert [] == re.findall(r"""limits?\(["']1/.*""", text)
+
+
 def test_no_file_speaks_of_a_machine() -> None:
     """Paths of whoever worked on it mean nothing to whoever reads it."""
     pattern = re.compile(r"(?<![\w.:/*-])/(?:work|root|home|Users)/[\w.-]|/tmp/[a-z]")

@@ -19,7 +19,7 @@ from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
 from reconverge.durations import Seconds, in_seconds
-from reconverge.environment import HUB, hub_as_said, tell_of_misspelt_variables
+from reconverge.environment import HUB, hub_as_said, tell_of_misspelt_variables, tell_of_unread_variables
 from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
 from reconverge.hint_channel import HintChannel
@@ -207,6 +207,7 @@ class Agent:
         self._make_hinting = hinting_for(hints, met_at, kernel, self._clock)
         tell_of_installation()
         tell_of_misspelt_variables()
+        tell_of_unread_variables()
         self._begin()
         self._lookout = Lookout(self)
         register(self, sigterm=sigterm and not self._kernel.alone)

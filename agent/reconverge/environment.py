@@ -2,6 +2,9 @@
 
 A variable that no part of this package reads has no effect, so it is told of once in each process. Kubernetes sets
 variables for every service, so a service named `reconverge` brings some that begin as ours do; they are passed over.
+
+Most variables are read by `reconverge.integrations.config.load` alone, and not by an `Agent` that a program makes
+itself. That is told of, too, unless `load` has made an agent in the same process: then they have their effect.
 """
 
 from __future__ import annotations
@@ -54,6 +57,11 @@ KNOWN: Final = frozenset(
     )
 )
 """All variables that any part of this package reads."""
+OF_AGENT: Final = frozenset(
+    f"{PREFIX}{name}"
+    for name in ("HINTS", "HUB", "NO_EXTENSIONS", "REDIS_SERVER", "SETTINGS_SECRET", "SWITCH", "WIDE_HUB")
+)
+"""Those that have their effect without `load`."""
 _FOREIGN: Final = re.compile(
     r"RECONVERGE_(TEST_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
@@ -88,6 +96,23 @@ def tell_of_misspelt_variables() -> None:
             _said.add(name)
             advice = f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(KNOWN))}"
             logger.warning("reconverge: the environment variable %s is not known, and has no effect; %s", name, advice)
+
+
+def variables_are_read() -> None:
+    """All variables have their effect in this process, so that there is nothing to tell of those that `load` reads."""
+    _said.update(KNOWN - OF_AGENT)
+
+
+def tell_of_unread_variables() -> None:
+    """Warn of the variables that only `load` reads, the first time in this process that an agent is made without it."""
+    unread = sorted(name for name in os.environ if name in KNOWN - OF_AGENT - _said)
+    _said.update(unread)
+    if unread:
+        logger.warning(
+            "reconverge: an Agent that a program makes itself does not read %s; make it by"
+            " reconverge.integrations.config.load(), which does",
+            ", ".join(unread),
+        )
 
 
 def tell_of_no_hub() -> None:

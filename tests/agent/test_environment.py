@@ -65,6 +65,33 @@ def test_a_misspelt_variable_is_told_of_once_with_the_nearest_known_name() -> No
     assert "sesame" not in "".join(told)
 
 
+LOADED = """
+from reconverge.integrations.config import load
+agents = [load(limits={"api": "5/minute"}).agent, *(__import__("reconverge").Agent("memory://") for _ in range(2))]
+"""
+
+
+def test_variables_that_only_load_reads_are_told_of_once() -> None:
+    """Three agents that the program makes itself, one line; the values are not shown."""
+    (line,) = logged_by(
+        AGENTS.format(hub="'memory://'"),
+        RECONVERGE_LIMITS='{"login": "9/hour"}',
+        RECONVERGE_NAMESPACE="sesame",
+        RECONVERGE_SWITCH="shadow",
+    )
+
+    assert "does not read RECONVERGE_LIMITS, RECONVERGE_NAMESPACE;" in line
+    assert "reconverge.integrations.config.load()" in line
+    assert "sesame" not in line
+
+
+def test_variables_that_load_has_read_are_not_told_of() -> None:
+    """Further agents of the same program are meant to be without them."""
+    told = logged_by(LOADED, RECONVERGE_HUB="memory://", RECONVERGE_LIMITS='{"login": "9/hour"}')
+
+    assert [] == told
+
+
 def test_an_extension_that_is_misspelt_is_told_of() -> None:
     """RECONVERGE_NO_EXTENSION, without its S, leaves the compiled kernel in use."""
     assert {"RECONVERGE_NO_EXTENSION": "RECONVERGE_NO_EXTENSIONS"} == misspelt({"RECONVERGE_NO_EXTENSION": "1"})

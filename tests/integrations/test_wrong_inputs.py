@@ -20,6 +20,7 @@ from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import RateLimitInterceptor
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from tests.integrations.asking import ask_asgi, statuses
 
 Make = Callable[[Agent], object]
 
@@ -241,3 +242,66 @@ def test_what_fails_in_answering_a_refusal_is_said_to_be_refused(caplog: pytest.
             guard.check(PlainRequest(client="192.0.2.1"), [declared])
 
     assert "'on_breach' failed, and the request is refused with the usual response" in caplog.text
+
+
+@pytest.mark.parametrize("word", ["limits", "limits.limit"])
+def test_a_limit_for_fastapi_in_the_place_of_a_route_says_what_to_write(agent: Agent, word: str) -> None:
+    """`@limits` below `@app.get`, without parentheses: FastAPI would complain of the type of a response."""
+    app, limits = FastAPI(), FASTAPI(agent)
+
+    async def read() -> str:
+        return "yes"
+
+    with pytest.raises(
+        InvalidSetting, match=r"write @app\.get\(path, dependencies=\[Depends\(limits\('5/minute'\)\)\]\)"
+    ):
+        app.get("/a")((limits if word == "limits" else limits.limit)(read))
+
+
+def test_a_limit_for_fastapi_above_a_route_is_told_of_once(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """It is made of a function that serves a route, and nothing depends on it."""
+    app, limits = FastAPI(), FASTAPI(agent)
+    limits.install(app)
+
+    def tier(_request: object) -> str:
+        return "5/minute"
+
+    @limits
+    @app.get("/a", dependencies=[Depends(limits(tier))])
+    async def read() -> str:
+        return "yes"
+
+    answers = ask_asgi(app, "/a", times=3)
+    told = [each.getMessage() for each in caplog.records if "limits nothing" in each.getMessage()]
+
+    assert [200] * 3 == statuses(answers)
+    (said,) = told
+    assert "read serves a route; write @app.get(path" in said
+
+
+def test_limits_for_aiohttp_are_no_decorator_themselves(agent: Agent) -> None:
+    """`@limits` above a handler."""
+    with pytest.raises(InvalidSetting, match=r"write @limits\.limit\('5/minute'\)"):
+        AIOHTTP(agent=agent)(nothing)
+
+
+@pytest.mark.parametrize(
+    ("make", "write"),
+    [
+        (lambda agent: AIOHTTP(agent=agent).limit, r"write @limits\.limit\('5/minute'\)"),
+        (lambda _agent: DJANGO, r"write @limit\('5/minute'\)"),
+    ],
+    ids=["aiohttp", "django"],
+)
+def test_a_decorator_without_parentheses_says_so_with_the_first_request(
+    agent: Agent, make: Callable[[Agent], Any], write: str
+) -> None:
+    """It is given the handler for a function that gives the limit, and stands in its place."""
+
+    def handler(_request: object) -> str:
+        return "yes"
+
+    in_its_place = make(agent)(handler)
+
+    with pytest.raises(InvalidSetting, match=write):
+        in_its_place(object())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack, cast
+from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.addresses import Addresses, Located, single
@@ -32,6 +32,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
+WRITE: Final = "write @limits.limit('5/minute')"
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -177,6 +178,8 @@ class Limits:
         rule = rule_of(limits, settings)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
+            if not callable(handler):  # but a request: it stands in the place of the handler
+                raise InvalidSetting("limits", limits, f"stands above a handler without parentheses; {WRITE}")
             declared = self.guard.declare(rule, owner=handler)
 
             @functools.wraps(handler)
@@ -187,6 +190,10 @@ class Limits:
             return cast("AnyHandler", limited)
 
         return decorate
+
+    def __call__(self, handler: object) -> NoReturn:
+        """No decorator. Raises InvalidSetting."""
+        raise InvalidSetting("limits", handler, f"Limits is no decorator itself; {WRITE}")
 
     def messages(
         self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]

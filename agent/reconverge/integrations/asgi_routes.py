@@ -53,6 +53,18 @@ def routes_of(router: Any, wanted: Callable[[Any], bool] | None = None) -> list[
     return None if routes is None else list(_routes(routes, wanted, 0))
 
 
+def holders_of(router: Any) -> list[Any]:
+    """What the framework knows of each route that it lists."""
+    found: list[Any] = []
+
+    def note(holder: Any) -> bool:
+        found.append(holder)
+        return False
+
+    routes_of(router, note)
+    return found
+
+
 def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> Iterator[Route]:
     unseen = [Route(BELOW)] if wanted is None else []
     if depth > DEPTH_MAX:

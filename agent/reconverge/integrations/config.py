@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Final, cast
 
 from reconverge.agent import Agent
+from reconverge.environment import variables_are_read
 from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError, shown
 from reconverge.integrations.misread import problem_of, weightiest
 from reconverge.integrations.places import InvalidConfiguration, Source
@@ -344,6 +345,7 @@ def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Config
 
 def _made(settings: Settings, finding: Finding, **instead: Any) -> Agent:
     """The agent that the settings describe, with all its limits. Raises InvalidConfiguration."""
+    variables_are_read()
     with finding.when("hub"):
         agent = Agent(**(settings.for_agent() | instead))
     for name, limit in settings.limits.items():

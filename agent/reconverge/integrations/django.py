@@ -174,6 +174,8 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
     limited = _Limited(rule_of(limits, settings))
 
     def decorate(view: View) -> View:
+        if not callable(view):  # but a request: it stands in the place of the view
+            raise InvalidSetting("limits", limits, "stands above a view without parentheses; write @limit('5/minute')")
         if inspect.isclass(view):
             check_methods(limited.rule, view)
             return cast("View", method_decorator(decorate, name="dispatch")(view))

@@ -11,6 +11,7 @@ async def items(): ...
 
 import logging
 import re
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Final, Unpack, cast, get_origin
@@ -20,7 +21,7 @@ from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
 from reconverge.integrations.asgi_routes import routes_of
 from reconverge.integrations.declared import Declared, quotas_of_fixed
-from reconverge.integrations.fastapi_words import Dependency, NoParameter
+from reconverge.integrations.fastapi_words import Dependency, NoParameter, tell_of_endpoints
 from reconverge.integrations.guard import Guard
 from reconverge.integrations.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
@@ -110,6 +111,8 @@ class Limits:
         self._key = key_func
         self._key_functions: dict[str | None, object] = {}
         """Of each limit that is named after one, the code of the first."""
+        self._functions: list[object] = []
+        """Those that were given for limits."""
 
     def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
         """A dependency that admits or refuses; its value is the `Outcome`. See `Rule` for the settings.
@@ -120,7 +123,9 @@ class Limits:
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         """
-        if not callable(limits):
+        if callable(limits):
+            self._functions.append(limits)
+        else:
             quotas_of_fixed(limits)
         if settings.get("scope") is None:
             settings.setdefault("per_route", True)
@@ -198,20 +203,25 @@ class Limits:
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
             problem = "is no application of FastAPI, which answers for all of its routers; write limits.install(app)"
             raise InvalidSetting("app", app, problem)
-        app.add_middleware(_Fields)
+        app.add_middleware(_Fields, functions=self._functions)
         app.add_exception_handler(TooManyRequests, answer_refusal)
 
 
 class _Fields:
     """Adds what dependencies have decided to the response."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, functions: Sequence[object]) -> None:
         self.app = app
+        self._functions = functions
+        self._looked = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in {"http", "websocket"}:
             await self.app(scope, receive, send)
             return
+        if not self._looked:  # all routes are there
+            self._looked = True
+            tell_of_endpoints(scope.get("app"), self._functions)
         sending = scope[SENDING] = Sending(send)
         await sending.serve(self.app, scope, receive)
 

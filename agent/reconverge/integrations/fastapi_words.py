@@ -8,11 +8,16 @@ looks before it returns one.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Any, NoReturn
 
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.asgi_routes import holders_of
+from reconverge.integrations.keys import name_of_function
 from reconverge.integrations.outcome import Outcome
+
+logger = logging.getLogger("reconverge")
 
 WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
 
@@ -23,7 +28,8 @@ class Dependency:
     def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str) -> None:
         self._ask = ask
         self.__name__ = name
-        self.__signature__ = inspect.signature(ask)
+        # FastAPI reads what a route returns, and not what a dependency does.
+        self.__signature__ = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])
         vars(self)["__call__"] = ask  # where FastAPI looks whether it has to be awaited
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Outcome]:
@@ -39,6 +45,22 @@ class Dependency:
 
     def __repr__(self) -> str:
         return f"<limit {self.__name__}>"
+
+
+class NoRoute:
+    """Marks what FastAPI would take for the response of a route if a limit stood in its place."""
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
+        raise InvalidSetting("limits", "limits", f"a limit stands in the place of a route; {WRITE}")
+
+
+def tell_of_endpoints(app: object, functions: Iterable[object]) -> None:
+    """Warn of each function that was given for limits and is what serves a route: it is another `@limits` above it."""
+    endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders_of(app)}
+    for function in functions:
+        if id(function) in endpoints:
+            name = name_of_function(function)
+            logger.warning("reconverge: limits(%s) limits nothing, %s serves a route; %s", name, name, WRITE)
 
 
 class NoParameter:

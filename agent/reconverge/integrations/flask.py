@@ -3,7 +3,7 @@
 limits = Limits(key_func, app=app, agent="redis://localhost:6379/0", default_limits=["200/day", "50/hour"])
 
 @app.get("/slow")
-@limits.limit("1/day")
+@limits.limit("10/minute")
 def slow(): ...
 """
 
