@@ -266,11 +266,10 @@ def test_a_limit_for_fastapi_above_a_route_is_told_of_once(agent: Agent, caplog:
     def tier(_request: object) -> str:
         return "5/minute"
 
-    @limits
-    @app.get("/a", dependencies=[Depends(limits(tier))])
     async def read() -> str:
         return "yes"
 
+    limits(app.get("/a", dependencies=[Depends(limits(tier))])(read))
     answers = ask_asgi(app, "/a", times=3)
     told = [each.getMessage() for each in caplog.records if "limits nothing" in each.getMessage()]
 
