@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.twin import PATHS, ROOT
+from tests.waiting import eventually
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -64,3 +67,36 @@ def test_a_misspelt_setting_to_publish_is_told_before_what_is_missing_for_it(tmp
     assert 2 == done.returncode
     assert "fleet.toml, line 1: lifetme: there is no such setting" in done.stderr
     assert "did you mean 'lifetime'?" in done.stderr
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_sigterm_ends_a_simulation_with_all_that_it_has_started(tmp_path: Path) -> None:
+    """Nothing is left: neither processes nor semaphores, of which Python would complain."""
+    words = ["simulate", "--windows", "1000", "--nodes", "40", "--seeds", "40", "--processes", "2"]
+    with (tmp_path / "errors").open("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "reconverge.cli", *words],
+            env={**os.environ, "PYTHONPATH": PATHS},
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        eventually(lambda: len(children_of(process.pid)) == 3, "two processes and the tracker of what they share run")
+        children = children_of(process.pid)
+        try:
+            process.terminate()
+            status = process.wait(60)
+            eventually(lambda: not any(map(os.path.exists, (f"/proc/{each}" for each in children))), "all are gone")
+        finally:
+            for child in [process.pid, *children]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+        errors.seek(0)
+        said = errors.read()
+
+    assert 143 == status
+    assert "" == said

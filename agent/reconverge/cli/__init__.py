@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 from reconverge.errors import MissingExtra, ReconvergeError
@@ -10,16 +12,25 @@ from reconverge.errors import MissingExtra, ReconvergeError
 NEEDS = ("typer", "rich", "click")
 MISTAKE_STATUS = 2
 INTERRUPTED_STATUS = 130
+TERMINATED_STATUS = 143
 
 
 def main() -> None:
     """Run the command line; a mistake of the user ends it with a sentence, not with a traceback."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         _run()
     except ReconvergeError as error:
         _end(error)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_STATUS)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End as an interrupt does: processes that a command has started, and what they share, end with it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the cleaning up
+    sys.exit(TERMINATED_STATUS)
 
 
 def _run() -> None:

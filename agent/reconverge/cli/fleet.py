@@ -30,7 +30,7 @@ from reconverge.hub import Hub
 from reconverge.hubs import MEMORY, HubSettings, open_hub, scheme_of
 from reconverge.limit import Limit
 from reconverge.report import Batch
-from reconverge.spawning import nothing_from_the_working_directory
+from reconverge.spawning import nothing_from_the_working_directory, started_before_the_end
 
 NODES_MAX: Final = 64
 TICK_S: Final = 0.02
@@ -123,7 +123,7 @@ class _Node:
         self._process: SpawnProcess = context.Process(
             target=work, args=(hub_url, plan, share, self.gauge, theirs), name="reconverge-node", daemon=True
         )
-        with _uninterrupted(), nothing_from_the_working_directory():
+        with _uninterrupted(), started_before_the_end(), nothing_from_the_working_directory():
             self._process.start()
         theirs.close()
 

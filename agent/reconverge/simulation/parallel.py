@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from reconverge.spawning import nothing_from_the_working_directory
+from reconverge.spawning import nothing_from_the_working_directory, started_before_the_end
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -25,7 +25,7 @@ def mapped(
         yield from map(function, tasks)
         return
     # Spawned, so that no worker inherits threads or connections.
-    with nothing_from_the_working_directory():
+    with started_before_the_end(), nothing_from_the_working_directory():
         started = multiprocessing.get_context("spawn").Pool(count, initializer=_leave_interrupts_to_the_parent)
     with started as pool:
         yield from pool.imap(function, tasks, chunksize=chunk)
