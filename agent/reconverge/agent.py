@@ -19,7 +19,7 @@ from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.declaration import quotas_of
 from reconverge.durations import Seconds, in_seconds
-from reconverge.environment import HUB, hub_as_said, tell_of_misspelt_variables, tell_of_unread_variables
+from reconverge.environment import HUB, hub_as_said, tell_of_variables
 from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
 from reconverge.hint_channel import HintChannel
@@ -35,7 +35,7 @@ from reconverge.lookout import Lookout
 from reconverge.loop import TaskLoop
 from reconverge.meeting import meeting_at
 from reconverge.native_threads import in_main_interpreter
-from reconverge.notice import tell_of_installation, tell_of_reentry, tell_of_short_windows
+from reconverge.notice import ShortWindows, tell_of_installation, tell_of_reentry, tell_of_soft
 from reconverge.obedience import Obedience
 from reconverge.orders import VARIABLE, Orders, Secrets, Verifier
 from reconverge.pacing import Pacing, pace_of
@@ -170,6 +170,7 @@ class Agent:
         if self._hub is not None:
             refuse_eventlet()
         self._limiters: dict[str, Limiter] = {}
+        self._short_windows = ShortWindows()
         self._refusal = ""
         """Why no thread may exchange, once that was said."""
         self._runner: ThreadLoop | TaskLoop | None = None
@@ -206,8 +207,7 @@ class Agent:
         self._reader = self._make_reader(settings_secret)
         self._make_hinting = hinting_for(hints, met_at, kernel, self._clock)
         tell_of_installation()
-        tell_of_misspelt_variables()
-        tell_of_unread_variables()
+        tell_of_variables()
         self._begin()
         self._lookout = Lookout(self)
         register(self, sigterm=sigterm and not self._kernel.alone)
@@ -282,7 +282,8 @@ class Agent:
                 self.change_pace(sync_interval, limit=name)
             if cap is not None or not known:
                 self._obedience.teach(limiter)
-                tell_of_short_windows(quotas, () if self._kernel.alone else limiter.tables)
+                self._look_at_windows([limiter])
+                tell_of_soft(quotas)
         return limiter
 
     def limiter(self, name: str) -> Limiter:
@@ -335,8 +336,14 @@ class Agent:
             self.limiter(limit)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
 
+    def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
+        """Tell of windows that are too short for the pace at which they are exchanged now."""
+        for limiter in () if self._kernel.alone else limiters:
+            self._short_windows.look(limiter.tables)
+
     def _take_pace(self) -> None:
         """All or some are exchanged at another pace from now on."""
+        self._look_at_windows(list(self._limiters.values()))
         for syncer in self._syncers:
             syncer.take_pace()
         if self._running:

@@ -103,7 +103,13 @@ def variables_are_read() -> None:
     _said.update(KNOWN - OF_AGENT)
 
 
-def tell_of_unread_variables() -> None:
+def tell_of_variables() -> None:
+    """Warn of what the environment says in vain to an agent that is being made, each once in this process."""
+    tell_of_misspelt_variables()
+    _tell_of_unread_variables()
+
+
+def _tell_of_unread_variables() -> None:
     """Warn of the variables that only `load` reads, the first time in this process that an agent is made without it."""
     unread = sorted(name for name in os.environ if name in KNOWN - OF_AGENT - _said)
     _said.update(unread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from reconverge.clock import SECOND_NS
@@ -33,18 +34,46 @@ def tell_of_installation() -> None:
         )
 
 
-def tell_of_short_windows(quotas: Mapping[str, Limit], tables: Iterable[WaitTable]) -> None:
-    """Say of which quotas the windows are too short for the interval at which they are exchanged."""
-    for table in tables:
-        if table.name in quotas and table.limit.window_ns < EXCHANGES_MIN * table.interval_ns:
+class ShortWindows:
+    """Says of which quotas the windows are too short for the interval at which they are exchanged: once they are."""
+
+    def __init__(self) -> None:
+        self._short: set[str] = set()
+
+    def look(self, tables: Iterable[WaitTable]) -> None:
+        """Look at these quotas: they are declared, or their pace may have changed."""
+        for table in tables:
+            short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
+            if short and table.name not in self._short:
+                self._short.add(table.name)
+                _tell_of_short_window(table)
+            elif not short:
+                self._short.discard(table.name)
+
+
+def _tell_of_short_window(table: WaitTable) -> None:
+    logger.warning(
+        "reconverge: %r has a window of %g s, and is exchanged every %g s; what a node hears of others comes when the "
+        "window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or use a longer "
+        "window.",
+        table.name,
+        table.limit.window,
+        table.interval_ns / SECOND_NS,
+        table.limit.window / EXCHANGES_MIN,
+    )
+
+
+def tell_of_soft(quotas: Mapping[str, Limit]) -> None:
+    """Say of which quotas `soft` adds nothing to, beside others to which it does."""
+    for name, limit in quotas.items():
+        if limit.soft and limit.capacity == limit.nominal:
             logger.warning(
-                "reconverge: %r has a window of %g s, and is exchanged every %g s; what a node hears of others comes "
-                "when the window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or "
-                "use a longer window.",
-                table.name,
-                table.limit.window,
-                table.interval_ns / SECOND_NS,
-                table.limit.window / EXCHANGES_MIN,
+                "reconverge: soft=%g adds less than one request to %d, so it has no effect on %r; it takes at least %g"
+                " there, or Limit(..., soft=...) for the other quotas alone",
+                limit.soft,
+                limit.nominal,
+                name,
+                ceil(1000 / limit.nominal) / 1000,
             )
 
 

@@ -181,6 +181,47 @@ def test_an_interval_too_long_for_a_window_is_told(redis_server: RedisServer, ca
     assert all(word in said for word in ("'short'", "60 s", "every 10 s", "every 6 s or more often"))
 
 
+def test_an_interval_that_becomes_too_long_is_told(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A live setting may change it; told once, and once more when it has been short enough in between."""
+    agent = Agent(redis_server.url)
+    agent.limit("login", "10/minute")
+    before = list(caplog.records)
+    told = []
+    for interval_s in (10, 10, 7, 1, 10):
+        agent.change_pace(interval_s)
+        told.append(len([each for each in caplog.records if "'login' has a window" in each.getMessage()]))
+    agent.stop()
+
+    assert [] == before
+    assert [1, 1, 1, 1, 2] == told
+
+
+def test_a_limits_own_interval_that_becomes_too_long_is_told(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of that limit alone."""
+    agent = Agent(redis_server.url)
+    agent.limit("login", "10/minute")
+    agent.limit("api", "10/minute")
+    agent.change_pace(10, limit="api")
+    agent.stop()
+
+    assert ["'api'"] == [each.getMessage().split()[1] for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_soft_without_effect_on_one_of_several_quotas_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with what it takes; a quota alone with such a soft is an error."""
+    agent = Agent("memory://")
+    for _ in range(2):
+        agent.limit("api", "5/second; 1000/hour", soft="5%")
+    agent.limit("others", "20/second; 1000/hour", soft="5%")
+
+    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert "soft=0.05 adds less than one request to 5, so it has no effect on 'api'; it takes at least 0.2" in (
+        record.getMessage()
+    )
+
+
 def test_a_node_that_counts_alone_hears_nothing_of_intervals(caplog: pytest.LogCaptureFixture) -> None:
     """It exchanges nothing, so none is too long."""
     Agent("memory://", sync_interval=100).limit("login", "10/minute")
