@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from fractions import Fraction
 from math import ceil, floor
 from typing import Protocol
@@ -75,6 +76,69 @@ class SlidingSlices(FixedWindow):
         present = at_ns // self._slice_ns
         counted = range(present - self._slices + 1, present + 1)
         return Fraction(sum(cost for charged_ns, cost in self._charges if charged_ns // self._slice_ns in counted))
+
+
+class SlicesInDebt:
+    """Slices by slices: what is settled beyond a full window counts as charged as soon as there is room for it.
+
+    Everything is by the number of a slice. What is given back is taken from the slice in which it was charged.
+    """
+
+    def __init__(self, limit: Limit) -> None:
+        assert limit.slices is not None
+        self.capacity = limit.capacity
+        self._slices = limit.slices
+        self._slice_ns = Fraction(limit.window_ns, limit.slices)
+        self._charged: dict[int, int] = {}
+        self._owed = 0
+        self._present: int | None = None
+
+    def used(self, at_ns: int) -> int:
+        """What counts at that moment, if nothing more is charged until then."""
+        later = deepcopy(self)
+        later.advance(at_ns)
+        return later._window() + later._owed
+
+    def charge(self, at_ns: int, cost: int) -> int:
+        """A cost that fits is used up; returns the number of its slice."""
+        self.advance(at_ns)
+        self._add(cost)
+        return self._slice
+
+    def settle(self, at_ns: int, difference: int, charged_in: int) -> None:
+        """What was charged in that slice turns out to be so much dearer, or cheaper."""
+        self.advance(at_ns)
+        if difference > 0:
+            fits = max(0, min(difference, self.capacity - self._window()))
+            self._add(fits)
+            self._owed += difference - fits
+        elif charged_in > self._slice - self._slices:
+            self._charged[charged_in] -= min(-difference, self._charged[charged_in])
+            self._pay()
+
+    def advance(self, at_ns: int) -> None:
+        """Go there slice by slice, paying off what is owed."""
+        until = int(at_ns // self._slice_ns)
+        self._present = until if self._present is None else self._present
+        while self._present < until:
+            self._present += 1
+            self._pay()
+
+    @property
+    def _slice(self) -> int:
+        assert self._present is not None
+        return self._present
+
+    def _window(self) -> int:
+        return sum(cost for number, cost in self._charged.items() if number > self._slice - self._slices)
+
+    def _add(self, cost: int) -> None:
+        self._charged[self._slice] = self._charged.get(self._slice, 0) + cost
+
+    def _pay(self) -> None:
+        paid = max(0, min(self._owed, self.capacity - self._window()))
+        self._add(paid)
+        self._owed -= paid
 
 
 class SlidingLog(FixedWindow):

@@ -178,11 +178,13 @@ def test_what_settling_adds_is_charged_when_it_settles(limit: Limit) -> None:
     reservation = node.limiter.reserve("ada", 4)
     node.passes(20.0)
 
-    reservation.settle(15)
+    reservation.settle(10)
 
-    assert (15, False) == (used(node), node.admits())
-    node.passes(40.0)
-    assert (11, False) == (used(node), node.admits())
+    assert (10, False) == (used(node), node.admits())
+    node.passes(40.0, ns=-1)
+    assert 10 == used(node)
+    node.passes(ns=1)
+    assert 6 == used(node)
     node.passes(20.0)
     assert 0 == used(node)
 

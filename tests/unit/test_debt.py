@@ -6,16 +6,20 @@ Method: every algorithm in turn, by a clock of the test's own; the lifetime numb
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter
+from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter, Reservation
 from reconverge.clock import ManualClock
-from reconverge.limit import METERED, QUOTA_MAX
-from tests.unit.lone import NOON_S, in_ns
+from reconverge.limit import METERED, QUOTA_MAX, SMOOTH_WARMING_UP
+from tests.opcodes import Interrupted, interrupted_at, raise_interrupted
+from tests.unit.lone import NOON_S, Lone, in_ns
 from tests.unit.odd import HUGE, named
+from tests.unit.reference import SlicesInDebt
 
 
 class Debtor:
@@ -24,7 +28,9 @@ class Debtor:
     def __init__(self, algorithm: str, max_debt: int | None = None, quota: int = 100) -> None:
         self.clock = ManualClock(NOON_S)
         agent = Agent("memory://", clock=self.clock)
-        self.limiter: Limiter = agent.limit("limit", Limit(quota, 60, algorithm=algorithm, max_debt=max_debt))
+        warmup = 1.0 if algorithm == SMOOTH_WARMING_UP else None
+        limit = Limit(quota, 60, algorithm=algorithm, max_debt=max_debt, warmup=warmup)
+        self.limiter: Limiter = agent.limit("limit", limit)
 
     def spends(self, estimate: int, actual: int) -> None:
         """Reserve, and settle at once."""
@@ -64,6 +70,238 @@ def test_a_debt_prolongs_the_refusal(algorithm: str) -> None:
     waits = [debtor.limiter.hit("ada").retry_after for debtor in (clear, deep)]
 
     assert (waits[0] == waits[1]) if algorithm == "fixed-window" else (waits[0] < waits[1])
+
+
+WAITS_S = {
+    "fixed-window": (60.0, 60.0, 60.0),
+    "sliding-window": (60.6, 90.3, 114.06),
+    "sliding-slices": (60.0, 120.0, 600.0),
+    "sliding-log": (60.0, 60.0, 60.0),
+    "token-bucket": (0.6, 60.6, 540.6),
+    "gcra": (0.6, 60.6, 540.6),
+    "leaky-bucket": (0.6, 60.6, 540.6),
+    "smooth-bursty": (60.0, 120.0, 600.0),
+    "smooth-warming-up": (60.5, 120.5, 600.5),
+}
+"""After 100, 200 and 1000 at once, of 100 a minute: how long until one more is admitted."""
+
+
+@pytest.mark.parametrize("counted", WAITS_S)
+def test_a_debt_that_is_made_at_once_is_waited_for_as_its_algorithm_says(counted: str) -> None:
+    """Buckets and slices have it paid off whole, a sliding window has it fade, and the others forget it.
+
+    A fixed window begins anew, and a log promises no more than its quota within any window, whatever was owed before.
+    """
+    debtors = [Debtor(counted) for _ in range(3)]
+    for debtor, actual in zip(debtors, (100, 200, 1000), strict=True):
+        debtor.spends(1, actual)
+
+    waits = tuple(debtor.limiter.hit("ada").retry_after for debtor in debtors)
+
+    assert pytest.approx(WAITS_S[counted], abs=1e-8) == waits
+    for debtor, wait_s in zip(debtors, waits, strict=True):
+        debtor.clock.advance_ns(in_ns(wait_s) - 1)
+        assert not debtor.limiter.test("ada")
+        debtor.clock.advance_ns(1)
+        assert debtor.limiter.test("ada")
+
+
+def test_a_single_slice_forgets_a_debt_with_its_window() -> None:
+    """As the fixed window does that it is."""
+    node = Lone(Limit(100, 60, algorithm="sliding-slices", slices=1))
+    node.limiter.reserve("ada", 1).settle(1000)
+
+    assert 60.0 == node.hits().retry_after
+    node.passes(60.0)
+    assert 100 == node.limiter.test("ada").remaining
+
+
+LEFT_AFTER_A_WINDOW = {"fixed-window": 100, "sliding-slices": 50, "sliding-log": 100, "token-bucket": 50}
+
+
+@pytest.mark.parametrize("counted", LEFT_AFTER_A_WINDOW)
+def test_a_debt_of_half_a_quota_takes_half_of_the_next_window(counted: str) -> None:
+    """Where debt is paid off; where it is not, the next window is whole."""
+    debtor = Debtor(counted)
+    debtor.spends(1, 150)
+
+    debtor.clock.advance(60)
+
+    assert LEFT_AFTER_A_WINDOW[counted] == debtor.limiter.test("ada").remaining
+
+
+@pytest.mark.parametrize("counted", ["sliding-slices", "token-bucket"])
+def test_in_the_long_run_a_key_in_debt_gets_no_more_than_its_quota(counted: str) -> None:
+    """What is admitted within ten windows, and what was settled at their beginning, is ten quotas in all."""
+    debtor = Debtor(counted)
+    debtor.spends(1, 730)
+
+    admitted = 0
+    for _ in range(9 if counted == "sliding-slices" else 90):
+        debtor.clock.advance(60 if counted == "sliding-slices" else 6)
+        admitted += sum(debtor.limiter.allow("ada") for _ in range(101))
+
+    assert 1000 == 730 + admitted
+
+
+# ---------------------------------------------------------------- slices, paid off
+
+
+SETTLEMENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["reserve", "reserve", "settle", "settle", "allow", "told"]),
+        st.integers(0, 30),
+        st.sampled_from([0, 0, 0, 1, 3, 10, 31, 200]),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+@settings(max_examples=300)
+@given(slices=st.sampled_from([2, 3, 7, 10]), quota=st.sampled_from([1, 7, 10]), steps=SETTLEMENTS)
+def test_slices_pay_off_as_one_does_who_charges_each_debt_when_there_is_room(
+    slices: int, quota: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Every decision, every count, and every moment at which something is said to fit."""
+    limit = Limit(quota, 6, algorithm="sliding-slices", slices=slices)
+    node, reference = Lone(limit), SlicesInDebt(limit)
+    told_ns = 0
+    open_ones: list[tuple[Reservation, int, int]] = []
+    for way, cost, tenths in steps:
+        if way == "told":
+            node.clock.advance_ns(max(0, told_ns - node.clock.wall_ns()))
+        node.clock.advance_ns(tenths * 100_000_000)
+        now_ns = node.clock.wall_ns()
+        fits = reference.used(now_ns) + min(cost, quota) <= quota
+        if way == "settle" and open_ones:
+            reservation, estimate, charged_in = open_ones.pop(cost % len(open_ones))
+            reservation.settle(cost)
+            reference.settle(now_ns, cost - estimate, charged_in)
+        elif way == "reserve":
+            reservation = node.limiter.reserve("ada", min(cost, quota))
+            assert fits == reservation.allowed
+            if fits:
+                open_ones.append((reservation, min(cost, quota), reference.charge(now_ns, min(cost, quota))))
+        else:
+            assert fits == node.admits(min(cost, quota))
+            if fits:
+                reference.charge(now_ns, min(cost, quota))
+        assert reference.used(now_ns) == node.limiter.usage("ada").own
+        refused = node.limiter.test("ada", 1)
+        if not refused:
+            told_ns = now_ns + in_ns(refused.retry_after)
+            assert reference.used(told_ns - 1) + 1 > quota >= reference.used(told_ns) + 1
+        reset_ns = in_ns(node.limiter.test("ada", 0).reset_after)
+        assert 0 == reference.used(now_ns + reset_ns)
+        assert not reset_ns or reference.used(now_ns + reset_ns - 1) > 0
+
+
+def test_a_debt_of_years_is_worked_out_at_once() -> None:
+    """Whole windows are paid off in one step: a debt of the largest size, looked at a year later."""
+    node = Lone(Limit(3, 0.001, algorithm="sliding-slices"))
+    node.limiter.reserve("ada", 1).settle(10**12)
+    year_s = 365 * 86_400
+
+    node.passes(year_s)
+
+    assert 10**12 - 3 * 1000 * year_s == node.limiter.usage("ada").own
+
+
+def test_a_reset_forgets_what_is_owed() -> None:
+    """All of it, and at once."""
+    debtor = Debtor("sliding-slices")
+    debtor.spends(1, 1000)
+
+    debtor.limiter.reset("ada")
+
+    assert (0, 100) == (debtor.used, debtor.limiter.test("ada").remaining)
+
+
+def test_what_is_given_back_shortens_a_debt() -> None:
+    """Ten windows were owed; four are, after six hundred were given back."""
+    debtor = Debtor("sliding-slices")
+    debtor.spends(1, 1000)
+
+    debtor.limiter.refund("ada", 600)
+
+    assert (400, 240.0) == (debtor.used, debtor.limiter.hit("ada").retry_after)
+    for left in (300, 200, 100, 0):
+        debtor.clock.advance(60)
+        assert left == debtor.used
+
+
+def test_what_is_owed_at_once_leaves_no_date_of_its_own() -> None:
+    """All of a settlement was owed, as the window was full: with the last that is paid off nothing counts any more."""
+    node = Lone(Limit(1, 6, algorithm="sliding-slices", slices=2))
+    reservation = node.limiter.reserve("ada", 0)
+    node.admits()
+    node.passes(3.1)
+
+    reservation.settle(2)
+
+    assert 14.9 == pytest.approx(node.limiter.test("ada").reset_after)
+    node.passes(14.9)
+    assert (0, 0.0) == (node.limiter.usage("ada").own, node.limiter.test("ada").reset_after)
+
+
+def test_a_higher_quota_pays_a_debt_off_sooner() -> None:
+    """A window that has become larger holds more of what is owed."""
+    debtor = Debtor("sliding-slices")
+    debtor.spends(1, 1000)
+
+    debtor.limiter.change(Limit(500, 60, algorithm="sliding-slices"))
+    debtor.clock.advance(6)
+
+    assert (1000, 114.0) == (debtor.used, debtor.limiter.hit("ada").retry_after)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 114.0, 210.0, 3000.0])
+def test_an_exception_at_any_instruction_leaves_a_debt_no_smaller(pause_s: float) -> None:
+    """While none, one, three or all of its windows are being paid off; what was left undone is done a slice later."""
+
+    def in_debt() -> Lone:
+        node = Lone(Limit(10, 60, algorithm="sliding-slices"))
+        node.admitted_of(3)
+        node.passes(7.0)
+        node.limiter.reserve("ada", 1).settle(90)
+        node.passes(pause_s)
+        return node
+
+    undisturbed = in_debt()
+    undisturbed.limiter.usage("ada")
+    undisturbed.passes(6.0)
+    expected = undisturbed.limiter.usage("ada").own
+    number, interrupted = 0, True
+    while interrupted:
+        node = in_debt()
+        with contextlib.suppress(Interrupted):
+            interrupted = interrupted_at(number, partial(node.limiter.usage, "ada"), raise_interrupted)
+        node.passes(6.0)
+
+        used = node.limiter.usage("ada").own
+        assert used >= expected, f"at instruction {number}"
+        assert interrupted or used == expected, f"at instruction {number}"
+        number += 1
+    assert number > 10
+
+
+def test_an_exception_while_a_debt_is_made_leaves_what_was_used_before() -> None:
+    """At any instruction. Between two assignments, where only a tracer raises, it may all count twice."""
+    number, interrupted = 0, True
+    while interrupted:
+        node = Lone(Limit(10, 60, algorithm="sliding-slices"))
+        node.admitted_of(4)
+        node.passes(7.0)
+        reservation = node.limiter.reserve("ada", 1)
+        with contextlib.suppress(Interrupted):
+            interrupted = interrupted_at(number, partial(reservation.settle, 86), raise_interrupted)
+
+        used = node.limiter.usage("ada").own
+        assert 5 <= used <= 90 + 86, f"at instruction {number}"
+        assert interrupted or used == 90, f"at instruction {number}"
+        number += 1
+    assert number > 10
 
 
 @settings(max_examples=100)

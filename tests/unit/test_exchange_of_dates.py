@@ -9,6 +9,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
+from reconverge.limiter import Limiter
 from reconverge.policies import AVAILABLE, STRICT, Policy
 from tests.node import LEASE_NS, Truth
 from tests.unit.talker import Talker, World, busy, reported
@@ -111,6 +112,67 @@ def test_what_was_heard_of_the_others_counts_for_a_window(limit: Limit) -> None:
 
     assert (theirs, 0) == (before, node.table.usage("ada").total)
     assert 0 < theirs
+
+
+# ---------------------------------------------------------------- debt
+
+
+PAID_OFF_AFTER_S = {"slices": 180, "log": 60}
+
+
+@each_limit
+def test_a_debt_is_refused_on_every_node_until_its_node_has_paid_it_off(limit: Limit) -> None:
+    """Of three and a half windows that are used, slices have room again after three; a log has it after one."""
+    world = World(limit, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
+    debtor, other = who_used_all(world), world.nodes[1]
+    Limiter(debtor.table).reserve("ada", 0).settle(250)
+    begun_ns = world.clock.monotonic_ns()
+    until_s = PAID_OFF_AFTER_S["log" if limit is LOG else "slices"]
+
+    admitted_after_s: list[float] = []
+    for _ in range(until_s + 20):
+        world.all_speak(every_s=1.0)
+        if other.admitted_of(1):
+            admitted_after_s.append((world.clock.monotonic_ns() - begun_ns) / SECOND_NS)
+
+    # A slice began up to its length before it was charged; what has expired is granted with the next exchanges.
+    assert until_s - 10 <= admitted_after_s[0] <= until_s + 3
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["with a line", "without"])
+def test_the_hub_hears_of_a_debt_until_it_is_paid_off_though_no_node_asks_for_the_key(*, holds: bool) -> None:
+    """A hub believes what is in use for two windows at most, so a node that owes more says so again before that."""
+    world = World(SLICES, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
+    holder, other = who_used_all(world), world.nodes[1]
+    debtor = holder if holds else other
+    debtor.exchanges_with(world.hub)
+    Limiter(debtor.table).reserve("ada", 0).settle(450 if holds else 550)
+
+    for _ in range(3700):
+        debtor.speaks_when_due(world.hub, 0.1)
+        ledger = world.hub._shards[0].cells.values()
+        entries = [entry for cell in ledger for name, entry in cell.entries.items() if name.startswith(debtor.name)]
+        now_us = world.clock.wall_ns() // 1000
+        counted = sum(entry.current for entry in entries if entry.current_until_us > now_us)
+
+        assert counted >= debtor.table.usage("ada").own
+    assert 0 == debtor.table.usage("ada").own
+
+
+def test_a_lease_that_ends_hands_a_debt_over_and_makes_none_anew() -> None:
+    """What the hub goes on counting under the old name is the others' use, and owed no more by this node."""
+    world = World(SLICES, STRICT, lease_ns=LEASE_NS)
+    node = who_used_all(world)
+    Limiter(node.table).reserve("ada", 0).settle(250)
+    node.exchanges_with(world.hub)
+    before = node.table.usage("ada").own
+
+    world.passes(LEASE_S + 1)
+    node.exchanges_with(world.hub, rounds=3)
+    usage = node.table.usage("ada")
+
+    assert (350, 0) == (before, usage.own)
+    assert 350 <= usage.total
 
 
 # ---------------------------------------------------------------- how lines come back

@@ -11,6 +11,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import Limit
+from reconverge.limiter import Limiter
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, START_S, Node
@@ -74,6 +75,25 @@ def test_a_client_that_keeps_to_it_is_admitted_at_the_first_try(kind: str) -> No
         admitted.append(table.allow("ada"))
 
     assert [True] * 10 == admitted
+
+
+@every_limit
+def test_a_client_whose_key_is_in_debt_is_admitted_at_the_first_try_if_it_keeps_to_it(kind: str) -> None:
+    """By a node that exchanges with its hub; each time seventeen of five were settled."""
+    node = Node(ManualClock(START_S + 0.3))
+    hub = MemoryHub(clock=node.clock)
+    limiter = Limiter(node.limit(limit_of(kind), BALANCED))
+    admitted: list[bool] = []
+    for _ in range(5):
+        limiter.reserve("ada", 1).settle(17)
+        exchanging(node, hub, 0.3)
+        decision = limiter.hit("ada")
+        assert not decision.allowed
+        exchanging(node, hub, decision.retry_after + 0.001)
+        admitted.append(limiter.allow("ada"))
+        exchanging(node, hub, 6 * WINDOW_S)
+
+    assert [True] * 5 == admitted
 
 
 @pytest.mark.parametrize("kind", ["fixed", "sliding", "bucket"])

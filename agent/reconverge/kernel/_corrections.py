@@ -48,6 +48,7 @@ class Corrections(Cells):
             tally.charged += difference // self.unit
             if self.dated is not None:
                 self.dated.settle(cell, now_ns)
+                self.dated.owe(cell, counted)
                 self.set_until(cell, now_ns)
         else:
             tally.refunded += -difference // self.unit

@@ -27,6 +27,8 @@ class Dating(Protocol):
     """A charge counts until so many dates after its own."""
     entries_max: int
     """A key remembers no more than this."""
+    carries_debt: bool
+    """Whether what was settled beyond the capacity is counted in the windows after, until it is paid off."""
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
         """The present one."""
@@ -66,13 +68,15 @@ class Dated:
         date = self._dating.date(cell, history, now_ns)
         if date > history.date:
             history.date = date
-            history.forget_before(date - self._dating.lasts + 1)
+            history.forget_before(date - self._dating.lasts + 1, self._dating.lasts)
         elif self._dating.follows_hub and date < history.date - self._dating.lasts:
             # A clock that has gone back further than a window is followed, at the price of one extra window.
             history.clear()
             history.date = date
         if charged:
             history.add(charged, self._dating.entries_max)
+        if history.owed:
+            history.charge_owed(_holds(cell), self._dating.entries_max)
         if self._enough is not None:
             history.trim(self._enough)  # beyond that nothing fits, and it expires before what has to
         cell.used = cell.counted = history.total
@@ -127,6 +131,15 @@ class Dated:
         cell.used = cell.counted = 0
         history.changing = False
 
+    def owe(self, cell: Cell, amount: int) -> None:
+        """Of `amount`, which was charged just now without asking, owe what is more than a window holds."""
+        history = history_of(cell)
+        beyond = min(amount, history.total - history.owed - _holds(cell))
+        if beyond > 0 and self._dating.carries_debt:
+            history = begin_change(cell)
+            history.defer(beyond)
+            history.changing = False
+
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be: what has been charged is as old as it was."""
         history = history_of(cell)
@@ -145,14 +158,19 @@ class Dated:
             history.take_oldest(amount if epoch in (cell.epoch, cell.epoch - 1) else 0)
         elif mark.look > history.date - self._dating.lasts:
             history.take_from(mark.look, amount)
+        if history.owed:
+            history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
         history.changing = False
         cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
 
     def report(self, cell: Cell, now_ns: int) -> int:
-        """Note that all that is in use is being reported; returns for how many microseconds it will be, at most."""
+        """Note that all that is in use is being reported; returns for how many microseconds it will be, at most.
+
+        Of a debt that is two windows: a hub believes no more, and is told again before that.
+        """
         history_of(cell).reported = cell.used
-        return -(-self._lasts_ns(cell, now_ns) // MICROSECOND_NS)
+        return -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
 
     def confirm(self, cell: Cell) -> None:
         """The last report was answered."""
@@ -170,6 +188,8 @@ class Dated:
         until_ns = cell.until_ns
         history = begin_change(cell)
         taken = history.take_oldest(history.confirmed)
+        if history.owed:
+            history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
         history.changing = False
         cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
@@ -182,20 +202,26 @@ class Dated:
         if amount <= 0:
             return 1
         history = history_of(cell)
-        date = history.date_freeing(amount)
-        if date is None and cell.used >= amount:
-            date = history.date  # it is among what was added since the last look
+        date = history.date_freeing(amount, self._dating.lasts, cell.used - history.total)
         return NEVER_NS if date is None else max(1, self._expires_ns(cell, history, date) - now_ns)
 
     def _lasts_ns(self, cell: Cell, now_ns: int) -> int:
         """How long until nothing of this node's own counts any more."""
         history = history_of(cell)
-        newest = history.date if cell.used > history.total else history.newest
+        pending = cell.used - history.total
+        newest = history.date if pending > 0 else history.newest
+        if history.owed:
+            newest = history.date_freeing(cell.used, self._dating.lasts, pending)
         return 0 if newest is None else max(0, self._expires_ns(cell, history, newest) - now_ns)
 
     def _expires_ns(self, cell: Cell, history: History, date: int) -> int:
         """When what was charged under that date stops to count."""
         return self._dating.begins_ns(cell, history, date + self._dating.lasts)
+
+
+def _holds(cell: Cell) -> int:
+    """What a window holds at most: what is charged beyond that is a debt."""
+    return cell.capacity or cell.table.capacity
 
 
 def history_of(cell: Cell) -> History:

@@ -1,4 +1,12 @@
-"""What one node has charged to one key, and when: for algorithms in which every charge expires as a whole."""
+"""What one node has charged to one key, and when: for algorithms in which every charge expires as a whole.
+
+A debt is what was charged beyond what a window holds. It is no entry, as it would expire with the window that it did
+not fit into. Instead every entry that expires is entered again, for the window after, out of what is owed, until
+nothing is: as if what did not fit had been charged as soon as there was room for it. So a debt is paid off by a full
+window's worth in each window, and while that goes on the entries stay what they are but for their dates. The moment at
+which some part of the use has expired is therefore known beforehand: so many whole windows later than among the entries
+of today.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +34,7 @@ class History:
         "confirmed",
         "date",
         "others_until_ns",
+        "owed",
         "pending",
         "reported",
         "shift",
@@ -38,6 +47,9 @@ class History:
         self.shift = 0
         """What to add to these dates to have the hub's, if the hub has any."""
         self.total = 0
+        """All that is in use: of the entries, and what is owed."""
+        self.owed = 0
+        """What is in use and did not fit into a window yet. As long as there is any, entries fill a window."""
         self.changing = False
         """Whether a change has begun and not ended."""
         self.pending = 0
@@ -74,13 +86,13 @@ class History:
         missed = len(self._amounts) - len(self._dates)
         if missed < 0:
             del self._dates[missed:]
-        elif missed > 0 and self._first < missed and 0 in self._amounts:
-            self._amounts.remove(0)
+        elif missed > 0 and 0 in self._amounts[self._first :]:  # an entry of nothing was about to go
+            del self._amounts[self._amounts.index(0, self._first)]
         elif missed > 0:
             del self._amounts[:missed]
             self._first = 0
         self._first = min(self._first, len(self._dates))
-        self.total = sum(self._amounts[self._first :])
+        self.total = sum(self._amounts[self._first :]) + self.owed
         self.reported, self.confirmed = min(self.reported, self.total), min(self.confirmed, self.total)
         self.changing = False
         return self.total + self.pending
@@ -100,11 +112,52 @@ class History:
             self._amounts[self._first + 1] += self._amounts[self._first]
             self._drop(1)
 
-    def forget_before(self, date: int) -> None:
-        """Let go of everything with an earlier date."""
+    def defer(self, amount: int) -> None:
+        """Owe so much of what has just been charged, at the present date."""
+        self.owed += amount
+        self._amounts[-1] -= amount
+        if not self._amounts[-1]:
+            del self._dates[-1], self._amounts[-1]
+
+    def charge_owed(self, most: int, entries_max: int) -> None:
+        """Charge now what is owed, or so much of it as the entries lack of `most`."""
+        amount = min(self.owed, most - (self.total - self.owed))
+        if amount > 0:
+            self.pending = amount
+            self.owed -= amount
+            self.total -= amount
+            self.add(amount, entries_max)
+
+    def forget_before(self, date: int, lasts: int) -> None:
+        """Let go of everything with an earlier date; out of what is owed it is charged again `lasts` dates later."""
+        if self.owed:
+            self._pay_off(date, lasts)
         first = bisect_left(self._dates, date, self._first)
         self._shrink(sum(self._amounts[self._first : first]))
         self._drop(first - self._first)
+
+    def _pay_off(self, date: int, lasts: int) -> None:
+        """Enter again what expires before `date`, as long as anything is owed: first all whole windows in one step.
+
+        In between more is in use than there should be, and never less, as an exception may come out wherever something
+        is called.
+        """
+        a_window = self.total - self.owed
+        if a_window <= 0:
+            return
+        windows = min(self.owed // a_window, (date - 1 - self._dates[-1]) // lasts + 1)
+        if windows > 0:
+            self._dates[self._first :] = [each + windows * lasts for each in self._dates[self._first :]]
+            self.owed -= windows * a_window
+            self._shrink(windows * a_window)
+        while self.owed and self._dates[self._first] < date:
+            expired = self._amounts[self._first]
+            again = min(self.owed, expired)
+            self._dates.append(self._dates[self._first] + lasts)
+            self._amounts.append(again)
+            self.owed -= again
+            self._drop(1)
+            self._shrink(expired)
 
     def trim(self, enough: int) -> None:
         """Let go of the oldest entries as long as more than `enough` remains without them."""
@@ -113,9 +166,10 @@ class History:
             self._drop(1)
 
     def take_oldest(self, amount: int) -> int:
-        """Take so much out, or all there is, the oldest first; returns how much that was."""
+        """Take so much out, or all there is, the oldest first and what is owed last; returns how much that was."""
         taken = min(amount, self.total)
-        left = taken
+        left = min(taken, self.total - self.owed)
+        self.owed -= taken - left
         while left > 0:
             here = min(left, self._amounts[self._first])
             self._amounts[self._first] -= here
@@ -138,20 +192,31 @@ class History:
             if not self._amounts[place]:
                 del self._dates[place], self._amounts[place]
 
-    def date_freeing(self, amount: int) -> int | None:
-        """With the expiry of which date at least `amount` will have expired; None if there is less than that."""
+    def date_freeing(self, amount: int, lasts: int, pending: int = 0) -> int | None:
+        """With the expiry of which date at least `amount` will have expired; None if there is less than that.
+
+        `pending` was added to the present date, and is in no entry yet.
+        """
+        if amount > self.total + pending:
+            return None
+        later = 0
+        a_window = self.total - self.owed + pending
+        if self.owed and a_window > 0:
+            windows = (amount - 1) // a_window
+            amount -= windows * a_window
+            later = windows * lasts
         freed = 0
         for place in range(self._first, len(self._dates)):
             freed += self._amounts[place]
             if freed >= amount:
-                return self._dates[place]
-        return None
+                return self._dates[place] + later
+        return self.date + later
 
     def clear(self) -> None:
         """Forget all that was charged."""
         self._dates.clear()
         self._amounts.clear()
-        self._first = self.total = self.reported = self.confirmed = 0
+        self._first = self.total = self.owed = self.reported = self.confirmed = 0
 
     def _shrink(self, amount: int) -> None:
         self.total -= amount

@@ -16,6 +16,7 @@ class Moments:
 
     additive = False
     follows_hub = False
+    carries_debt = False
 
     def __init__(self, limit: Limit) -> None:
         self.lasts = limit.window_ns

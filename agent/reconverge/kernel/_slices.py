@@ -20,6 +20,7 @@ class Slices:
 
     additive = True
     follows_hub = True
+    carries_debt = True
 
     def __init__(self, limit: Limit) -> None:
         assert limit.slices is not None
