@@ -101,10 +101,12 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path.read_text(), "python")], ids=name_of)
 @pytest.mark.usefixtures("quiet")
 def test_every_example_in_a_document_runs(path: Path, redis_server: RedisServer) -> None:
-    """One after the other, as they stand there, against a real Redis; sessions must answer what is written."""
-    namespace: dict[str, Any] = {"__name__": path.stem}
+    """Each by itself, as it stands there, against a real Redis; sessions must answer what is written.
+
+    Whoever copies one has that one alone, so none needs what another has imported or made.
+    """
     for number, block in enumerate(blocks(path.read_text(), "python"), start=1):
-        run_block(block.replace(REDIS, redis_server.url), namespace, f"{path.name}, example {number}")
+        run_block(block.replace(REDIS, redis_server.url), {"__name__": path.stem}, f"{path.name}, example {number}")
 
 
 def docstrings() -> list[tuple[str, str]]:

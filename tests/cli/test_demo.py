@@ -105,6 +105,22 @@ def test_nothing_else_is_left_in_the_directory(shown: tuple[Path, Result]) -> No
     assert {"admitted.html", "admitted.png"} == {path.name for path in (shown[0] / "reconverge-demo").iterdir()}
 
 
+def test_without_what_draws_pictures_the_figures_are_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra `cli` is enough; one line says what a picture takes, and no directory is made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "PHASE_S", 3.0)
+    monkeypatch.setattr("reconverge.cli.picture.find_spec", lambda _name: None)
+
+    shown = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "400"})
+
+    assert 0 == shown.exit_code, shown.output
+    assert 1 == shown.output.count("No picture is drawn: a picture needs the package 'matplotlib'; install it with")
+    assert "worst window of a known key" in shown.output
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_the_recording_is_the_one_of_the_examples() -> None:
     """The package carries it, so that the demonstration also runs where there is no clone."""
     carried = Path(module.__file__).parent / "access-2015.csv.gz"

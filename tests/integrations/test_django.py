@@ -26,7 +26,7 @@ import uvicorn
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
-from django.core.handlers.wsgi import WSGIHandler
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.test import AsyncClient, Client, override_settings
 from django.urls import clear_url_caches
 from django.utils.decorators import method_decorator
@@ -39,6 +39,7 @@ from reconverge.integrations.django import DjangoRequest, Serving, guard, limit,
 from reconverge.integrations.django_settings import configured as what_is_said
 from reconverge.integrations.request import CANCELLED
 from tests.integrations import django_project
+from tests.integrations.asking import environment_of
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 
@@ -536,3 +537,33 @@ def gunicorn(directory: Path, setting: dict[str, Any]) -> Iterator[int]:
         finally:
             process.terminate()
             process.wait(PROCESS_S_MAX)
+
+
+def django_request() -> DjangoRequest:
+    """A request of Ada's, as Django's middlewares leave it."""
+    request: Any = WSGIRequest(environment_of("/", client="192.0.2.9", X_TENANT="shop"))
+    request.user = "ada"
+    request.tenant = "of a middleware"
+    return DjangoRequest(request, Addresses())
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (lambda request: request.META["REMOTE_ADDR"], "192.0.2.9"),
+        (lambda request: request.headers["X-Tenant"], "shop"),
+        (lambda request: request.user, "ada"),
+        (lambda request: request.tenant, "of a middleware"),
+        (lambda request: request.GET.get("tenant", "none"), "none"),
+    ],
+    ids=["META", "headers", "user", "of a middleware", "GET"],
+)
+def test_what_djangos_requests_have_is_there(key: Callable[[Any], object], expected: str) -> None:
+    """As Django's users write it."""
+    assert expected == key(django_request())
+
+
+def test_what_djangos_requests_do_not_have_is_told() -> None:
+    """With what there is."""
+    with pytest.raises(AttributeError, match=r"has no 'remote_addr'; it has `method`.*and what Django's has"):
+        django_request().remote_addr  # noqa: B018  # which raises

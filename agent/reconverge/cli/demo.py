@@ -24,7 +24,7 @@ from reconverge.cli.fleet import Progress, Setup
 from reconverge.cli.judgement import Judgement, judge
 from reconverge.cli.replay import BROKEN_STATUS, compressed
 from reconverge.cli.trace import Columns, Request, read_trace, without_gaps
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.limit import Limit
 from reconverge.policies import POLICIES
 
@@ -58,8 +58,9 @@ def demo(
     """
     if policy not in POLICIES:
         raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
-    picture.check_available()
-    _make_directory()
+    undrawn = _why_undrawn()
+    if undrawn is None:
+        _make_directory()
     random = Random(seed)
     limit = Limit.parse(LIMIT)
     setup = Setup(
@@ -74,19 +75,22 @@ def demo(
     )
     console = Console(stderr=as_json)
     console.print(_introduction(setup), highlight=False)
+    if undrawn is not None:
+        console.print(f"No picture is drawn: {undrawn}", highlight=False, markup=False)
     with _live_table(console, setup) as watch:
         outcome = fleet.run(setup, watch)
     judgements = judge(outcome)
     crowd = Crowd(outcome, CROWD, PHASES, PHASE_S)
     sentences = [crowd.verdict(), *map(verdict_on, judgements)]
-    paths = _save(crowd, judgements, sentences)
+    paths = _save(crowd, judgements, sentences) if undrawn is None else []
     if as_json:
         print(json.dumps(as_figures(outcome, judgements) | {"crowd": crowd.as_json(), "files": paths}, indent=2))
     else:
         console.print(figures_table(judgements), crowd.table())
         for sentence in sentences:
             console.print(sentence, highlight=False)
-        console.print("saved: " + ", ".join(paths), highlight=False)
+        if paths:
+            console.print("saved: " + ", ".join(paths), highlight=False)
     if not all(judgement.kept for judgement in judgements):
         raise typer.Exit(BROKEN_STATUS)
 
@@ -135,6 +139,15 @@ def _picture_of(setup: Setup, progress: Progress) -> Group:
     table.add_row("all", "", str(sum(progress.done)), *map(str, sums), style="bold")
     clock = Text(f"{progress.elapsed_s:5.1f} of {progress.duration_s:.0f} s: {phase}")
     return Group(clock, table)
+
+
+def _why_undrawn() -> MissingExtra | None:
+    """What is missing for a picture, if anything; the figures need nothing of it."""
+    try:
+        picture.check_available()
+    except MissingExtra as error:
+        return error
+    return None
 
 
 def _make_directory() -> None:

@@ -20,7 +20,7 @@ from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.paths import below_mount
 from reconverge.integrations.reach import Reach
-from reconverge.integrations.request import CANCELLED, FAILED, Response
+from reconverge.integrations.request import CANCELLED, FAILED, HAS, Response
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, all_rules
 from reconverge.integrations.words import GuardSettings, one_of, rule_of
@@ -95,6 +95,16 @@ class AiohttpRequest(Located):
     def path_parameters(self) -> Mapping[str, object]:
         """See `Request.path_parameters`."""
         return self.raw.match_info
+
+    def __getattr__(self, name: str) -> Any:
+        """What aiohttp's own request has. Raises AttributeError, which says what a request has here."""
+        if not name.startswith("_") and hasattr(self.raw, name):
+            return getattr(self.raw, name)
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and what aiohttp's has")
+
+    def __getitem__(self, name: str) -> Any:
+        """What the application keeps in the request."""
+        return self.raw[name]
 
     def header(self, name: str) -> str | None:
         """See `Request.header`."""

@@ -12,6 +12,7 @@ from django.utils.functional import LazyObject, empty
 from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.django_settings import UserNotLoaded
 from reconverge.integrations.guard import Guard
+from reconverge.integrations.request import HAS
 from reconverge.integrations.wsgi import WsgiRequest
 
 HttpRequest: TypeAlias = Any
@@ -74,6 +75,12 @@ class DjangoRequest(WsgiRequest):
         if self._user is empty:
             raise UserNotLoaded
         return self._user
+
+    def __getattr__(self, name: str) -> Any:
+        """What Django's own request has. Raises AttributeError, which says what a request has here."""
+        if not name.startswith("_") and hasattr(self._request, name):
+            return getattr(self._request, name)
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and what Django's has")
 
     @property
     def raw(self) -> HttpRequest:

@@ -220,6 +220,8 @@ class Guard:
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
+            except _Told:
+                return (yield from self._refuse(Outcome(self), None))
             except Exception as error:
                 self._let_pass(error, declared.name)
                 if self._fails_closed and not declared.rule.shadow:
@@ -366,12 +368,17 @@ class Guard:
         Raises the error again if it is meant for the framework, or if such a request is to be refused.
         """
         if self._fails_closed and not declared.rule.shadow:
-            raise error
+            self._let_pass(error, declared.blamed(becomes))
+            raise _Told from error
         self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
         """A snapshot of what was done."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
+
+
+class _Told(Exception):
+    """Raised for a request that is to be refused because of a failure, which was counted and logged."""
 
 
 def _borrows(claim: Claim) -> bool:

@@ -19,7 +19,7 @@ from reconverge.integrations.guard import Guard
 from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.paths import BELOW, with_types
 from reconverge.integrations.reach import Reach, Route, methods_in
-from reconverge.integrations.request import FAILED, Response
+from reconverge.integrations.request import FAILED, HAS, Response
 from reconverge.integrations.rules import Limits, Rule, all_rules
 from reconverge.integrations.words import GuardSettings, one_of
 
@@ -82,6 +82,10 @@ class WsgiRequest(Located):
     def raw(self) -> Any:
         """See `Request.raw`."""
         return self._environment
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError, which says what a request has here."""
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and `raw`, the environment of WSGI")
 
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
