@@ -172,6 +172,7 @@ def test_people_get_a_table_and_a_verdict(tmp_path: Path) -> None:
     )
 
     assert 0 == done.returncode
+    assert "reconverge: replaying 40 requests on 4 processes takes about 2 s" == done.stderr.splitlines()[0]
     assert "balanced: kept its bound in every window" in done.stdout.replace("\n", " ")
     assert "nothing lost, nothing doubled." in done.stdout.replace("\n", " ")
 

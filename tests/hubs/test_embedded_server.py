@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +120,19 @@ def test_the_server_ends_with_its_last_user(directory: Path, end: Callable[[User
 
     end(bob)
     eventually(lambda: not _processes(directory), "the server is gone")
+
+
+def test_the_directory_may_go_once_nobody_uses_the_server(directory: Path) -> None:
+    """What stays of a name are a log and two locks; the next process that uses the name makes its directory anew."""
+    with User() as ada:
+        ada.says("report 30")
+    eventually(lambda: not _processes(directory), "the server is gone")
+    left = sum(path.stat().st_size for path in directory.iterdir())
+    shutil.rmtree(directory)
+
+    assert left < 100_000
+    with User() as bob:
+        assert "12" == bob.says("report 12")
 
 
 @pytest.mark.parametrize("end", [User.ends, User.is_killed])

@@ -13,13 +13,14 @@ from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 
 from reconverge.cli import fleet
 from reconverge.cli.cut import Cut
 from reconverge.cli.figures import as_figures, figures_table, verdict_on
 from reconverge.cli.fleet import NODES_MAX, Outcome, Setup
 from reconverge.cli.judgement import Judgement, judge
+from reconverge.cli.progress import told
 from reconverge.cli.trace import Columns, read_trace, without_gaps
 from reconverge.errors import InvalidSetting
 from reconverge.limit import (
@@ -124,7 +125,7 @@ def replay(
         cuts=tuple(Cut.parse(text, nodes=nodes, random=random) for text in cut or []),
         settle_after_s=settle_after if settle is not None else 0.0,
     )
-    with _progress_bar() as watch:
+    with _progress_bar(setup) as watch:
         outcome = fleet.run(setup, watch)
     judgements = judge(outcome)
     if as_json:
@@ -151,26 +152,14 @@ def _check_positive(name: str, value: float, most: float) -> None:
 
 
 @contextmanager
-def _progress_bar() -> Generator[Callable[[fleet.Progress], None]]:
-    """Shows how far the fleet is, on the error stream, so that the output stays clean."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting the nodes")
+def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
+    """Shows how far the fleet is."""
+    what = f"replaying {len(setup.requests)} requests on {setup.nodes} processes takes about {setup.duration_s():.0f} s"
+    with told(what, TextColumn("{task.percentage:>3.0f} %")) as tell:
 
         def watch(progress: fleet.Progress) -> None:
             cut = f", {len(progress.cut)} cut off" if progress.cut else ""
-            bar.update(
-                task,
-                description=f"{sum(progress.done)} requests{cut}",
-                total=progress.duration_s,
-                completed=min(progress.elapsed_s, progress.duration_s),
-            )
+            tell(f"{sum(progress.done)} requests{cut}", progress.elapsed_s, progress.duration_s)
 
         yield watch
 

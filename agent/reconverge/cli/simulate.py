@@ -7,17 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
 from reconverge.cli import picture
 from reconverge.cli.picture import Chart, Series
+from reconverge.cli.progress import told
 from reconverge.cli.quantity import round_trip_ns
 from reconverge.cli.trace import InvalidTrace, read_arrivals
 from reconverge.clock import SECOND_NS
@@ -148,7 +150,7 @@ def simulate(
         picture.check_available(plot)
     numbers = range(seed, seed + seeds)
     judged = [replace(experiment, judged=number) for number in range(len(fleet.quotas))]
-    with progress_bar(len(judged) * len(policies) * seeds) as advance:
+    with progress_bar(len(judged) * len(policies) * seeds, processes) as advance:
         results = [run(each, policies, numbers, processes=processes, watch=advance) for each in judged]
     if plot is not None:
         figures, runs = results[0]
@@ -220,13 +222,12 @@ def _checked_ns(name: str, value: float, least: float, most: float) -> int:
 
 
 @contextmanager
-def progress_bar(total: int) -> Generator[Callable[[], None]]:
-    """Shows how many of so many runs are done, on the error stream, so that the output stays clean."""
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
+def progress_bar(total: int, processes: int) -> Generator[Callable[[], None]]:
+    """Shows how many of so many runs are done."""
+    done = count(1)
+    with told(f"simulating {total} runs on {min(processes, total)} processes", MofNCompleteColumn()) as tell:
+        tell("simulating", 0, total)
+        yield lambda: tell("simulating", next(done), total)
 
 
 _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (

@@ -103,7 +103,7 @@ def tune(
     if plot is not None:
         picture.check_available(plot)
     numbers = range(seeds)
-    with progress_bar(len(trials(deployment, POLICIES, numbers))) as advance:
+    with progress_bar(len(trials(deployment, POLICIES, numbers)), processes) as advance:
         options = weigh(deployment, POLICIES, seeds=numbers, processes=processes, watch=advance)
     ours = [option for option in options if option.policy in OURS]
     chosen = best(ours, over_pct=over_pct, refused_pct=refused_pct)
