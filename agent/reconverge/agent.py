@@ -455,6 +455,16 @@ class Agent:
         return self._clock
 
     @property
+    def answers(self) -> int:
+        """How many exchanges the hub has answered in this process."""
+        return self._exchanges.answered
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether some shard did not answer the last exchange; false before the first."""
+        return any(syncer.failing for syncer in self._syncers)
+
+    @property
     def requires_hub(self) -> bool:
         """Whether it was made with `require_hub`."""
         return self._required.required
@@ -637,8 +647,9 @@ class Agent:
             runner.wake()
         elif not self._ended:
             self._required.begins_unchecked()
+            begin = self._start if self._required.required else self.start  # a decision does not wait for the hub
             try:
-                self._start()
+                begin()
             except RuntimeError as error:  # no thread can be had just now: a later decision will try again
                 if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
                     self._refusal = str(error)  # none ever will
