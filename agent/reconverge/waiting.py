@@ -131,6 +131,7 @@ class Waiting:
         began_ns = self._table.now_ns()
         deadline_ns = min(began_ns + timeout_ns, NEVER_NS)
         ahead, tried, again_ns = self._costs_ahead(key, costs), False, began_ns
+        none = (0,) * len(costs)
         if not self.waiters(key):
             turn = gate.try_turn(key, costs, again=False)
             if turn.decision is not None:
@@ -151,7 +152,9 @@ class Waiting:
                     if turn.decision is not None:
                         return turn.decision
                     again_ns = now_ns + turn.again_ns
-                if now_ns >= deadline_ns:
+                    if not self._table.keeps_spare:  # the hub may have answered that nothing is free
+                        hopeless = gate.at_least_ns(key, costs, ahead=none) > deadline_ns - now_ns
+                if now_ns >= deadline_ns or hopeless:
                     others = tuple(map(sub, self._costs_ahead(key, costs), costs))
                     return gate.turn_away(key, costs, ahead=others, waited=True)
                 bell.due_ns = min(deadline_ns, again_ns) if first else deadline_ns

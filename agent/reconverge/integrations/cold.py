@@ -54,7 +54,7 @@ class Cold(NamedTuple):
 
     def wait_blocking(self) -> None:
         """Wait for the answer on this thread; in one with an event loop, which would be held up, not at all."""
-        if _has_a_loop():
+        if has_a_loop():
             return
         began_ns, never = _clock.monotonic_ns(), threading.Event()
         while (pause_s := self._pause_s(began_ns)) > 0:
@@ -62,7 +62,7 @@ class Cold(NamedTuple):
 
     def _pause_s(self, began_ns: int) -> float:
         """How long to sleep before one looks again; zero or less when it is over."""
-        if not _unheard(self.limiter, self.key):
+        if not unheard(self.limiter, self.key):
             return 0.0
         passed_s = (_clock.monotonic_ns() - began_ns + MILLISECOND_NS // 1000) / SECOND_NS
         return min(max(POLL_S, passed_s / POLLS), self.wait_s - passed_s)
@@ -82,7 +82,8 @@ def cold_key(limiter: Limiter, key: str, wait_s: float) -> Cold | None:
     return Cold(limiter, key, wait_s)
 
 
-def _unheard(limiter: Limiter, key: str) -> bool:
+def unheard(limiter: Limiter, key: str) -> bool:
+    """Whether this node counts the key, and has heard nothing of it from the hub."""
     for table in limiter.tables:
         cell = table.cells.get(key)
         if cell is not None and not cell.heard:
@@ -90,7 +91,8 @@ def _unheard(limiter: Limiter, key: str) -> bool:
     return False
 
 
-def _has_a_loop() -> bool:
+def has_a_loop() -> bool:
+    """Whether this thread runs an event loop, which would be held up."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from reconverge.clock import SystemClock
 from reconverge.errors import InvalidCost
@@ -35,6 +36,20 @@ def goes_on(
     def decorate(
         method: Callable[Concatenate[AnyUnbreakable, P], Answer],
     ) -> Callable[Concatenate[AnyUnbreakable, P], Answer]:
+        if inspect.iscoroutinefunction(method):
+
+            @functools.wraps(method)
+            async def safe_async(self: AnyUnbreakable, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+                try:
+                    return await method(self, *args, **kwargs)
+                except InvalidCost:
+                    raise
+                except Exception as error:  # noqa: BLE001  # as below
+                    self.failures.add(error, method.__qualname__)
+                    return answer
+
+            return cast("Callable[Concatenate[AnyUnbreakable, P], Answer]", safe_async)
+
         @functools.wraps(method)
         def safe(self: AnyUnbreakable, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
             try:

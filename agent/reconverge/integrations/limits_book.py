@@ -19,6 +19,7 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
 from reconverge.decision import Decision
 from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.integrations.coming_again import for_any_node
+from reconverge.integrations.doubt import ASK, Asking
 from reconverge.integrations.going_on import Unbreakable, goes_on
 from reconverge.integrations.shared_agent import agent_at, key_of, settings_at
 from reconverge.limit import (
@@ -49,7 +50,7 @@ SCHEMES: Final = (
 """Of the hubs that a storage can meet others at; each is a storage's scheme behind `reconverge+`."""
 LIMITS_MAX: Final = 1000
 """So many limits of one storage are counted as they are; applications that make up limits may come to more."""
-OWN: Final = frozenset(("align",))
+OWN: Final = frozenset(("align", "in_doubt"))
 """Settings of a storage that are none of the agent's."""
 SLICES: Final = 100
 """Of a moving window whose quota is too large for a log: it is exact to a hundredth of the window."""
@@ -94,18 +95,23 @@ class Entry(NamedTuple):
 class Book(Unbreakable):
     """The limits that one storage has been asked about, each declared with the first question about it.
 
-    All methods take the strings that the library would write into Redis. None of them waits, except for `check`.
+    All methods take the strings that the library would write into Redis. `check` waits for the hub, and what decides
+    about a small quota does so in doubt, for as long as `in_doubt` says; see `reconverge.integrations.doubt`.
 
     Args:
         uri, options: see `shared_agent.settings_at`. In addition, `align` says where fixed windows begin: at multiples
             of their length ("clock", by default), or each with its first hit ("first-hit"), as in the library's own
-            storages; which costs about fifteen times as much for each key of an exchange.
+            storages; which costs about fifteen times as much for each key of an exchange. `in_doubt` says for how long
+            a request may wait for the hub's word where memory cannot tell whether a small quota has room ("ask:50ms",
+            by default), or that it must not ("refuse").
     """
 
     def __init__(self, uri: str, options: Mapping[str, Any]) -> None:
         hub, settings = settings_at(uri, options, own=OWN)
         self._align = _checked(settings.pop("align", CLOCK))
+        in_doubt = settings.pop("in_doubt", ASK)
         self.agent = agent_at(hub, settings)
+        self._asking = Asking(self.agent, in_doubt)
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
         self._entries: dict[tuple[str, str, str, str], Entry] = {}
@@ -132,9 +138,18 @@ class Book(Unbreakable):
             return amount + cost
         if cost > limiter.limit.quota:
             return amount - limiter.test(name).remaining + cost
-        decision = limiter.hit(name, cost)
-        count = amount - decision.remaining
-        return count if decision.allowed else count + cost
+        return self._count_of(self._asking.hit(limiter, name, cost), amount, cost)
+
+    @goes_on(0)
+    async def count_async(self, key: str, expiry: int, cost: int) -> int:
+        """As `count`, without holding up the event loop."""
+        cost = _whole(cost)
+        (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
+        if limiter is None:
+            return amount + cost
+        if cost > limiter.limit.quota:
+            return amount - limiter.test(name).remaining + cost
+        return self._count_of(await self._asking.hit_async(limiter, name, cost), amount, cost)
 
     @goes_on(answer=True)
     def admits(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
@@ -143,7 +158,16 @@ class Book(Unbreakable):
         (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
             return cost == 0
-        return limiter.allow(name, cost)
+        return self._asking.hit(limiter, name, cost).allowed
+
+    @goes_on(answer=True)
+    async def admits_async(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
+        """As `admits`, without holding up the event loop."""
+        cost = _whole(cost)
+        (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
+        if limiter is None or cost > limiter.limit.quota:
+            return cost == 0
+        return (await self._asking.hit_async(limiter, name, cost)).allowed
 
     @goes_on(0)
     def used(self, key: str) -> int:
@@ -290,7 +314,9 @@ class Book(Unbreakable):
         except InvalidLimit:  # granularities may be called anything
             name = f"{kind}/{quota}-per-{window_s}s"
         limit = limit_for(strategy, quota, window_s, align=self._align)
-        return Entry(self.agent.limit(name, limit), amount, expiry, shared)
+        limiter = self.agent.limit(name, limit)
+        self._asking.prepare(limiter)
+        return Entry(limiter, amount, expiry, shared)
 
     def _declare_counter(self, expiry: int) -> Entry:
         """Count without a limit: nobody is refused, so nothing has to be held back for others."""
@@ -308,6 +334,11 @@ class Book(Unbreakable):
             )
 
     # ------------------------------------------------------------ what it says
+
+    @staticmethod
+    def _count_of(decision: Decision, amount: int, cost: int) -> int:
+        count = amount - decision.remaining
+        return count if decision.allowed else count + cost
 
     def _whole_s(self, wait_s: float) -> float:
         """Not less than so many seconds, up to the next whole second of the wall clock: see RESETS."""

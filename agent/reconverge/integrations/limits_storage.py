@@ -41,7 +41,8 @@ class ReconvergeStorage(
 ):
     """Counts kept by an agent of this process, and shared with others through its hub.
 
-    Nothing here waits for the hub, or fails because of it; only `check` asks whether it is there.
+    Nothing here fails because of the hub. `check` asks whether it is there, and a request on a small quota may wait for
+    its word for some milliseconds: see `reconverge.integrations.doubt`.
 
     Raises:
         InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.settings_at`.

@@ -1,4 +1,4 @@
-"""The storage of `limits_storage` for `limits.aio`, as `async+reconverge+redis://`: the same counts, never awaited."""
+"""The storage of `limits_storage` for `limits.aio`, as `async+reconverge+redis://`: the same counts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AsyncReconvergeStorage(
 
     async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
         """See `ReconvergeStorage.incr`."""
-        return self.book.count(key, expiry, amount)
+        return await self.book.count_async(key, expiry, amount)
 
     async def get(self, key: str) -> int:
         """See `Book.used`."""
@@ -74,7 +74,7 @@ class AsyncReconvergeStorage(
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """See `Book.admits`."""
-        return self.book.admits(MOVING, key, limit, expiry, amount)
+        return await self.book.admits_async(MOVING, key, limit, expiry, amount)
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """See `Book.moving_window`."""
@@ -82,7 +82,7 @@ class AsyncReconvergeStorage(
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """See `Book.admits`."""
-        return self.book.admits(SLIDING, key, limit, expiry, amount)
+        return await self.book.admits_async(SLIDING, key, limit, expiry, amount)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """See `Book.sliding_window`."""

@@ -90,6 +90,25 @@ class Changes(Table):
                 self._call(cell, now_ns)
             self.set_until(cell, now_ns)
 
+    def leave_spare_at_hub(self, *, leave: bool = True) -> None:
+        """Hold no right that is not used or asked for, from the next exchange on; or, with False, do so again.
+
+        For small quotas whose callers wait for the hub when they are in doubt. What is free is then in one place, and
+        not spread over nodes in parts that are too small for a request. It costs an exchange for each request that is
+        admitted; and while the hub is away, a key that it knows is refused until it has been forgotten.
+        Buckets drain by their lines, so they are not for this, nor are policies that go by the total.
+        """
+        if self.meter.bucket or self.policy.keeps_lines or self.policy.merged_only:
+            return
+        try:
+            self.lock.run(self._leave_spare_at_hub, leave)
+        except Reentry:
+            self.put_off(self._leave_spare_at_hub, leave)
+
+    def _leave_spare_at_hub(self, leave: bool) -> None:
+        self.keeps_spare = not leave
+        serve(self)
+
     def take_lease(self, lease_ns: int) -> None:
         """Have lines on it last for so long; to be called before any is granted."""
         self.lease_ns = lease_ns

@@ -95,6 +95,7 @@ def leaves(cell: Cell, now_ns: int, keep: bool) -> bool:
 def _known(table: Cells) -> bool:
     return (
         not table.particular
+        and table.keeps_spare
         and type(table.meter) in KINDS
         and table.calendar is None
         and not table.limit.count_refused

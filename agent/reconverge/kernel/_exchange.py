@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import ceil, exp, floor
 
-from reconverge.clock import NEVER_NS, SECOND_NS, seconds
+from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.kernel._cell import DEMAND_MAX, Cell
 from reconverge.report import FORGOTTEN, NOT_TAKEN, CellAnswer, CellReport
 from reconverge.stake import headroom_max, overdraft_max
@@ -192,7 +192,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
 def look_again(cell: Cell, now_ns: int) -> bool:
     """Whether a quiet cell that is due should be reported now; if not, it is promised another look."""
     interval_ns = cell.table.interval_ns
-    if now_ns >= cell.reported_ns + interval_ns or _has_surplus(cell, now_ns):
+    if now_ns >= cell.reported_ns + interval_ns or not cell.table.keeps_spare or _has_surplus(cell, now_ns):
         return True
     cell.shard.agenda.promise(cell, min(now_ns + interval_ns // SURPLUS_CHECKS, cell.reported_ns + interval_ns))
     return False
@@ -223,6 +223,9 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     """
     table = cell.table
     interval_ns = table.interval_ns
+    if not table.keeps_spare and cell.held:
+        cell.shard.agenda.promise(cell, max(now_ns, _settles_ns(cell, headroom, now_ns)))
+        return
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
     tight = headroom > 0 and cell.free < TIGHT_SHARE * cell.capacity
     alone = cell.fleet_needs <= float(cell.need_milli) / 1000
@@ -244,6 +247,21 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
             due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
     # On a grid, so that cells share their exchanges.
     cell.shard.agenda.promise(cell, -(-due_ns // interval_ns) * interval_ns)
+
+
+def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
+    """When a cell that is to hold nothing spare should say what it does not need any more.
+
+    A right that was granted beyond what was asked for goes back at once, and what was asked for counts as used as soon
+    as it is; what has faded since is told of when it amounts to a whole request.
+    """
+    table = cell.table
+    if headroom > 0 or cell.base > 0 or cell.overdraft > 0 or cell.need_milli > 0:
+        return cell.reported_ns + table.interval_min_ns
+    bound = table.bound(cell, now_ns)
+    if bound <= 0:
+        return cell.touched_ns + 2 * table.meter.idle_ns
+    return now_ns + table.meter.wait_ns(cell, bound, 1, now_ns) + MICROSECOND_NS
 
 
 def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
@@ -318,6 +336,8 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
     table = cell.table
     if table.policy.merged_only:
         return 0.0
+    if not table.keeps_spare:
+        return float(min(max(cell.ask, cell.foremost, cell.waiting), max(cell.capacity, table.need_max)))
     if cell.demand * table.window_s <= DEMAND_FAINT * table.unit and cell.asked == 0 and not cell.waiters:
         return table.owed(cell)
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
@@ -343,6 +363,9 @@ def _expected(cell: Cell) -> float:
 def _lower_lines(cell: Cell, used: int, need: float) -> None:
     """Give back what is beyond this node's fair part of what was left at the last answer."""
     table = cell.table
+    if not table.keeps_spare:
+        cell.line, cell.base, cell.overdraft = min(cell.line, used), 0, 0
+        return
     needs = max(cell.fleet_needs, need)
     share = need / needs if needs > 0 else 0.0
     headroom = cell.line - used

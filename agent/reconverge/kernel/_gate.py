@@ -151,7 +151,7 @@ class AllOf:
         cells = self._cells(key, costs, now_ns)
         for table, cell in zip(self._tables, cells, strict=True):
             table.advance(cell, now_ns)
-        if not cells[0].shard.alone:
+        if not cells[0].shard.alone and all(table.keeps_spare for table in self._tables):
             return 0
         parts = zip(self._tables, cells, costs, ahead, strict=True)
         return max(table.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)

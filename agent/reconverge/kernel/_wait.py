@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconverge.clock import NEVER_NS
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.kernel._cell import DEMAND_MAX, Cell
 from reconverge.kernel._changes import Changes
 from reconverge.kernel._keys import plain_key
@@ -56,13 +56,25 @@ class WaitTable(Changes):
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
 
-        Zero in a fleet, where others may hand on what they have left.
+        Zero in a fleet, where others may hand on what they have left, unless that is known to be nothing.
         """
+        if not self.keeps_spare:
+            return self.certainly_ns(cell, cost, now_ns)
         line = self.usable_line(cell, now_ns)
         together = min(cost + ahead, cell.capacity)
         if not cell.shard.alone or together <= self.meter.spare(cell, line, now_ns):
             return 0
         return min(self.meter.wait_ns(cell, line, together, now_ns), NEVER_NS)
+
+    def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some."""
+        if not cell.heard:
+            return 0
+        self.advance(cell, now_ns)
+        if self.meter.aligned and cell.used + self.meter.others(cell, now_ns) + cost <= cell.capacity:
+            return 0
+        wait_ns = self.meter.fleet_wait_ns(cell, cost, now_ns)
+        return wait_ns if wait_ns > MICROSECOND_NS else 0
 
     # ------------------------------------------------------------ coming and leaving
 
