@@ -597,7 +597,7 @@ end
 
 local function raise(target, pool, used, free)
   local head = entry_line - used
-  if entry_ask <= 0 or (entry_ask > pool and entry_ask > head + free) then
+  if entry_ask <= 0 or entry_ask > pool then
     if free <= 0 or target <= head then return 0 end
     local wanted = ceil(target - head)
     return wanted > free and free or wanted
@@ -771,9 +771,6 @@ local function scan_others(key, fields)
           changed = true
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
           cell_silent = cell_silent + max(0, entry_line - floor(used_of(entry_current, entry_previous)))
-        end
-        if sliding and entry_debt > 0 then
-          entry_debt = min(entry_debt, max(0, ceil(used_of(entry_current, entry_previous)) - entry_line))
         end
         if entry_capacity < capacity then capacity = entry_capacity end
         local since_us = entry_ask_since_us

@@ -67,7 +67,7 @@ def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used
     """How much to raise the line by; what was asked for at once is met whole or not at all, the oldest ask first."""
     head = entry.line - used
     wanted = ceil(target - head)
-    if not 0 < entry.ask <= max(pool, head + free):  # what silent nodes may use is rounded up in the pool
+    if not 0 < entry.ask <= pool:
         return max(0, min(wanted, free))
     if not cell.first:
         wanted = max(wanted, ceil(entry.ask - head))

@@ -346,9 +346,6 @@ class Shard:
             if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
                 cell.silent += max(0, entry.line - floor(entry.used(rule, cell, hub_us)))
-            if rule.sliding and entry.debt > 0:
-                # What was used beyond a line fades with the use, though its node says nothing of it.
-                entry.debt = min(entry.debt, max(0, ceil(entry.used(rule, cell, hub_us)) - entry.line))
             capacity = min(capacity, entry.capacity)
             if entry.ask > 0 and (first is None or (entry.ask_since_us, name) < first):
                 first = (entry.ask_since_us, name)

@@ -76,6 +76,7 @@ def _settled_ns(table: Table, cell: Cell, cost: int, now_ns: int) -> int:
     if table.meter.fleet_wait_ns(cell, cost, now_ns) <= MICROSECOND_NS:
         known_ns = table.window_ns
         if table.dated is None:
+            room = min(cell.capacity, cost + min(cell.capacity - cell.used, STRANDED_MAX))
             left_ns = max(0, cell.opened_ns + table.window_ns - now_ns)
             known_ns = left_ns + table.window_ns * room // cell.capacity
     return known_ns + SETTLING_INTERVALS * table.kernel.interval_ns
