@@ -137,6 +137,19 @@ def test_a_hub_that_does_not_answer_is_waited_for_once(
     eventually(lambda: limiter.hit(item, f"newer-{random.random()}") and len(waits) > 1, "another question")
 
 
+def test_while_the_hub_is_away_small_quotas_refuse_what_they_know(nodes: Any, redis_server: RedisServer) -> None:
+    """No node holds anything of a key that is kept at the hub."""
+    item, (limiter, _) = parse("6/day"), nodes(FIXED, "in_doubt=ask:100ms&exchange_timeout=0.2")
+    for _ in range(2):
+        assert limiter.hit(item, "ada")
+    sleep(0.5)  # until its node has given back what it does not need
+    redis_server.pause()
+    try:
+        assert not any(limiter.hit(item, "ada") for _ in range(3))
+    finally:
+        redis_server.resume()
+
+
 def test_an_event_loop_is_not_held_up_by_a_storage_that_cannot_be_awaited(
     nodes: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
