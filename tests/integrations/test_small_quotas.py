@@ -209,6 +209,15 @@ def test_in_doubt_a_storage_refuses_if_told_so(nodes: Any, monkeypatch: pytest.M
     assert all(table.keeps_spare for table in _tables(limiter))
 
 
+def test_storages_that_ask_and_that_do_not_are_two_nodes(redis_server: RedisServer) -> None:
+    """What is left at the hub for the one, the other would refuse."""
+    url = f"reconverge+redis://127.0.0.1:{redis_server.port}/0"
+    asks, again, refuses = (limiter_at(f"{url}?in_doubt={said}", FIXED) for said in ("ask:1s", "ask:1s", "refuse"))
+
+    assert asks.storage.book.agent is again.storage.book.agent
+    assert asks.storage.book.agent is not refuses.storage.book.agent
+
+
 @pytest.mark.parametrize("in_doubt", ["ask", "ask:", "ask:0ms", "ask:11s", "wait:5ms", "ask:-1s", "ask:1h"])
 def test_what_is_no_time_to_ask_within_is_an_error(in_doubt: str) -> None:
     """Which names it, and says what can be written."""

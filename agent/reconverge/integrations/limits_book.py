@@ -19,7 +19,7 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
 from reconverge.decision import Decision
 from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.integrations.coming_again import for_any_node
-from reconverge.integrations.doubt import ASK, Asking
+from reconverge.integrations.doubt import ASK, Asking, within_s
 from reconverge.integrations.going_on import Unbreakable, goes_on
 from reconverge.integrations.shared_agent import agent_at, key_of, settings_at
 from reconverge.limit import (
@@ -110,7 +110,8 @@ class Book(Unbreakable):
         hub, settings = settings_at(uri, options, own=OWN)
         self._align = _checked(settings.pop("align", CLOCK))
         in_doubt = settings.pop("in_doubt", ASK)
-        self.agent = agent_at(hub, settings)
+        # What one storage leaves at the hub, one that asks nothing would refuse on the same node.
+        self.agent = agent_at(hub, settings, apart=within_s(in_doubt))
         self._asking = Asking(self.agent, in_doubt)
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()

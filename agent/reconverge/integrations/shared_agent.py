@@ -56,7 +56,7 @@ CLIENT_OPTIONS: Final = frozenset(
 )
 """What tunes the client with which another storage would ask Redis; nobody is asked here, so it has no effect."""
 
-_agents: dict[tuple[str, tuple[tuple[str, object], ...]], Agent] = {}
+_agents: dict[tuple[str, tuple[tuple[str, object], ...], object], Agent] = {}
 """The agents of this process, which all storages of the same URI and settings decide with."""
 
 
@@ -89,14 +89,14 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
     return hub, settings
 
 
-def agent_at(hub: str, settings: Mapping[str, Any]) -> Agent:
-    """The agent that all of this process share who name the same hub and settings.
+def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None) -> Agent:
+    """The agent that all of this process share who name the same hub and settings, and are not set `apart`.
 
     With one exception: `memory://` without a name is another one each time. Raises what `Agent` does.
     """
     if hub == f"{MEMORY}://":
         return _new_agent(hub, settings)
-    known = (hub, tuple(sorted(settings.items())))
+    known = (hub, tuple(sorted(settings.items())), apart)
     if known not in _agents:
         # Without a lock, which a fork might leave locked. Of two that come at once, one is left out before it begins.
         _agents.setdefault(known, _new_agent(hub, settings))
