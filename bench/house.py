@@ -1,0 +1,190 @@
+"""How the code is laid out and written, in numbers: files, folders, lengths, comments, circles of imports, words.
+
+    python -m bench.house [DIR ...] [--json]
+
+By default the two packages of this project. Counts production code alone: no tests, no C, no `__init__.py` where files
+are counted. A circle is a set of modules that import each other, imports for types included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
+SHORT_FILE: Final = 60
+LONG_FUNCTION: Final = 50
+WORDS: Final = re.compile(r"\b(?:who|whoever|whom|nobody)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """One package, measured."""
+
+    name: str
+    files: int
+    largest_folder: int
+    """Files in the fullest folder."""
+    rooms_max: int
+    """Modules and folders side by side in the fullest folder."""
+    median_lines: float
+    short_files: int
+    """Files of fewer than 60 lines."""
+    functions: int
+    long_functions: int
+    """Functions of more than 50 lines."""
+    comment_share: float
+    """Lines with a comment, of all lines, in per cent."""
+    circles: int
+    """Sets of modules that import each other."""
+    in_circles: int
+    """Modules in them."""
+    words: int
+    """How often *who, whoever, whom, nobody* stand in code, comments and docstrings."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print as Markdown or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", type=Path, metavar="DIR", help="folders of packages")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each package")
+    options = parser.parse_args(arguments)
+    houses = [measured(package) for package in options.packages or PACKAGES]
+    if options.json:
+        for house in houses:
+            print(json.dumps(asdict(house)))
+        return
+    print(f"| | {' | '.join(house.name for house in houses)} |\n{'|---' * (len(houses) + 1)}|")
+    for what, cells in table(houses).items():
+        print(f"| {what} | {' | '.join(cells)} |")
+
+
+def table(houses: Sequence[House]) -> dict[str, list[str]]:
+    """The rows, by their title."""
+    return {
+        "files; largest folder": [f"{house.files}; {house.largest_folder}" for house in houses],
+        "rooms on the fullest floor": [f"{house.rooms_max}" for house in houses],
+        "median file, lines": [f"{house.median_lines:g}" for house in houses],
+        f"files under {SHORT_FILE} lines": [
+            f"{house.short_files} ({100 * house.short_files / house.files:.0f} %)" for house in houses
+        ],
+        f"functions over {LONG_FUNCTION} lines": [
+            f"{house.long_functions} ({100 * house.long_functions / house.functions:.1f} %)" for house in houses
+        ],
+        "comment lines": [f"{house.comment_share:.1f} %" for house in houses],
+        "circles; modules in them": [f"{house.circles}; {house.in_circles}" for house in houses],
+        "*who, whoever, whom, nobody*": [f"{house.words}" for house in houses],
+    }
+
+
+def measured(package: Path) -> House:
+    """One package. Raises FileNotFoundError when there is none."""
+    everything = sorted(package.rglob("*.py"))
+    if not everything:
+        raise FileNotFoundError(f"{package} holds no Python")
+    files = [path for path in everything if path.name != "__init__.py"]
+    texts = {path: path.read_text() for path in everything}
+    lengths = [texts[path].count("\n") for path in files]
+    functions = [length for text in texts.values() for length in function_lengths(text)]
+    circles = circles_of(imports_of(package, texts))
+    folders = {path.parent for path in everything}
+    return House(
+        name=package.name,
+        files=len(files),
+        largest_folder=max(sum(path.parent == folder for path in files) for folder in folders),
+        rooms_max=max(rooms(folder) for folder in folders),
+        median_lines=median(lengths),
+        short_files=sum(length < SHORT_FILE for length in lengths),
+        functions=len(functions),
+        long_functions=sum(length > LONG_FUNCTION for length in functions),
+        comment_share=100 * sum(map(comment_lines, texts.values())) / sum(text.count("\n") for text in texts.values()),
+        circles=len(circles),
+        in_circles=sum(map(len, circles)),
+        words=sum(len(WORDS.findall(text)) for text in texts.values()),
+    )
+
+
+def rooms(folder: Path) -> int:
+    """How many modules and packages lie side by side in a folder."""
+    modules = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+    return modules + sum((path / "__init__.py").exists() for path in folder.iterdir() if path.is_dir())
+
+
+def function_lengths(text: str) -> Iterator[int]:
+    """The lines of every function, its docstring included."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def comment_lines(text: str) -> int:
+    """How many lines have a comment, directives to tools left out."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    directive = re.compile(r"#\s*(noqa|type: ignore|pragma|pyright)")
+    return len(
+        {token.start[0] for token in tokens if token.type == tokenize.COMMENT and not directive.match(token.string)}
+    )
+
+
+def imports_of(package: Path, texts: dict[Path, str]) -> dict[str, set[str]]:
+    """What each module imports of its own package, by dotted names; imports within functions and for types included."""
+    root = package.parent
+    names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in texts}
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, path in names.items():
+        for node in ast.walk(ast.parse(texts[path])):
+            wanted: list[str] = []
+            if isinstance(node, ast.Import):
+                wanted = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    wanted.append(inner if inner in names else node.module)
+            found[name] |= {each for each in wanted if each in names and each != name}
+    return found
+
+
+def circles_of(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The sets of more than one node of which each reaches each; Tarjan's algorithm, without recursion."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[set[str]] = []
+    for root in sorted(graph):
+        if root in index:
+            continue
+        work = [(root, iter(sorted(graph[root])))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        while work:
+            node, children = work[-1]
+            child = next(children, None)
+            if child is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    circle = set(stack[stack.index(node) :])
+                    del stack[stack.index(node) :]
+                    circles += [circle] if len(circle) > 1 else []
+            elif child not in index:
+                index[child] = low[child] = len(index)
+                stack.append(child)
+                work.append((child, iter(sorted(graph.get(child, ())))))
+            elif child in stack:
+                low[node] = min(low[node], index[child])
+    return circles
+
+
+if __name__ == "__main__":
+    main()
