@@ -412,7 +412,7 @@ class Exchanges(Drivers):
         told_ns.append(now_ns)
         logger.log(
             logging.ERROR if error.misconfigured else logging.WARNING,
-            "reconverge: the hub %s is unavailable%s (%s)%s; deciding from memory until it answers; %s",
+            "reconverge: the hub %s is unavailable%s (%s)%s; %s; deciding from memory until it answers",
             self._hub_name,
             f" for keys of shard {self._syncers.index(syncer)}" if len(self._syncers) > 1 else "",
             str(error).rstrip("."),
