@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import multiprocessing
 import signal
 from array import array
@@ -42,6 +43,8 @@ def slowed(call: object, took_ns: list[int]) -> object:
 def history_of_a_node(monkeypatch: pytest.MonkeyPatch) -> History:
     """What a node of the fleet, alone and in this process, tells of twenty requests."""
     monkeypatch.setattr("reconverge.cli.worker.signal.signal", lambda *_: signal.SIG_DFL)
+    # A node is silent about outages; this process goes on after it.
+    monkeypatch.setattr(logging.getLogger("reconverge"), "setLevel", lambda _: None)
     ours, theirs = multiprocessing.Pipe()
     plan = Plan(LIMIT, ("balanced",), ("judged",), ("timed",), 1, False, 0.1, 0, 0)
     ones, zeros = array("q", [1] * REQUESTS), array("q", [0] * REQUESTS)
