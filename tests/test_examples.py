@@ -30,6 +30,7 @@ def run(example: str, directory: Path, hub: str | None = None, *arguments: str) 
     environment = {name: value for name, value in os.environ.items() if name != "RECONVERGE_HUB"}
     if hub is not None:
         environment["RECONVERGE_HUB"] = hub
+    environment["GRPC_VERBOSITY"] = "ERROR"  # gRPC's own library tells at times how a connection ended
     command = [sys.executable, str(EXAMPLES / example), *arguments]
     with TemporaryDirectory(prefix="reconverge-test-", ignore_cleanup_errors=True) as servers:
         environment["XDG_RUNTIME_DIR"] = servers

@@ -44,6 +44,8 @@ def meeting_at(
 def _opened(hub: str | Hub, settings: HubSettings) -> Meeting:
     if isinstance(hub, str):
         if scheme_of(hub) == MEMORY:
+            if "/" in hub.partition("://")[2]:
+                raise InvalidSetting("hub", redacted(hub), f"has a path; agents that share a count say {MEMORY}://NAME")
             if set("?#") & set(hub):
                 raise InvalidSetting("hub", redacted(hub), "has options, and a node that meets nobody has none")
             return Meeting(None, redacted(hub))

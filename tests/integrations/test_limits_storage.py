@@ -582,3 +582,33 @@ def test_a_storage_obeys_what_is_published_with_its_secret() -> None:
         storage_at(uri, settings_secret=bad)
     with pytest.raises(InvalidSetting, match="settings_secret"):
         storage_at(f"{uri}?settings_secret={good}")
+
+
+@every_strategy
+@pytest.mark.parametrize("cost", ["2", None, float("nan"), [1]])
+def test_a_cost_that_is_no_number_is_an_error_and_no_way_around_the_limit(
+    strategy: str, cost: object, ask: Ask
+) -> None:
+    """An application that passes on what a client wrote would else have no limit for that client."""
+    asked = ask(strategy)
+    assert 5 == asked.admitted_of(6)
+
+    with pytest.raises(InvalidCost, match="is not a number"):
+        asked.of("incr" if strategy == FIXED else METHOD_OF[strategy], ITEM.key_for(), *ARGUMENTS_OF[strategy], cost)
+
+
+METHOD_OF = {MOVING: "acquire_entry", SLIDING: "acquire_sliding_window_entry"}
+ARGUMENTS_OF: dict[str, tuple[int, ...]] = {FIXED: (60,), MOVING: (5, 60), SLIDING: (5, 60)}
+
+
+def test_a_key_prefix_is_another_word_for_the_namespace_in_a_uri_too() -> None:
+    """As the library's own storages have it among their options."""
+    one = storage_at("reconverge+memory://prefixed?key_prefix=shop")
+
+    assert one.book.agent is storage_at("reconverge+memory://prefixed?namespace=shop").book.agent
+
+
+def test_words_of_the_storage_are_among_those_that_a_uri_may_have() -> None:
+    """Whatever else is misspelt."""
+    with pytest.raises(InvalidSetting, match=r"(?s)align.*in_doubt"):
+        storage_at("reconverge+redis://localhost?alingn=clock")

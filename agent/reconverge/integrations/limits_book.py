@@ -17,7 +17,7 @@ from limits.limits import GRANULARITIES
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
 from reconverge.decision import Decision
-from reconverge.errors import InvalidLimit, InvalidSetting
+from reconverge.errors import InvalidCost, InvalidLimit, InvalidSetting
 from reconverge.integrations.coming_again import for_any_node
 from reconverge.integrations.doubt import ASK, Asking, within_s
 from reconverge.integrations.going_on import Unbreakable, goes_on
@@ -111,7 +111,7 @@ class Book(Unbreakable):
         self._align = _checked(settings.pop("align", CLOCK))
         in_doubt = settings.pop("in_doubt", ASK)
         # What one storage leaves at the hub, one that asks nothing would refuse on the same node.
-        self.agent = agent_at(hub, settings, apart=within_s(in_doubt))
+        self.agent = agent_at(hub, settings, apart=within_s(in_doubt), own=OWN)
         self._asking = Asking(self.agent, in_doubt)
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
@@ -135,10 +135,8 @@ class Book(Unbreakable):
         """
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
-        if limiter is None:
-            return amount + cost
-        if cost > limiter.limit.quota:
-            return amount - limiter.test(name).remaining + cost
+        if limiter is None or cost > limiter.limit.quota:  # which is never admitted, however little is used
+            return cost + amount - (0 if limiter is None else limiter.test(name).remaining)
         return self._count_of(self._asking.hit(limiter, name, cost), amount, cost)
 
     @goes_on(0)
@@ -146,10 +144,8 @@ class Book(Unbreakable):
         """As `count`, without holding up the event loop."""
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
-        if limiter is None:
-            return amount + cost
-        if cost > limiter.limit.quota:
-            return amount - limiter.test(name).remaining + cost
+        if limiter is None or cost > limiter.limit.quota:  # which is never admitted, however little is used
+            return cost + amount - (0 if limiter is None else limiter.test(name).remaining)
         return self._count_of(await self._asking.hit_async(limiter, name, cost), amount, cost)
 
     @goes_on(answer=True)
@@ -394,4 +390,9 @@ def _checked(align: object) -> str:
 
 def _whole(cost: int) -> int:
     """A cost as a whole number; slowapi passes on whatever a function of the application says, and it may be 7.5."""
-    return cost if type(cost) is int else ceil(cost)
+    if type(cost) is int:
+        return cost
+    try:
+        return ceil(cost)
+    except (TypeError, ValueError, OverflowError):  # a text of the query, say: a client may not choose to be unlimited
+        raise InvalidCost(cost, "is not a number") from None

@@ -89,28 +89,30 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
     return hub, settings
 
 
-def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None) -> Agent:
+def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None, own: frozenset[str] = NONE) -> Agent:
     """The agent that all of this process share who name the same hub and settings, and are not set `apart`.
+
+    `own` are further words of the URI, for the message about one that is not known.
 
     With one exception: `memory://` without a name is another one each time. Raises what `Agent` does.
     """
     if hub == f"{MEMORY}://":
-        return _new_agent(hub, settings)
+        return _new_agent(hub, settings, own)
     known = (hub, tuple(sorted(settings.items())), apart)
     if known not in _agents:
         # Without a lock, which a fork might leave locked. Of two that come at once, one is left out before it begins.
-        _agents.setdefault(known, _new_agent(hub, settings))
+        _agents.setdefault(known, _new_agent(hub, settings, own))
     return _agents[known]
 
 
-def _new_agent(hub: str, settings: Mapping[str, Any]) -> Agent:
+def _new_agent(hub: str, settings: Mapping[str, Any], own: frozenset[str]) -> Agent:
     try:
         return Agent(hub, key_bytes_max=KEY_BYTES_MAX, **settings)
     except InvalidSetting as error:
         if error.name != "hub" or UNKNOWN_OPTION not in error.problem:
             raise
         option = error.problem.partition(UNKNOWN_OPTION)[2].strip(": ").partition(";")[0]
-        known = sorted(SETTINGS - NOT_IN_URIS)
+        known = sorted((SETTINGS | own) - NOT_IN_URIS)
         problem = f"{error.problem}; and of a storage: {', '.join(known)}{asked(option, known)}"
         raise InvalidSetting("hub", error.value, problem) from None
 
@@ -123,16 +125,20 @@ def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
     parts = urlsplit(uri)
     query = parse_qsl(parts.query, keep_blank_values=True)
     settings: dict[str, Any] = {}
-    for name, value in query:
+    taken: set[str] = set()
+    for said, value in query:
+        name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
             _tell_of_client_option(name)
+            taken.add(said)
         elif name in known:
+            taken.add(said)
             if name in settings:
                 raise InvalidSetting(name, value, "stands in the URI twice; leave one of them out")
             if not value:
                 raise InvalidSetting(name, value, "has no value in the URI; leave it out, or say one")
             settings[name] = _read(name, value)
-    rest = urlencode([pair for pair in query if pair[0] not in settings and pair[0] not in CLIENT_OPTIONS])
+    rest = urlencode([pair for pair in query if pair[0] not in taken])
     if len(rest) == len(urlencode(query)):
         return uri, settings
     # Not urlunsplit alone: it would drop the slashes of a URL that names no host.
