@@ -189,6 +189,10 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     "flask application as key_func": (lambda _: FLASK(Flask("x")), "write app=app"),
     "on_breach of a rule": (lambda _: RULE(limits="1/day", on_breach=nothing), "the outcome, and does not take it"),
     "on_breach of all": (lambda agent: GUARD(agent, on_breach=nothing), "the outcome, and does not take it"),
+    "paths of nothing": (lambda _: RULE(limits="1/day", paths=[]), "leave it out for all paths"),
+    "methods of nothing": (lambda _: RULE(limits="1/day", methods=[]), "leave it out for all methods"),
+    "fastapi shared by none": (lambda agent: FASTAPI(agent).shared_limit("1/day", None), "that routes can share"),
+    "flask shared by none": (lambda agent: FLASK(agent=agent).shared_limit("1/day", None), "that routes can share"),
     "deduct_when": (lambda _: RULE(limits="1/day", deduct_when=nothing), "the response, and does not take it"),
 }
 
@@ -304,3 +308,14 @@ def test_a_decorator_without_parentheses_says_so_with_the_first_request(
 
     with pytest.raises(InvalidSetting, match=write):
         in_its_place(object())
+
+
+def test_flask_limits_an_application_once_however_often_it_is_told(agent: Agent) -> None:
+    """`Limits(app=app)`, and `init_app` as well, as with extensions that want both: a request is charged once."""
+    app = Flask("twice")
+    limits = FlaskLimits(app=app, agent=agent, default_limits=["4/minute"])
+    limits.init_app(app)
+    app.add_url_rule("/", "home", nothing)
+    client = app.test_client()
+
+    assert [200] * 4 + [429] == [client.get("/").status_code for _ in range(5)]

@@ -27,7 +27,7 @@ from reconverge.integrations.keys import KeyFunction, by_ip, identity_of, name_o
 from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.reach import Reach, Route
 from reconverge.integrations.rules import Limits as RuleLimits
-from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, name_of
+from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
 from reconverge.integrations.words import CommonSettings, one_of, rule_of
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
@@ -192,6 +192,7 @@ class Limits:
 
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
         """As calling it does, for routes that count together under the name of their `scope`."""
+        check_shared(scope)
         return self(limits, scope=scope, **settings)
 
     def request_filter(self, function: Any) -> Any:

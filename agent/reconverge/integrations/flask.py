@@ -38,7 +38,7 @@ from reconverge.integrations.reach import Reach
 from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
-from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, checked_flag
+from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, check_shared, checked_flag
 from reconverge.integrations.words import CommonSettings, one_of, rule_of
 from reconverge.integrations.wsgi import SettlingBody, declare_blocking, listed, merged
 from reconverge.limit import Limit
@@ -166,6 +166,8 @@ class Limits:
         if not isinstance(app, flask.Flask):
             raise InvalidSetting("app", app, "is no application of Flask")
         self._read(app.config)
+        if app in self._apps:  # once is enough: it would be charged twice
+            return
         flask.request_started.disconnect(self._without_app)
         app.extensions[EXTENSION] = self
         self._apps.append(app)
@@ -234,6 +236,7 @@ class Limits:
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
         """As `limit`, for views that count together: those of the same scope, which may depend on the endpoint."""
+        check_shared(scope)
         if callable(scope):
             by_endpoint = scope
             settings.setdefault("name", "shared")

@@ -116,6 +116,8 @@ class Rule:
                 raise InvalidSetting(name, value, "is not a list")
             if any(not isinstance(each, str) for each in value or ()):
                 raise InvalidSetting(name, value, "is not a list of strings")
+            if value is not None and not value:
+                raise InvalidSetting(name, value, f"is empty, and limits nothing; leave it out for all {name}")
         for method in self.methods or ():
             _check_method(method)
 
@@ -188,6 +190,12 @@ def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object =
     if limits is None and besides is None and not rules:
         raise InvalidSetting("limits", limits, "nothing is limited; give limits such as '100/minute', or rules")
     return [*([] if limits is None else [Rule(limits=limits)]), *rules]
+
+
+def check_shared(scope: object) -> None:
+    """Raise InvalidSetting for what is no scope that several routes can share: without one, they would not."""
+    if not scope or not (isinstance(scope, str) or callable(scope)):
+        raise InvalidSetting("scope", scope, "is nothing that routes can share; write a text such as 'api'")
 
 
 def check_takes(what: str, function: object, given: str) -> None:
