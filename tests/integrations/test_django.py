@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
+from weakref import WeakSet
 
 import pytest
 import uvicorn
@@ -28,13 +29,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.test import AsyncClient, Client, override_settings
-from django.urls import clear_url_caches
+from django.urls import clear_url_caches, include
 from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.views import View
 
-from reconverge.errors import InvalidLimit
+from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.integrations import Addresses, django_exempt
+from reconverge.integrations import django as django_integration
 from reconverge.integrations.django import DjangoRequest, Serving, guard, limit, outcome_of
 from reconverge.integrations.django_settings import configured as what_is_said
 from reconverge.integrations.request import CANCELLED
@@ -111,6 +113,32 @@ def remaining(response: Any) -> dict[str, int]:
 
 
 # -------------------------------------------------------------------- the middleware
+
+
+@pytest.mark.parametrize("setting", [{}, {"HUB": "memory://"}, {"RULES": []}])
+def test_a_middleware_that_limits_nothing_is_an_error(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the other frameworks, when the server starts; a view with a limit, or ENABLED=False, is reason enough."""
+    with configured(**setting):
+        WSGIHandler()
+        monkeypatch.setattr(django_integration, "LIMITED", WeakSet())
+        with pytest.raises(ImproperlyConfigured, match="nothing is limited; write 'LIMITS'"):
+            WSGIHandler()
+    with configured(**setting, ENABLED=False):
+        WSGIHandler()
+
+
+def test_a_middleware_that_is_named_twice_charges_once(get: Get) -> None:
+    """Whoever has put it into MIDDLEWARE a second time still has the whole quota."""
+    twice = [*django_project.MIDDLEWARE, django_project.MIDDLEWARE[-1]]
+    with override_settings(MIDDLEWARE=twice), configured(LIMITS="4/hour"):
+        assert [200] * 4 + [429] == [get("/").status_code for _ in range(5)]
+
+
+def test_a_limit_of_included_urls_says_that_they_are_no_view() -> None:
+    """`limit("2/minute")(include(...))`: there are parentheses, and no view."""
+    included: Any = include((django_project.shop, "shop"))
+    with pytest.raises(InvalidSetting, match=r"put on what include\(\.\.\.\) returns, which is no view; .* 'PATHS'"):
+        limit("2/minute")(included)
 
 
 @ASYNCHRONY

@@ -12,8 +12,9 @@ import inspect
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar, Unpack, cast
+from weakref import WeakSet
 
-from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.declared import Declared, quotas_of_fixed
 from reconverge.integrations.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.guard import Guard
@@ -43,6 +44,10 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 SERVING: Final = "_reconverge_serving"
 """Of a request: what was decided about it so far."""
+SERVED: Final = "_reconverge_served"
+"""Of a request: whether the middleware is serving it."""
+LIMITED: Final[WeakSet[_Limited]] = WeakSet()
+"""What `limit` limits in this process."""
 
 
 class RateLimitMiddleware:
@@ -63,17 +68,24 @@ class RateLimitMiddleware:
         else:
             configured().check_blocking()
         configured().check_names()
+        configured().check_limits(LIMITED)
 
     def __call__(self, request: HttpRequest) -> Any:
         """Serve one request, as Django has it."""
         if self._waits:
             return self._serve_slowly(request)
+        if getattr(request, SERVED, False):  # MIDDLEWARE names it twice: a request is charged once
+            return self.get_response(request)
+        setattr(request, SERVED, True)
         serving = Serving(request)
         with serving:
             response = serving.check(_rules_for(request)) or self.get_response(request)
             return serving.answer(response)
 
     async def _serve_slowly(self, request: HttpRequest) -> Any:
+        if getattr(request, SERVED, False):
+            return await self.get_response(request)
+        setattr(request, SERVED, True)
         serving = Serving(request)
         with serving:
             response = await serving.check_slowly(_rules_for(request)) or await self.get_response(request)
@@ -92,6 +104,7 @@ class Serving:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        setattr(self._request, SERVED, False)
         if error is not None:
             gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
             for outcome in self.outcomes:
@@ -175,13 +188,21 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
 
     def decorate(view: View) -> View:
         if not callable(view):  # but a request: it stands in the place of the view
-            raise InvalidSetting("limits", limits, "stands above a view without parentheses; write @limit('5/minute')")
+            raise InvalidSetting("limits", limits, _misplaced(limits, view))
         if inspect.isclass(view):
             check_methods(limited.rule, view)
             return cast("View", method_decorator(decorate, name="dispatch")(view))
         return cast("View", limited.around(view))
 
     return decorate
+
+
+def _misplaced(limits: object, view: object) -> str:
+    """What is wrong about a limit of something that is no view."""
+    if callable(limits) and not isinstance(view, Sequence):
+        return "stands above a view without parentheses; write @limit('5/minute')"
+    what = "what include(...) returns" if isinstance(view, tuple) else shown(view)
+    return f"is put on {what}, which is no view; limit the views, or write RULES with 'PATHS': ['/below/this/*']"
 
 
 def guard() -> Guard:
@@ -209,6 +230,7 @@ class _Limited:
         if not isinstance(rule.limits, Limiter) and not callable(rule.limits):
             quotas_of_fixed(rule.limits)
         self._declared: dict[str, tuple[Guard, Declared]] = {}
+        LIMITED.add(self)
 
     def around(self, view: Any) -> Any:
         """A view that is limited. Django makes one anew for each call of a decorated method."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -79,6 +79,20 @@ class Configured:
                 if name not in known:
                     shown = ", ".join(sorted(known)) or "none"
                     raise ImproperlyConfigured(f"{place}: no view is called {name!r} in the URLs; known: {shown}")
+
+    def check_limits(self, views: Sized) -> None:
+        """Raises ImproperlyConfigured if nothing is limited: no rule says so, and there are no `views` with a limit."""
+        if self.rules or not self.guard.enabled:
+            return
+        try:
+            list(_names(get_resolver().url_patterns))  # decorates the views
+        except Exception:  # noqa: BLE001  # Django says it better, with the first request
+            return
+        if not views:
+            raise ImproperlyConfigured(
+                f"{SETTING}: the middleware is there, and nothing is limited; write 'LIMITS': '100/minute', or 'RULES',"
+                " or limit a view with @limit('5/minute')"
+            )
 
     def check_blocking(self) -> None:
         """Raises ImproperlyConfigured if there is a coroutine function, where nothing can be awaited."""
