@@ -19,7 +19,7 @@ from reconverge.kernel import Kernel
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge.syncer import Syncer
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 
 START_S: Final = 1_750_000_000.0
 LIMIT: Final = Limit(1_000_000, 60.0)

@@ -31,10 +31,10 @@ from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge.report import SCHEMA_VERSION, Batch
 from reconverge.syncer import Syncer
-from reconverge_sync.binary import find_redis_server
 from reconverge_sync.codec import decode_answer, encode_batch
-from reconverge_sync.redis import RedisHub, _bulks_of_keys
-from reconverge_sync.wire import bulk, bulks, packed, sends_packed
+from reconverge_sync.embedded.binary import find_redis_server
+from reconverge_sync.redis.hub import RedisHub, _bulks_of_keys
+from reconverge_sync.redis.resp import bulk, bulks, packed, sends_packed
 
 CELLS: Final = (1, 10, 100, 256)
 NODES: Final = 8

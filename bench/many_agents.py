@@ -27,7 +27,7 @@ from bench.servers import OwnRedis
 from reconverge import Agent, Limit
 from reconverge.hubs import HubSettings
 from reconverge.limit import FIXED_WINDOW
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 
 AGENTS: Final = 200
 PROCESSES: Final = 8

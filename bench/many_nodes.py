@@ -18,7 +18,7 @@ from redis import Redis
 
 from bench.exchange_cost import redis_server
 from reconverge.report import SCHEMA_VERSION
-from reconverge_sync.redis import SCRIPT
+from reconverge_sync.redis.hub import SCRIPT
 
 START_US: Final = 1_750_000_000_000_000
 INTERVAL_US: Final = 1_000_000

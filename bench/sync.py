@@ -27,7 +27,7 @@ from reconverge.kernel import Kernel
 from reconverge.policies import BALANCED
 from reconverge.report import Answer, Batch
 from reconverge.syncer import CELLS_MAX, Syncer
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 
 PART: Final = "sync"
 KEYS: Final = 100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chaos.collector import Collector
 from chaos.names import MERGED, OURS, SECRET
 from chaos.venue import RIVAL, USER, Guard
-from reconverge_sync.membership import VERSION
+from reconverge_sync.mqtt.session import VERSION
 from tests.brokers import Mosquitto, guarded_lines
 from tests.servers import accepts, wait_until
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from reconverge_sync.mqtt_address import BrokerAddress
+from reconverge_sync.mqtt.url import BrokerAddress
 
 RECONNECT_S: Final = 1
 QOS: Final = 1

@@ -18,7 +18,7 @@ from chaos.plan import Plan
 from chaos.rivals import Counting, Requeueing
 from reconverge.clock import Clock
 from reconverge.kernel import Verdict
-from reconverge_sync.redis_errors import as_unavailable
+from reconverge_sync.redis.errors import as_unavailable
 
 KEPT_S: Final = 3600
 PIPELINED: Final = 2000

@@ -12,8 +12,8 @@ from paho.mqtt.client import Client, MQTTMessage
 
 from chaos.collector import QOS, mqtt_client
 from chaos.names import MERGED, OURS
-from reconverge_sync.letters import MEMBER
-from reconverge_sync.membership import VERSION
+from reconverge_sync.mqtt.messages import MEMBER
+from reconverge_sync.mqtt.session import VERSION
 from tests.poison import STRANGER, corpus, wrong_batches
 from tests.servers import wait_until
 

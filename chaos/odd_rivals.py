@@ -21,7 +21,7 @@ from chaos.plan import Plan
 from chaos.rivals import Counting, Requeueing
 from reconverge.clock import Clock
 from reconverge.kernel import Verdict
-from reconverge_sync.redis_errors import as_unavailable
+from reconverge_sync.redis.errors import as_unavailable
 
 REPLY_BYTES: Final = 65_536
 

@@ -27,7 +27,7 @@ from chaos.plan import Plan
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.kernel import Verdict
-from reconverge_sync.redis_errors import as_unavailable
+from reconverge_sync.redis.errors import as_unavailable
 
 LAST_WORDS_S: Final = 2.0
 EXPIRE_S: Final = 600

@@ -13,8 +13,8 @@ from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import Policy, choose
 from reconverge.syncer import BACKOFF_CAP_NS
-from reconverge_sync.election import TENURE_NS
-from reconverge_sync.membership import PAUSE_S
+from reconverge_sync.mqtt.election import TENURE_NS
+from reconverge_sync.mqtt.session import PAUSE_S
 
 if TYPE_CHECKING:
     from chaos.case import Expectation

@@ -18,7 +18,7 @@ from redis.retry import Retry
 from chaos.child import Child
 from chaos.names import SECRET, TOLD
 from chaos.venue import RIVAL, USER, Guard, redis_users
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import tls_options
 from tests.servers import free_port, redis_binary, wait_until
 

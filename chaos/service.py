@@ -7,8 +7,8 @@ from typing import Final
 
 from chaos.names import SECRET, TOLD
 from chaos.venue import RIVAL, USER, Guard, redis_users
-from reconverge_sync.redis import RedisHub
-from reconverge_sync.sentinel import SentinelHub
+from reconverge_sync.redis.hub import RedisHub
+from reconverge_sync.sentinel.hub import SentinelHub
 from tests.certificates import tls_options
 from tests.redis_cluster import bulk_strings
 from tests.redis_sentinel import SERVICE, RedisService

@@ -13,11 +13,11 @@ import msgpack
 
 from reconverge.limit import FIXED_WINDOW
 from reconverge.report import SCHEMA_VERSION, Answer, Batch, CellReport, LimitReport, Status, Totals
-from reconverge_sync import letters
-from reconverge_sync.election import Claim
-from reconverge_sync.ledger_letters import LedgerReader, write_ledger
-from reconverge_sync.letters import Kind, Misfit
-from reconverge_sync.merge import Shard
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt import messages as letters
+from reconverge_sync.mqtt.election import Claim
+from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
+from reconverge_sync.mqtt.messages import Kind, Misfit
 
 STRANGER = "f" * 20
 EVIL = "evil.0"

@@ -13,7 +13,7 @@ from reconverge.hub import Bulletin
 from reconverge.hubs import HubSettings
 from reconverge.orders import LimitOrder, Orders, Secrets, Word, seal
 from reconverge.testing.bulletin_contract import BulletinHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 
 SECRET: Final = "margaret-is-a-secret-of-the-fleet"  # noqa: S105  # a test's own
 OTHER: Final = "another-one-that-nobody-knows"

@@ -17,8 +17,8 @@ from reconverge.hubs import HubSettings
 from reconverge.report import CellAnswer, Status
 from reconverge.testing._scene import INTERVAL_S, START_S, Scene, Voice, limit
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.merge import CALM_INTERVALS, SILENT_INTERVALS
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.merge.rule import CALM_INTERVALS, SILENT_INTERVALS
+from reconverge_sync.redis.hub import RedisHub
 from tests.servers import RedisServer
 
 LEASE_S = SILENT_INTERVALS * INTERVAL_S + 15

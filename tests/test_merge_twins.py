@@ -28,11 +28,11 @@ from reconverge.report import (
     Status,
     Wishes,
 )
-from reconverge_sync import merge
-from reconverge_sync import redis as redis_hub
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import SCRIPT, RedisHub, _keys
-from reconverge_sync.wire import bulks
+from reconverge_sync.merge import rule as merge
+from reconverge_sync.redis import hub as redis_hub
+from reconverge_sync.redis.hub import SCRIPT, RedisHub, _keys
+from reconverge_sync.redis.resp import bulks
 from tests.aligned import ToyCalendar
 from tests.servers import RedisServer
 

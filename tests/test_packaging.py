@@ -16,7 +16,7 @@ import pytest
 
 from reconverge import Hub
 from reconverge.hubs import GROUP, HubSettings
-from reconverge_sync.redis import SCRIPT
+from reconverge_sync.redis.hub import SCRIPT
 
 ROOT = Path(__file__).parent.parent
 SOURCE_ROOTS = {"reconverge": ROOT / "agent", "reconverge_sync": ROOT / "sync"}
@@ -42,7 +42,7 @@ def test_type_checkers_may_look_inside(package: str) -> None:
 
 def test_the_script_is_beside_the_hub() -> None:
     """The hub sends the very script that was installed with it."""
-    assert files("reconverge_sync").joinpath("exchange.lua").read_bytes() == SCRIPT
+    assert files("reconverge_sync").joinpath("redis/exchange.lua").read_bytes() == SCRIPT
 
 
 @pytest.mark.parametrize("package", SOURCE_ROOTS)

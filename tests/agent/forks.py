@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from reconverge import Agent, Limit, Limiter
 from reconverge.report import Answer, Batch, Totals
 from reconverge.waiting import waiting_at
-from reconverge_sync.embedded import directory_of
+from reconverge_sync.embedded.hub import directory_of
 from reconverge_sync.memory import MemoryHub
 from tests.agent.programs import say, wait_for_a_line
 from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, exchange_threads, heard, introduce, node_of

@@ -9,7 +9,7 @@ from reconverge import Agent, Limiter
 from reconverge.hubs import HubSettings
 from reconverge.report import Totals
 from reconverge.thread_loop import ThreadLoop
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.threads import running_threads
 from tests.waiting import eventually
 

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from reconverge.cli import doctor
-from reconverge_sync.redis_failure import as_failure
+from reconverge_sync.redis.advice import as_failure
 from tests.certificates import Certificates
 from tests.cli.checked import PASSWORD, check
 from tests.hubs.conftest import TLSRedis, certificates, tls_redis

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconverge_sync import embedded
+from reconverge_sync.embedded import hub as embedded
 from tests.cli.checked import PASSWORD, USER, allow, check, run, say
 from tests.servers import RedisServer
 

@@ -18,11 +18,11 @@ from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import Answer, Batch
 from reconverge.trial import trial_batch
-from reconverge_sync.redis import SCRIPT, RedisHub
-from reconverge_sync.redis_diagnosis import RedisDiagnosis, RedisPatient
-from reconverge_sync.redis_failure import Address
-from reconverge_sync.redis_verdict import RedisServer as Introduced
-from reconverge_sync.redis_verdict import judge_load, judge_server
+from reconverge_sync.redis.advice import Address
+from reconverge_sync.redis.checks import RedisServer as Introduced
+from reconverge_sync.redis.checks import judge_load, judge_server
+from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisPatient
+from reconverge_sync.redis.hub import SCRIPT, RedisHub
 from tests.cli.checked import ALL_RIGHTS, NEEDED, allow, check
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually

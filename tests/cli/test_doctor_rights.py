@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from reconverge_sync.redis import SCRIPT, RedisHub
-from reconverge_sync.redis_verdict import COMMANDS, acl_line
+from reconverge_sync.redis.checks import COMMANDS, acl_line
+from reconverge_sync.redis.hub import SCRIPT, RedisHub
 from tests.cli.checked import ALL_RIGHTS, NEEDED, PASSWORD, allow, check
 from tests.servers import RedisServer
 

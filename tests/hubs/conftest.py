@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from reconverge_sync.cluster import ClusterHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.cluster.hub import ClusterHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.brokers import Mosquitto, guarded_lines
 from tests.certificates import Certificates, make_certificates, tls_options
 from tests.redis_cluster import RedisCluster

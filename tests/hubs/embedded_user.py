@@ -9,7 +9,7 @@ from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.testing._scene import Scene, Voice, limit
-from reconverge_sync.embedded import EmbeddedHub
+from reconverge_sync.embedded.hub import EmbeddedHub
 
 TRIES_MAX = 10
 

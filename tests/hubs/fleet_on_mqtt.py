@@ -9,10 +9,10 @@ from typing import Final
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.hubs import HubSettings
 from reconverge.report import Answer, Batch, Totals
-from reconverge_sync.desk import Desk
-from reconverge_sync.election import BEATS
-from reconverge_sync.merge import Shard
-from reconverge_sync.mqtt import MqttHub
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.election import BEATS
+from reconverge_sync.mqtt.hub import MqttHub
+from reconverge_sync.mqtt.shard import Desk
 from tests.waiting import eventually_in_loop
 
 TENURE_NS: Final = 60 * SECOND_NS

@@ -1,4 +1,4 @@
--- The merge rule inside Redis: merge.py and ledger.py, which are its definition, statement by statement.
+-- The merge rule inside Redis: merge/rule.py and merge/ledger.py, which are its definition, statement by statement.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
 -- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
@@ -175,7 +175,7 @@ local function use_rule(of)
   rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
 end
 
--- ------------------------------------------------------------------ place.py
+-- ------------------------------------------------------------------ merge/windows.py
 
 local function calendar_epoch(told, known)
   local opens_us, closes_us = rule.opens_us, rule.closes_us
@@ -298,7 +298,7 @@ local function new_entry()
   entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
 end
 
--- ------------------------------------------------------------------ ledger.py
+-- ------------------------------------------------------------------ merge/ledger.py
 
 -- What counts still count for: those of an entry, or of all of them.
 local function used_of(current, previous)
@@ -494,7 +494,7 @@ local function cell_answer()
     silent, needs_milli, demand_milli, cell_active, last_demand, window_demand, cell_reset_us)
 end
 
--- ------------------------------------------------------------------ merge.py
+-- ------------------------------------------------------------------ merge/rule.py
 
 local function welcome()
   entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
@@ -766,7 +766,7 @@ local function lent_by(packed)
   return amount, lasting
 end
 
--- How many cells are on the list; `lending.py` counts them anew.
+-- How many cells are on the list; `redis/lending.py` counts them anew.
 local function count_listed(more)
   local listed = tonumber(call('HGET', KEYS[1], 'listed') or 0) + more
   if more ~= 0 then call('HSET', KEYS[1], 'listed', max(0, listed)) end
@@ -777,7 +777,7 @@ local function strike_off(name)
   if call('HDEL', KEYS[1], name) > 0 then count_listed(-1) end
 end
 
--- The cell is put on the list of those that could do with a loan, or taken off it. See loans.py.
+-- The cell is put on the list of those that could do with a loan, or taken off it. See merge/loans.py.
 local function look(key, listed, lasting)
   local name = string.sub(key, #KEYS[1] - 3)
   local used = ceil(used_of(cell_current, cell_previous))

@@ -16,7 +16,7 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.limiter import Limiter
-from reconverge_sync.mqtt import MqttHub
+from reconverge_sync.mqtt.hub import MqttHub
 
 QUOTA = 1_000_000
 NAMESPACE = "members"

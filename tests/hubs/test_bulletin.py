@@ -18,11 +18,11 @@ from reconverge.hub import Bulletin, Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import BulletinContract
 from reconverge.testing.bulletin_contract import BulletinHub
-from reconverge_sync.bulletin import Posted, posted
-from reconverge_sync.embedded import EmbeddedHub
+from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.mqtt import MqttHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.mqtt.hub import MqttHub
+from reconverge_sync.redis.hub import RedisHub
+from reconverge_sync.redis.settings import Posted, posted
 from tests.brokers import Mosquitto
 from tests.hubs.conftest import GuardedMosquitto, shop_url
 from tests.servers import RedisServer, free_port

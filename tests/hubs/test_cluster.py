@@ -13,7 +13,7 @@ import pytest
 from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract, ManualClock
-from reconverge_sync.cluster import ClusterHub
+from reconverge_sync.cluster.hub import ClusterHub
 from tests.certificates import Certificates
 from tests.hubs.conftest import QUOTED_PASSWORD, allow
 from tests.redis_cluster import RedisCluster

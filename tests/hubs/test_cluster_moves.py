@@ -15,8 +15,8 @@ from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import Totals
 from reconverge.testing._scene import START_S, Scene, limit
-from reconverge_sync.cluster import ClusterHub
-from reconverge_sync.slots import slot_of
+from reconverge_sync.cluster.hub import ClusterHub
+from reconverge_sync.cluster.slots import slot_of
 from tests.redis_cluster import RedisCluster, SlotMove
 from tests.servers import RedisServer
 from tests.waiting import eventually

@@ -24,7 +24,7 @@ from reconverge.report import SCHEMA_VERSION, Answer, CellAnswer, Status, Totals
 from reconverge.testing._scene import START_S, Scene, limit
 from reconverge_sync.codec import ANSWER_BYTES_MAX, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.parrot import Parrot
 
 WHOLE = st.integers(-(2**63), 2**64 - 1)

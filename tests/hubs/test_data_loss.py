@@ -16,7 +16,7 @@ from reconverge.hubs import HubSettings
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.testing._fleet import LEASE_NS, LIMIT_NAME, Fleet
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.servers import RedisServer
 
 START_S = 1_750_000_000.0

@@ -8,8 +8,8 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.testing import ManualClock
-from reconverge_sync.election import BEATS, TENURE_NS, TERM_MAX, Claim, Election, Role
-from reconverge_sync.rehearsal import Rehearsal
+from reconverge_sync.mqtt.election import BEATS, TENURE_NS, TERM_MAX, Claim, Election, Role
+from reconverge_sync.mqtt.simulated import Rehearsal
 
 BEAT_NS = TENURE_NS // BEATS
 STEPS = 4000

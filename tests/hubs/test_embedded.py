@@ -10,8 +10,8 @@ import pytest
 from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract, ManualClock
-from reconverge_sync.embedded import EmbeddedHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.embedded.hub import EmbeddedHub
+from reconverge_sync.redis.hub import RedisHub
 
 SETTINGS = HubSettings("contract", 5.0)
 _numbers = count(1)

@@ -25,8 +25,8 @@ from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.testing._scene import Scene
-from reconverge_sync import embedded
-from reconverge_sync.embedded import EmbeddedHub
+from reconverge_sync.embedded import hub as embedded
+from reconverge_sync.embedded.hub import EmbeddedHub
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -365,12 +365,15 @@ def _processes(directory: Path) -> dict[int, str]:
     return found
 
 
+SUPERVISOR = "reconverge_sync/embedded/supervisor.py"
+
+
 def _servers(directory: Path) -> list[int]:
-    return sorted(pid for pid, line in _processes(directory).items() if "reconverge_sync/keeper.py" not in line)
+    return sorted(pid for pid, line in _processes(directory).items() if SUPERVISOR not in line)
 
 
 def _keepers(directory: Path) -> list[int]:
-    return sorted(pid for pid, line in _processes(directory).items() if "reconverge_sync/keeper.py" in line)
+    return sorted(pid for pid, line in _processes(directory).items() if SUPERVISOR in line)
 
 
 def _kill(pids: list[int]) -> None:

@@ -18,7 +18,7 @@ import redis
 from reconverge import Agent, Limiter
 from reconverge.hubs import HubSettings
 from reconverge.report import SCHEMA_VERSION, Totals
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.conftest import PASSWORD, shop_url
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually

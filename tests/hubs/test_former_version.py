@@ -24,9 +24,9 @@ from reconverge.plain import read_limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.report import Batch, CellReport, LimitReport, heard_limit, told_limit
 from reconverge.testing._fleet import KEYS, LEASE_NS, Fleet, Member
-from reconverge_sync.letters import read_batch, write_batch
-from reconverge_sync.redis import RedisHub
-from reconverge_sync.wire import bulks, packed
+from reconverge_sync.mqtt.messages import read_batch, write_batch
+from reconverge_sync.redis.hub import RedisHub
+from reconverge_sync.redis.resp import bulks, packed
 from tests.servers import RedisServer
 
 FORMER: bytes = (Path(__file__).parent / "former_exchange.lua").read_bytes()

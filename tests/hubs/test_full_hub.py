@@ -20,7 +20,7 @@ from reconverge.report import NOT_TAKEN, CellAnswer
 from reconverge.stats import DEGRADED
 from reconverge.testing._scene import Voice, limit
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.servers import RedisServer
 from tests.waiting import eventually
 

@@ -13,9 +13,9 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub import Region
 from reconverge.hubs import HubSettings
 from reconverge.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Loan, Status, Wish
-from reconverge_sync.cluster import ClusterHub
+from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.redis_cluster import RedisCluster
 from tests.servers import RedisServer
 

@@ -15,7 +15,7 @@ import pytest
 from reconverge import Agent, Hub
 from reconverge.hubs import HubSettings
 from reconverge.report import Totals
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.relay import Relay
 from tests.hubs.wrong_hubs import Dropping, Requeuing
 from tests.servers import RedisServer

@@ -13,7 +13,7 @@ from reconverge.clock import ManualClock
 from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract
-from reconverge_sync.mqtt import MqttHub
+from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto
 from tests.hubs.conftest import GuardedMosquitto
 from tests.hubs.fleet_on_mqtt import ImpatientHub, MqttFleet

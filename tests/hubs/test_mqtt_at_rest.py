@@ -11,7 +11,7 @@ from reconverge import Agent
 from reconverge.hubs import HubSettings
 from reconverge.report import Status
 from reconverge.trial import trial_batch
-from reconverge_sync.mqtt import MqttHub
+from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto
 from tests.waiting import eventually
 

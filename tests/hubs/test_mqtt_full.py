@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from reconverge.report import NOT_TAKEN
-from reconverge_sync import desk
+from reconverge_sync.mqtt import shard as desk
 from tests.brokers import Mosquitto
 from tests.hubs.fleet_on_mqtt import MqttFleet
 from tests.poison import CELL, batch

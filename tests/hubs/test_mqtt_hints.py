@@ -23,7 +23,7 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hints import HintsStats
 from reconverge.hubs import HubSettings
-from reconverge_sync.mqtt_hints import MqttHints
+from reconverge_sync.mqtt.hints import MqttHints
 from tests.brokers import Mosquitto
 from tests.hubs.conftest import PASSWORD, QUOTED_PASSWORD, GuardedMosquitto
 from tests.servers import RedisServer, free_port

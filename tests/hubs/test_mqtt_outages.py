@@ -19,7 +19,7 @@ from reconverge.hubs import HubSettings
 from reconverge.report import Totals
 from reconverge.restoration import JUMP_NS, Restorations
 from reconverge.trial import trial_batch
-from reconverge_sync.mqtt import MqttHub
+from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto
 from tests.hubs.conftest import GuardedMosquitto
 from tests.servers import free_port

@@ -17,11 +17,11 @@ import pytest
 
 from reconverge.clock import ManualClock
 from reconverge.report import Status
-from reconverge_sync import letters
-from reconverge_sync.desk import Desk
-from reconverge_sync.election import TERM_MAX, Claim
-from reconverge_sync.letters import Kind
-from reconverge_sync.steward import WAIT_NS, Steward
+from reconverge_sync.mqtt import messages as letters
+from reconverge_sync.mqtt.election import TERM_MAX, Claim
+from reconverge_sync.mqtt.leader import WAIT_NS, Steward
+from reconverge_sync.mqtt.messages import Kind
+from reconverge_sync.mqtt.shard import Desk
 from tests.brokers import Mosquitto
 from tests.hubs.fleet_on_mqtt import MqttFleet
 from tests.poison import MERGED, STRANGER, batch, corpus, good, wrong_batches

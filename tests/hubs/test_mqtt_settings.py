@@ -20,7 +20,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.orders import LimitOrder
 from reconverge.trial import trial_batch
-from reconverge_sync.mqtt import MqttHub
+from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto
 from tests.published import OTHER, SECRET, known_by, login, post_to, sealed_now
 from tests.waiting import eventually, eventually_in_loop

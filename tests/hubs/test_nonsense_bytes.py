@@ -20,7 +20,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.policies import STRICT
 from reconverge.report import Answer, Batch, Status
 from reconverge_sync.codec import ANSWER_HEADER, decode_answer, encode_answer
-from reconverge_sync.letters import Misfit, read_answer, write_answer
+from reconverge_sync.mqtt.messages import Misfit, read_answer, write_answer
 from tests.hubs.parrot import Parrot
 from tests.node import LEASE_NS
 from tests.unit.test_nonsense import LIMITS, RECOVERY_NS, Driven

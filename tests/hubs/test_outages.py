@@ -15,7 +15,7 @@ import pytest
 from reconverge import Agent, Limiter
 from reconverge.hubs import HubSettings
 from reconverge.report import Totals
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.servers import RedisServer
 from tests.waiting import eventually
 

@@ -11,7 +11,7 @@ import pytest
 from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract, ManualClock
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import Certificates
 from tests.hubs.conftest import TLSRedis, shop_url
 from tests.servers import RedisServer, free_port

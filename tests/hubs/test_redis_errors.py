@@ -17,8 +17,8 @@ from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.testing._scene import Scene
-from reconverge_sync.redis import RedisHub
-from reconverge_sync.redis_errors import as_unavailable
+from reconverge_sync.redis.errors import as_unavailable
+from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.parrot import Parrot
 from tests.servers import free_port
 

@@ -24,8 +24,8 @@ from reconverge.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.report import SCHEMA_VERSION, Batch, CellReport
 from reconverge.testing._scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
 from reconverge_sync.codec import encode_batch
-from reconverge_sync.merge import SCANNED_MAX
-from reconverge_sync.redis import SCRIPT, RedisHub
+from reconverge_sync.merge.rule import SCANNED_MAX
+from reconverge_sync.redis.hub import SCRIPT, RedisHub
 from tests.servers import RedisServer
 
 SETTINGS = HubSettings("shop", 5.0)

@@ -21,7 +21,7 @@ from reconverge.hub import Hub
 from reconverge.hubs import HubSettings, open_hub
 from reconverge.report import Batch
 from reconverge.testing._scene import Scene
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import Certificates
 from tests.hubs.conftest import TLSRedis, allow
 from tests.hubs.parrot import Parrot

@@ -14,7 +14,7 @@ import pytest
 from reconverge.hub import Hub
 from reconverge.hubs import HubSettings
 from reconverge.testing import HubContract, ManualClock
-from reconverge_sync.sentinel import SentinelHub
+from reconverge_sync.sentinel.hub import SentinelHub
 from tests.certificates import Certificates, tls_options
 from tests.hubs.conftest import QUOTED_PASSWORD, allow
 from tests.redis_sentinel import SERVICE, RedisService

@@ -17,7 +17,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import Totals
 from reconverge.testing._scene import Scene
-from reconverge_sync.sentinel import SentinelHub
+from reconverge_sync.sentinel.hub import SentinelHub
 from tests.redis_sentinel import SERVICE, RedisService
 from tests.servers import free_port
 from tests.waiting import eventually

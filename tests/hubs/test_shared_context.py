@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from reconverge.hubs import HubSettings
-from reconverge_sync.redis import RedisHub
-from reconverge_sync.tls import SharedContext, UnusableFile, tls_context
+from reconverge_sync.client.tls import SharedContext, UnusableFile, tls_context
+from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import Certificates
 from tests.hubs.conftest import TLSRedis
 

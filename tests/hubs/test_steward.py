@@ -7,8 +7,8 @@ from random import Random
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.testing import ManualClock
-from reconverge_sync.election import TENURE_NS, Claim, Role
-from reconverge_sync.steward import Steward
+from reconverge_sync.mqtt.election import TENURE_NS, Claim, Role
+from reconverge_sync.mqtt.leader import Steward
 
 LIMIT = LimitReport("login", "fixed-window", 60 * 10**6, 100, 100, 0, charged=7, refunded=0)
 

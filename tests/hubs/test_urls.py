@@ -13,9 +13,9 @@ import pytest
 
 from reconverge import Agent, InvalidSetting, UnknownHub
 from reconverge.hubs import HubSettings, open_hub, redacted
-from reconverge_sync.mqtt_address import BrokerAddress
-from reconverge_sync.redis import RedisHub
-from reconverge_sync.redis_connection import Connection
+from reconverge_sync.mqtt.url import BrokerAddress
+from reconverge_sync.redis.connection import Connection
+from reconverge_sync.redis.hub import RedisHub
 
 SETTINGS = HubSettings("shop", 1.0)
 NO_SWITCHES = ["enabled", "required", "ture", "y", "t", "2", "%20true", "true%20", "none", "None", "on,off", "%00"]

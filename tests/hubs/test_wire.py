@@ -11,7 +11,7 @@ import redis.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge_sync.wire import bulk, bulks, packed, sends_packed
+from reconverge_sync.redis.resp import bulk, bulks, packed, sends_packed
 from tests.servers import RedisServer
 
 LENGTHS = st.sampled_from([1, 1, 1, 9, 10, 99, 100, 999, 1000, 9_999, 10_000])

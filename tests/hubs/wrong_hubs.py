@@ -12,9 +12,9 @@ from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hubs import HubSettings
 from reconverge.report import Answer, Batch, CellReport, Status, Totals
-from reconverge_sync.bounds import LEASE_MAX_US
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import RedisHub
+from reconverge_sync.merge.bounds import LEASE_MAX_US
+from reconverge_sync.redis.hub import RedisHub
 
 
 class Maximum(MemoryHub):

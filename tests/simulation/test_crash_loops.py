@@ -30,7 +30,7 @@ from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.world import World
 from reconverge.stake import STAKE, STAKED_OVERDRAFT
-from reconverge_sync.ledger import Rule
+from reconverge_sync.merge.ledger import Rule
 
 HOUR_S = 3600
 LIVES = 15

@@ -16,8 +16,8 @@ from reconverge.simulation import PATTERNS, Traffic, fuzz, world
 from reconverge.simulation.cases import ELECTED, LIVENESS, REGIONS, SAFETY, draw_case
 from reconverge.simulation.fault import Kind
 from reconverge.simulation.fuzz import try_case
-from reconverge_sync import granting, ledger
 from reconverge_sync.memory import MemoryHub
+from reconverge_sync.merge import granting, ledger
 
 SEEDS = 200
 SEEDS_OF_REGIONS = 40

@@ -25,8 +25,8 @@ from reconverge.plain import (
     read_totals,
 )
 from reconverge.report import WHOLE_MAX, Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
-from reconverge_sync.bounds import INTERVAL_MAX_US
-from reconverge_sync.merge import Shard
+from reconverge_sync.merge.bounds import INTERVAL_MAX_US
+from reconverge_sync.merge.rule import Shard
 
 LIMIT = LimitReport("login", "sliding-window", 60_000_000, 100, 100, 100, 7, 2)
 CELL = CellReport(0, "ada", 29_000_000, 7, 0, 10, 0, 3, 5000, 0, 5, 5000, 7, 0)

@@ -16,7 +16,7 @@ from reconverge.policies import AVAILABLE, BALANCED
 from reconverge.report import ANSWER_ROWS, AnswerRows, Batch, CellAnswer, CellReport, Rows
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis import _bulks_of_keys
+from reconverge_sync.redis.hub import _bulks_of_keys
 from tests.node import START_S
 from tests.unit.talker import Talker
 

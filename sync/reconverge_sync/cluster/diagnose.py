@@ -1,0 +1,61 @@
+"""Asks a Redis Cluster who owns the agents' shards, and then each of those whether it can."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from reconverge.diagnosis import Diagnosis, Finding, Level
+from reconverge_sync.cluster.topology import Owners
+from reconverge_sync.redis.advice import as_failure
+from reconverge_sync.redis.connection import Place
+
+CLUSTER: Final = "cluster"
+EXAMINED_MAX: Final = 32
+"""Owners; where so many are well, those that are not will be known to the cluster itself."""
+UNEVEN: Final = 2.0
+"""From so many times an even share on, it is worth saying what would be more even."""
+
+Examine = Callable[[Place, int], Awaitable[Diagnosis]]
+"""Examines the server there, with exchanges in a shard that it owns."""
+
+
+async def diagnose_cluster(owners: Owners, named: Sequence[Place], examine: Examine, *, shards: int) -> Diagnosis:
+    """See `Diagnosable.diagnose`; `named` are the servers in the URL."""
+    try:
+        found = await owners.places()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the first of the servers will say more about it
+        failure = as_failure(error, encrypted=False)
+        diagnosis = await examine(named[0], 0)
+        fact = f"could not find out who owns what: {failure.text}"
+        cluster = Finding(CLUSTER, Level.PROBLEM, fact, "See below what the first of the servers says.")
+        return replace(diagnosis, findings=[cluster, *diagnosis.findings])
+    examined = {place: await examine(place, its[0]) for place, its in list(found.items())[:EXAMINED_MAX]}
+    if not examined:
+        return Diagnosis([_judge(found, shards)])
+    first, *others = examined.items()
+    findings = [_judge(found, shards), *first[1].findings]
+    for place, diagnosis in others:
+        findings += _what_is_wrong(place, diagnosis)
+    return replace(first[1], findings=findings)
+
+
+def _judge(found: Mapping[Place, Sequence[int]], shards: int) -> Finding:
+    owned = sum(map(len, found.values()))
+    if owned < shards:
+        fact = f"{shards - owned} of {shards} shards are in slots that nobody owns"
+        return Finding(CLUSTER, Level.PROBLEM, fact, "Repair the cluster:\n  redis-cli --cluster fix HOST:PORT")
+    most = max(map(len, found.values()))
+    fact = f"{shards} shards, in slots of {len(found)} servers; at most {most} with one"
+    if most * len(found) >= UNEVEN * shards and len(found) > 1:
+        remedy = "More shards spread better; all agents must name the same number, and begin anew with another:\n"
+        return Finding(CLUSTER, Level.WARNING, fact, f"{remedy}  ?shards={2 * shards}")
+    return Finding(CLUSTER, Level.OK, fact)
+
+
+def _what_is_wrong(place: Place, diagnosis: Diagnosis) -> Iterator[Finding]:
+    """Of the other servers only that is told."""
+    for finding in diagnosis.findings:
+        if finding.level is not Level.OK:
+            yield replace(finding, fact=f"{place}: {finding.fact}")

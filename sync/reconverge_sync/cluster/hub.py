@@ -1,0 +1,92 @@
+"""A hub on a Redis Cluster: each shard is one hash slot, and lives with whoever owns that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import Clock
+from reconverge.diagnosis import Diagnosis
+from reconverge.errors import InvalidSetting
+from reconverge.hubs import HubSettings, redacted
+from reconverge_sync.client.urls import is_number
+from reconverge_sync.cluster.diagnose import diagnose_cluster
+from reconverge_sync.cluster.topology import Owners
+from reconverge_sync.redis.connection import Connection, Place
+from reconverge_sync.redis.diagnose import RedisDiagnosis
+from reconverge_sync.redis.hub import RedisHub, Servers
+
+SHARDS_DEFAULT: Final = 16
+"""Every shard costs exchanges. So many are spread well over up to six owners; for more, say more."""
+SHARDS_MAX: Final = 1024
+"""A node speaks to each of them, even when it has nothing to say."""
+
+
+class ClusterHub(RedisHub):
+    """Nodes meet in a Redis Cluster (6.2 or later), which may be resharded and may fail over meanwhile.
+
+    What `RedisHub` promises, for each shard by itself: one whose owner is dead or slow holds up no other. While a slot
+    is on its way to another owner, its shard may be unavailable.
+
+    A user of its own needs this on each server, for the namespace `shop`:
+
+        ACL SETUSER shop on >PASSWORD resetkeys ~shop:* resetchannels -@all +eval +evalsha
+            +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time +asking +cluster|slots
+
+    Args:
+        url: `redis+cluster://[user[:password]@]host[:port][,host[:port]...]`, or `rediss+cluster://` for TLS. One host
+            is enough to find the others, and several help while one is down. As query: `shards` (16 by default; all
+            nodes must agree), and for TLS the options of `RedisHub`.
+        settings: the namespace, and the time that an exchange may take.
+        shards: what the URL does not say.
+        clock, new_name: see `RedisHub`.
+
+    Raises:
+        InvalidSetting: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: HubSettings,
+        *,
+        shards: int = SHARDS_DEFAULT,
+        clock: Clock | None = None,
+        new_name: Callable[[], str] = lambda: token_hex(8),
+    ) -> None:
+        super().__init__(url, settings, shards=shards, clock=clock, new_name=new_name)
+        self._shards = _shards(url, self._connection.more.get("shards", str(shards)))
+        if self._connection.address.database != 0:
+            raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0")
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`."""
+        owners = self._here.get()
+        assert isinstance(owners, Owners)
+
+        async def examine(place: Place, shard: int) -> Diagnosis:
+            client = self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
+            try:
+                return await RedisDiagnosis(self._patient(place, client=client, shard=shard, clustered=True)).run()
+            finally:
+                await client.aclose()
+
+        return await diagnose_cluster(owners, self._connection.places, examine, shards=self._shards)
+
+    def _read(self, url: str) -> Connection:
+        return Connection(url, several=True, options=("shards",))
+
+    def _open(self) -> Servers:
+        return Owners(self._connection, self._settings.timeout_s, shards=self._shards)
+
+
+def _shards(url: str, wanted: str) -> int:
+    if not (is_number(wanted) and 1 <= int(wanted) <= SHARDS_MAX):
+        raise InvalidSetting("hub", redacted(url), f"has a number of shards that is none from 1 to {SHARDS_MAX}")
+    return int(wanted)
+
+
+def open_cluster(url: str, settings: HubSettings) -> ClusterHub:
+    """The factory for `redis+cluster://` and `rediss+cluster://`."""
+    return ClusterHub(url, settings)

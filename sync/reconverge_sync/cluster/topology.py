@@ -1,0 +1,181 @@
+"""Who owns which shard in a cluster, and how to find out when that has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final
+
+from redis import exceptions
+
+from reconverge_sync.cluster.pipeline import FLIGHTS_MAX, Command, Owner
+from reconverge_sync.cluster.slots import SlotMap, place_at, read_slots, slot_of
+from reconverge_sync.redis.connection import Connection, Place
+
+ANSWER_SHARE: Final = 0.8
+"""How much of an exchange's time a server may take; in the rest another may be asked."""
+MAP_SHARE: Final = 0.5
+"""How much of it finding out who owns what may take, all servers that are asked for that together."""
+HEDGE_SHARE: Final = 0.05
+"""After so much of it without an answer, one more server is asked who owns what."""
+HOPS_MAX: Final = 4
+"""Servers that one question may be sent on to. A move takes one or two; those who disagree may send it in a circle."""
+MAP_AGE_S: Final = 0.5
+"""A map is not asked for again before that: all shards of a dead owner would."""
+SERVERS_ASKED_MAX: Final = 16
+"""For one map; the next one begins with others."""
+
+_GONE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)
+"""What a server that is not there any more, or not itself, is told by."""
+_LOST: Final = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.MasterDownError)
+
+
+class Owners:
+    """The servers of a cluster: asks each about the shards that it owns. See `Servers`.
+
+    Each of them has connections of its own, and what becomes of one holds up nobody who asks another. The map of
+    slots is asked for when an owner is unknown or does not answer, of one server after the other with the answers
+    overlapping; a redirection corrects it for one shard. Only who needs an answer from it waits for it.
+    """
+
+    def __init__(self, connection: Connection, timeout_s: float, *, shards: int, random: Random | None = None) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._slots = [slot_of(shard) for shard in range(shards)]
+        self._random = random or Random()
+        self._owner_of: dict[int, Place] = {}
+        """By slot."""
+        self._owners: dict[Place, Owner] = {}
+        self._retired: list[Owner] = []
+        """Those that are part of no map any more, while they are being closed."""
+        self._known: dict[Place, None] = dict.fromkeys(connection.places)
+        """Whom to ask for a map: whoever was part of the last one, and whom the URL names."""
+        self._mapping: asyncio.Task[None] | None = None
+        self._mapped_s = -MAP_AGE_S
+
+    async def ask(self, shard: int, *command: object) -> object:
+        """See `Servers.ask`."""
+        async with asyncio.timeout(self._timeout_s):
+            return await self._ask(self._slots[shard], command)
+
+    async def _ask(self, slot: int, command: Command) -> object:
+        place = self._owner_of.get(slot)
+        if place is None:
+            await self._map()
+            place = self._owner_of.get(slot)
+            if place is None:
+                raise exceptions.ClusterDownError("CLUSTERDOWN nobody owns the slot")
+        before: tuple[Command, ...] = ()
+        for _ in range(HOPS_MAX):
+            try:
+                return await self._owner(place).ask(*before, command)
+            except exceptions.MovedError as error:
+                place = self._owner_of[slot] = place_at(error.host, error.port, place)
+                before = ()
+            except exceptions.AskError as error:
+                # For this one question: the slot is on its way there.
+                place = place_at(error.host, error.port, place)
+                before = (("ASKING",),)
+            except (*_GONE, *_LOST):
+                with contextlib.suppress(*_GONE, *_LOST, ValueError, exceptions.RedisError):
+                    await self._map()
+                successor = self._owner_of.get(slot, place)
+                if successor == place:
+                    raise
+                place = successor
+                before = ()
+        raise exceptions.TryAgainError(f"sent on more than {HOPS_MAX} times")
+
+    async def places(self) -> dict[Place, list[int]]:
+        """Which shards each server owns, as a new map has it. Raises whatever the client does."""
+        async with asyncio.timeout(self._timeout_s):
+            await self._map(older_than_s=0.0)
+        found: dict[Place, list[int]] = {}
+        for shard, slot in enumerate(self._slots):
+            if slot in self._owner_of:
+                found.setdefault(self._owner_of[slot], []).append(shard)
+        return found
+
+    async def close(self) -> None:
+        """See `Servers.close`."""
+        mapping, self._mapping = self._mapping, None
+        if mapping is not None:
+            mapping.cancel()
+            await asyncio.gather(mapping, return_exceptions=True)
+        owners, self._owners = self._owners, {}
+        retired, self._retired = self._retired, []
+        await asyncio.gather(*(owner.close() for owner in (*owners.values(), *retired)))
+
+    def _owner(self, place: Place) -> Owner:
+        owner = self._owners.get(place)
+        if owner is None:
+            client = self._connection.client(self._timeout_s, connections_max=FLIGHTS_MAX, place=place)
+            limit_s = self._timeout_s * ANSWER_SHARE
+            owner = self._owners[place] = Owner(client, timeout_s=limit_s)
+        return owner
+
+    # ------------------------------------------------------------ the map
+
+    async def _map(self, *, older_than_s: float = MAP_AGE_S) -> None:
+        """Have a new map, or the one that is on its way. Raises what the last server did if none had one."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._mapped_s + older_than_s:
+            return
+        if self._mapping is None or self._mapping.done():
+            self._mapping = asyncio.create_task(self._make_map(), name="reconverge-map")
+            self._mapping.add_done_callback(_heed)
+        mapping = self._mapping
+        await asyncio.wait({mapping})  # which goes on if whoever waits here is cancelled
+        if mapping.cancelled():
+            raise exceptions.ConnectionError("closed")
+        mapping.result()
+
+    async def _make_map(self) -> None:
+        places = list({**self._known, **dict.fromkeys(self._connection.places)})
+        self._random.shuffle(places)
+        # A timeout here is no answer either; whoever waits has the rest of the time for that.
+        async with asyncio.timeout(self._timeout_s * MAP_SHARE):
+            found = await self._first_map(places[:SERVERS_ASKED_MAX])
+        self._owner_of.update(found.owners)
+        self._known = dict.fromkeys(found.places)
+        self._mapped_s = asyncio.get_running_loop().time()
+        for place in [place for place, owner in self._owners.items() if place not in self._known and not owner.busy]:
+            self._retired.append(self._owners.pop(place))
+        while self._retired:
+            await self._retired[-1].close()
+            self._retired.pop()
+
+    async def _first_map(self, places: Sequence[Place]) -> SlotMap:
+        """Ask one after the other, without waiting long for any, until one has answered."""
+        questions: set[asyncio.Task[SlotMap]] = set()
+        waiting = list(places)
+        problem: BaseException | None = None
+        try:
+            while waiting or questions:
+                if waiting:
+                    question = asyncio.create_task(self._map_of(waiting.pop()), name="reconverge-map-question")
+                    question.add_done_callback(_heed)
+                    questions.add(question)
+                hedge_s = self._timeout_s * HEDGE_SHARE if waiting else None
+                done, questions = await asyncio.wait(questions, timeout=hedge_s, return_when=asyncio.FIRST_COMPLETED)
+                for question in done:
+                    problem = question.exception()
+                    if problem is None:
+                        return question.result()
+        finally:
+            for question in questions:
+                question.cancel()
+        assert problem is not None
+        raise problem
+
+    async def _map_of(self, place: Place) -> SlotMap:
+        reply: Any = await self._owner(place).ask(("CLUSTER", "SLOTS"))
+        return read_slots(reply, place, frozenset(self._slots))
+
+
+def _heed(task: asyncio.Task[Any]) -> None:
+    """Nobody may be waiting for it: an exception that nobody looks at would be logged, with what it shows."""
+    if not task.cancelled():
+        task.exception()

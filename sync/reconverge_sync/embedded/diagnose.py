@@ -1,0 +1,44 @@
+"""Asks an embedded hub whether its private server can be started, and then that server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconverge.diagnosis import Diagnosis, Finding, Level
+from reconverge.errors import HubUnavailable
+from reconverge_sync.redis.hub import RedisHub
+
+if TYPE_CHECKING:
+    from reconverge_sync.embedded.hub import EmbeddedHub
+
+START = "start"
+LOG_BYTES_MAX = 4096
+
+
+async def diagnose_embedded(hub: EmbeddedHub, server: RedisHub, binary: str, *, runs: bool) -> Diagnosis:
+    """See `Diagnosable.diagnose`; `runs` says whether somebody has started the server before."""
+    try:
+        await hub.ensure_running()
+    except HubUnavailable as error:
+        last = _last_line(hub.directory / "redis.log")
+        fact = str(error).removeprefix(f"{error.kind}: ") + (f" (its last line: {last})" if last else "")
+        remedy = (
+            f"The server is {binary} (RECONVERGE_REDIS_SERVER names another), its directory {hub.directory}; that must "
+            "belong to this user and be writable. To see it fail:\n"
+            f"  {binary} --port 0 --save ''"
+        )
+        return Diagnosis([Finding(START, Level.PROBLEM, fact, remedy)])
+    fact = f"the private server {'runs already' if runs else f'({binary}) starts'}"
+    diagnosis = await server.diagnose()
+    return replace(diagnosis, findings=[Finding(START, Level.OK, fact), *diagnosis.findings])
+
+
+def _last_line(log: Path) -> str:
+    """The end of the server's log, if there is one."""
+    try:
+        lines = log.read_bytes()[-LOG_BYTES_MAX:].decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,219 @@
+"""A hub that needs nothing to be installed: a private redis-server, shared by the processes of one user and machine."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final
+
+from reconverge.diagnosis import Diagnosis
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hubs import HubSettings, redacted
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.embedded import supervisor
+from reconverge_sync.embedded.binary import find_redis_server
+from reconverge_sync.embedded.diagnose import diagnose_embedded
+from reconverge_sync.redis.hub import RedisHub
+
+START_S: Final = 6.0
+"""The longest to wait for a server that is being started, by this process or by another."""
+POLL_S: Final = 0.005
+SOCKET_PATH_MAX: Final = 100
+"""A unix socket's path ends at 107 bytes."""
+
+_joining = threading.Lock()
+"""Held while joining a server, and while forking: a child would share, and keep, the file locks that joining takes."""
+os.register_at_fork(before=_joining.acquire, after_in_parent=_joining.release, after_in_child=_joining.release)
+
+
+class EmbeddedHub:
+    """Nodes meet in a redis-server that the first of them starts, and that ends with the last of them.
+
+    The server listens on a unix socket in a directory that only this user can enter, and keeps nothing on disk. All
+    processes that name it alike, `embedded://NAME`, share it. A process of its own keeps it, so that it outlives
+    whoever started it, and does not outlive the last who uses it, however that ends.
+
+    Raises:
+        InvalidSetting: the name cannot be that of a directory.
+        MissingExtra: there is no redis-server on this machine.
+    """
+
+    def __init__(self, url: str, settings: HubSettings) -> None:
+        name, rest = re.fullmatch(r"([^/?#]*)(.*)", url.partition("://")[2], re.DOTALL).groups()  # type: ignore[union-attr]
+        name = name or "default"
+        if rest.strip("/"):
+            raise InvalidSetting("hub", redacted(url), "has something after the name, where nothing belongs")
+        if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}", name):
+            raise InvalidSetting("hub", redacted(url), "may be named with up to 64 letters, digits and _.-")
+        self._binary = find_redis_server()
+        self.directory = directory_of(name)
+        self._redis = RedisHub(self.url, settings, certainly_new=(self.directory / "fresh").exists)
+        self._users: IO[str] | None = None
+        self._pid = 0
+        self._alone = False
+        """There was no other user when this one came, so nobody can hold lines from before."""
+
+    @property
+    def url(self) -> str:
+        """Where the server is found by whoever does not want to keep it."""
+        return f"redis+unix://{self.directory / 'redis.sock'}"
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._redis.shards
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.exchange(batch)
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        await self.ensure_running()
+        return await self._redis.totals()
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`."""
+        await self.ensure_running()
+        await self._redis.post(payload, keep_s=keep_s)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`."""
+        await self.ensure_running()
+        return await self._redis.read(bytes_max=bytes_max)
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`; starts the server if it does not run."""
+        return await diagnose_embedded(self, self._redis, self._binary, runs=self._ready())
+
+    async def close(self) -> None:
+        """See `Hub.close`. The server ends with its last user."""
+        await self._redis.close()
+        if self._users is not None:
+            self._users.close()  # if it is the parent's, that goes on to hold the lock
+        self._users = None
+
+    async def ensure_running(self) -> None:
+        """Have the server run, and keep it until `close`. Raises HubUnavailable."""
+        if self._users is not None and self._pid == os.getpid() and self._ready():
+            return
+        try:
+            await asyncio.to_thread(self._join)
+        except OSError as error:
+            raise HubUnavailable("embedded", f"{self.directory}: {error}", applied=False) from None
+
+    def _ready(self) -> bool:
+        """Whether the server runs. Files prove nothing by themselves: they outlive a keeper that was killed."""
+        return (self.directory / "ready").exists() and self._kept()
+
+    def _kept(self) -> bool:
+        """Whether there is a keeper, which has the directory locked."""
+        directory = os.open(self.directory, os.O_RDONLY)
+        try:
+            return not _try_lock(directory, fcntl.LOCK_SH)
+        finally:
+            os.close(directory)
+
+    def _join(self) -> None:
+        """Become a user of the server, and start it if there is none."""
+        with _joining:
+            # Whoever owned the directory above could put another in the place of ours.
+            for directory in (self.directory.parent, self.directory):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found = directory.lstat()
+                if not stat.S_ISDIR(found.st_mode):
+                    raise OSError("a link or a file stands in the place of the directory")
+                if found.st_uid != os.getuid():
+                    raise OSError("the directory belongs to another user")
+                if found.st_mode & 0o077:
+                    directory.chmod(0o700)
+            deadline_s = time.monotonic() + START_S
+            while time.monotonic() < deadline_s:
+                if self._hold_users_lock() and (self._ready() or self._start(deadline_s)):
+                    self._alone = False  # whoever starts another server after this one may hold lines
+                    return
+                time.sleep(POLL_S)
+            log = self.directory / "redis.log"
+            raise HubUnavailable("embedded", f"{self._binary} did not start; see {log}", applied=False)
+
+    def _hold_users_lock(self) -> bool:
+        """Take part in the lock that keeps the server; not while its keeper takes it down."""
+        if self._users is not None and self._pid == os.getpid():
+            return True
+        users = (self.directory / "users.lock").open("a")
+        self._alone = _try_lock(users, fcntl.LOCK_EX)
+        if not _try_lock(users, fcntl.LOCK_SH):
+            users.close()
+            return False
+        if self._users is not None:
+            self._users.close()  # the parent's, which goes on to hold the lock
+        self._users, self._pid = users, os.getpid()
+        return True
+
+    def _start(self, deadline_s: float) -> bool:
+        """Start the server's keeper, unless somebody else does, and wait until the server is ready."""
+        with (self.directory / "start.lock").open("a") as lock:
+            if _try_lock(lock, fcntl.LOCK_EX) and not self._ready():
+                # It goes into the background by itself, so this returns at once and leaves no child.
+                command = [*_interpreter(), supervisor.__file__, str(self.directory.absolute()), self._binary]
+                command += ["fresh"] if self._alone else []
+                self._alone = False  # others may use it by the time it has to be started again
+                subprocess.run(
+                    command,
+                    check=False,
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            while not self._ready() and time.monotonic() < deadline_s:
+                time.sleep(POLL_S)
+        return self._ready()
+
+    def __repr__(self) -> str:
+        return f"EmbeddedHub({str(self.directory)!r})"
+
+
+def directory_of(name: str) -> Path:
+    """Where the server of that name lives: among this user's runtime files, or else the temporary ones."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    parent = Path(runtime) if runtime and os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
+    directory = parent / f"reconverge-{os.getuid()}" / name
+    if len(str(directory)) > SOCKET_PATH_MAX - len("/redis.sock"):
+        digest = sha256(str(directory).encode()).hexdigest()[:16]
+        directory = Path("/tmp") / f"reconverge-{os.getuid()}" / digest  # noqa: S108  # whose it is is checked
+    return directory
+
+
+def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
+    """The factory for `embedded://`."""
+    return EmbeddedHub(url, settings)
+
+
+def _interpreter() -> list[str]:
+    """A Python that imports nothing but its own modules; the keeper needs no others.
+
+    Not from the working directory, in which anybody's files may lie, nor from that of the script, nor from where the
+    environment says.
+    """
+    return [sys.executable, "-I", "-S"]
+
+
+def _try_lock(file: IO[str] | int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""Watches over an embedded redis-server: starts it, and ends it when nobody uses it any more.
+
+Run as a script, `supervisor.py DIRECTORY REDIS_SERVER [fresh]`, by a Python that imports nothing but its own modules:
+what lies in the working directory of an application is not run. `fresh` when no process can have used another server of
+that name before, which is noted in the directory for all users to see. It goes into the background, so that the process
+that starts it has no child to wait for. Users hold `users.lock` together; that this process gets it alone means that
+all of them are gone, however they went. It has the directory itself locked for as long as it lives, which tells the
+users that the files there are true, tells another keeper to wait, and keeps those away that clean up temporary files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+START_S = 5.0
+PR_SET_PDEATHSIG = 1
+OPTIONS = ("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--daemonize", "no")
+
+
+def keep(directory: Path, binary: str, *, fresh: bool) -> None:
+    """Run the server until its last user is gone."""
+    fcntl.flock(os.open(directory, os.O_RDONLY), fcntl.LOCK_EX)  # until this process ends
+    ready, path = directory / "ready", directory / "redis.sock"
+    ready.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    (directory / "fresh").unlink(missing_ok=True)
+    if fresh:
+        (directory / "fresh").touch()
+    with (directory / "redis.log").open("wb") as log:
+        place = ["--unixsocket", str(path), "--unixsocketperm", "700", "--dir", str(directory)]
+        server = subprocess.Popen(
+            [binary, "--port", "0", *place, *OPTIONS],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # this process has one thread
+        )
+    try:
+        deadline_s = time.monotonic() + START_S
+        while not _accepts(path):
+            if server.poll() is not None or time.monotonic() > deadline_s:
+                return
+            time.sleep(0.002)
+        ready.touch()
+        with (directory / "users.lock").open("a") as users:
+            _wait_for_end(server, users.fileno())
+            ready.unlink(missing_ok=True)
+    finally:
+        ready.unlink(missing_ok=True)
+        server.kill()
+        server.wait()
+        path.unlink(missing_ok=True)
+
+
+def _wait_for_end(server: subprocess.Popen[bytes], users: int) -> None:
+    """Until all users are gone, or the server is."""
+    signal.signal(signal.SIGCHLD, _interrupt)
+    while True:
+        try:
+            if server.poll() is None:
+                fcntl.flock(users, fcntl.LOCK_EX)
+            break
+        except InterruptedError:
+            pass  # it has ended, or was only stopped for a while
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise InterruptedError
+
+
+def _accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Go into the background and keep the server."""
+    directory, binary = Path(sys.argv[1]), sys.argv[2]
+    if os.fork():
+        os._exit(0)
+    keep(directory, binary, fresh="fresh" in sys.argv[3:])
+
+
+if __name__ == "__main__":
+    main()

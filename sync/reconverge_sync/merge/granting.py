@@ -1,0 +1,79 @@
+"""How far a node's lines are raised: towards its share of what the nodes need, never beyond what is free.
+
+Part of the merge rule, so `exchange.lua` says the same to Redis.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+
+from reconverge.report import CellReport
+from reconverge.stake import headroom_max, overdraft_max
+from reconverge_sync.merge.ledger import Cell, Entry, Rule
+
+SLACK_SHARED = 0.5
+"""How much of what nobody needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
+TAKEN_AT_ONCE = 0.9
+"""How much of what is free one node may take beyond its need: whoever comes next shall find something."""
+
+
+def grant(
+    cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int, *, staked: bool
+) -> None:
+    """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile.
+
+    What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that. If
+    `staked`, the window outlasts the node's lease, and what it holds unused is kept small.
+    """
+    capacity, own = cell.capacity + lent, cell.capacity
+    used = entry.used(rule, cell, hub_us)
+    if rule.bucket:
+        # A bucket drains by its lines, so one in debt may hold what is free up to its debt: nobody else loses.
+        entry.line += max(0, min(entry.debt, capacity - cell.lines - entry.line))
+        entry.debt = max(0, ceil(used) - entry.line)
+    if entry.need_milli == 0:
+        return
+    need = entry.need_milli / 1000
+    needs = (cell.needs_milli + entry.need_milli) / 1000
+    share = need / needs
+    pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
+    if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
+        free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
+        target = pool * share
+        if pool >= needs:
+            most = max(need, entry.line - used + ceil(TAKEN_AT_ONCE * free))
+            target = min(need + SLACK_SHARED * (pool - needs) * share, most)
+            if staked:
+                target = min(target, headroom_max(need, pool))
+        if report.asked > 0 or target >= 1:
+            entry.line += _raise(cell, node, entry, target, pool, used, free)
+            entry.debt = max(0, ceil(used) - entry.line)
+    if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or own * share >= 1):
+        # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
+        start = ceil(own * share)
+        if staked:
+            start = min(start, ceil(headroom_max(need, own)))
+        entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
+    if rule.overshoot_milli > 0:
+        overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
+        part = floor(overdrafts / (cell.active + 1))
+        if staked:
+            part = min(part, overdraft_max(own))
+        free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))
+        entry.overdraft += max(0, min(part - entry.overdraft, free))
+
+
+def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
+    """How much to raise the line by; what was asked for at once is met whole or not at all, the oldest ask first."""
+    head = entry.line - used
+    wanted = ceil(target - head)
+    if not 0 < entry.ask <= pool:
+        return max(0, min(wanted, free))
+    if not cell.first:
+        wanted = max(wanted, ceil(entry.ask - head))
+    raised = max(0, min(wanted, free))
+    if head + raised >= entry.ask:
+        return raised
+    if not cell.first:
+        cell.first, cell.reserved = node, ceil(entry.ask - head)
+    return 0

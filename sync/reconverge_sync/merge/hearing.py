@@ -1,0 +1,61 @@
+"""What a node says of a cell takes the place of what it said before: a reset, lines that it gives back, and counts."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from reconverge.report import CellReport
+from reconverge_sync.merge import bounds
+from reconverge_sync.merge.ledger import Cell, Entry, Rule
+
+
+def follow_reset(cell: Cell, report: CellReport, rule: Rule, hub_us: int) -> CellReport:
+    """Follow a node that has reset the key, unless that is impossibly far ahead; returns what it says then."""
+    if report.reset_us > hub_us + bounds.RESET_AHEAD_MAX_US:
+        return report._replace(reset_us=cell.reset_us)
+    if report.reset_us > cell.reset_us:
+        cell.forget(rule, report.reset_us)
+    return report
+
+
+def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
+    """Follow a node that has given lines back; it cannot have more than it was granted."""
+    if not rule.fixed or report.epoch == cell.epoch:
+        entry.line = min(report.line, entry.line)
+    entry.base = min(report.base, entry.base)
+    entry.overdraft = min(report.overdraft, entry.overdraft)
+
+
+def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us: int) -> None:
+    """Replace what the node said before by what it says now."""
+    same_epoch = report.epoch == cell.epoch
+    counted = report.reset_us >= cell.reset_us
+    if rule.bucket:
+        drained = float(rule.refilled_us(cell.filled_us, hub_us)) * rule.quota * 1000 / rule.window_us
+        charged = (report.current - entry.current) * 1000 if counted else 0
+        fill_milli = max(0.0, max(0.0, cell.fill_milli - drained) + charged)
+        cell.fill_milli = min(fill_milli, float(1000 * bounds.DEBT_MAX * max(rule.capacity, rule.quota)))
+        cell.filled_us = hub_us
+        entry.current = report.current
+        entry.previous = report.previous if counted else 0
+    elif rule.dated:
+        entry.current = report.current if counted else 0
+        entry.current_until_us = hub_us + min(report.previous, rule.counts_for_us)
+    elif same_epoch:
+        entry.current = report.current if counted else 0
+        entry.previous = report.previous if counted and not rule.fixed else 0
+    elif report.epoch == cell.epoch - 1 and counted and not rule.fixed:
+        entry.previous = report.current
+    used = entry.used(rule, cell, hub_us)
+    entry.debt = max(0, ceil(used) - entry.line)
+    entry.need_milli = report.need_milli
+    entry.demand_milli = report.demand_milli
+    entry.window_demand = report.window_demand if same_epoch else 0
+    if report.ask > 0 and entry.line - used < report.ask:
+        entry.ask_since_us = entry.ask_since_us if entry.ask > 0 else hub_us
+        entry.ask = report.ask
+    else:
+        entry.ask = 0
+    entry.seen_us = hub_us
+    entry.capacity = rule.own
+    cell.capacity = min(cell.capacity, rule.own)

@@ -1,0 +1,419 @@
+"""What a hub remembers of one cell: an entry for each node, and their sums.
+
+The sums are kept as the entries change, so that a merge costs the same for four nodes and for four hundred; now and
+then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a hash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, floor
+
+from reconverge.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
+from reconverge.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport
+from reconverge_sync.merge.bounds import WINDOW_MAX_US
+
+DEPARTED = ""
+"""The entry into which the counts of departed nodes are folded; no node can have this name."""
+REMEMBERED_US = 7 * 24 * 3_600_000_000
+"""How long a key is known that begins without a part of its capacity: for a week after it was last used."""
+FADE_MILLI_MIN = 100
+"""A departed bucket is drained in steps of a tenth, so that rounding down costs at most a hundredth of the pace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What the merge rule needs to know of a limit."""
+
+    window_us: int
+    quota: int
+    capacity: int
+    fixed: bool
+    bucket: bool
+    dated: bool
+    """Each node says what it has in use and for how long at most; what that consists of, only the node knows."""
+    overshoot_milli: int
+    first_hit: bool = False
+    stepwise: bool = False
+    withheld: int = 0
+    interval_us: int = 0
+    """The pace at which its cells are exchanged; 0 if that is the batch's."""
+    apart: int = 0
+    lease_us: int = 0
+    """How long lines on it are a node's own, if that is shorter than the node's lease; 0 if it is not."""
+
+    @classmethod
+    def of(cls, limit: LimitReport) -> Rule:
+        """The rule for a limit as a node declares it."""
+        return cls(
+            limit.window_us,
+            limit.quota,
+            limit.capacity,
+            limit.algorithm == FIXED_WINDOW,
+            limit.algorithm in DRAINED,
+            limit.algorithm in DATED,
+            limit.overshoot_milli,
+            first_hit=limit.variant == FIRST_HIT,
+            stepwise=limit.variant == INTERVAL,
+            withheld=limit.withheld,
+            interval_us=limit.interval_us,
+            apart=min(limit.apart, limit.capacity),
+            lease_us=limit.lease_us,
+        )
+
+    @property
+    def own(self) -> int:
+        """What can be granted without a loan."""
+        return self.capacity - self.apart
+
+    @property
+    def sliding(self) -> bool:
+        """Whether the count of the last window fades over this one."""
+        return not (self.fixed or self.bucket or self.dated)
+
+    @property
+    def strict(self) -> bool:
+        """Whether the limit may never be exceeded, so that doubt is settled by refusing."""
+        return self.overshoot_milli == 0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a bound on over-admission at all."""
+        return self.overshoot_milli != UNBOUNDED
+
+    def staked(self, lease_us: int) -> bool:
+        """Whether what is used counts for longer than a lease, so that lines are kept small; see `reconverge.stake`."""
+        runs_out_us: float = self.window_us
+        if self.bucket:
+            drains_us = float(self.window_us) * self.capacity / self.quota
+            runs_out_us = max(runs_out_us, drains_us) if self.stepwise else drains_us
+        return self.bounded and runs_out_us > lease_us
+
+    def pace_us(self, batch: Batch) -> int:
+        """At which interval a batch's node exchanges the cells of this limit."""
+        return self.interval_us or batch.interval_us
+
+    def lease_of_us(self, batch: Batch) -> int:
+        """How long lines on this limit are the own of the batch's node."""
+        return min(self.lease_us or batch.lease_us, batch.lease_us)
+
+    def own_lease_us(self, batch: Batch) -> int:
+        """The same if that is shorter than the lease of the node, or 0."""
+        lease_us = self.lease_of_us(batch)
+        return lease_us if lease_us < batch.lease_us else 0
+
+    def time_to_live_us(self, lease_us: int, interval_us: int) -> int:
+        """How long a cell, and an entry in it, outlives the last report of a node with that lease and interval.
+
+        A node reports each cell in which it holds lines again before its meter has run out twice over, at the first
+        exchange after that; and exchanges are no further apart than a lease, or its lines are void. What it has used
+        until then counts for no longer than its meter takes to run out once more.
+        """
+        lives_us = self.counts_for_us + 2 * lease_us + 4 * max(interval_us, self.interval_us)
+        return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
+
+    def lives_us(self, batch: Batch) -> int:
+        """The same for the node of a batch."""
+        return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
+
+    @property
+    def counts_for_us(self) -> int:
+        """After so long no charge counts any more, whatever the algorithm."""
+        runs_out_us = self.window_us
+        if self.bucket:
+            drains_us = min(float(self.window_us) * self.capacity / self.quota, float(WINDOW_MAX_US))
+            runs_out_us = max(runs_out_us, ceil(drains_us))
+        return 2 * runs_out_us
+
+    def refilled_us(self, since_us: int, until_us: int) -> int:
+        """For how long a bucket has drained meanwhile: all the time, or a window's worth at each edge of one."""
+        if not self.stepwise:
+            return until_us - since_us
+        return (until_us // self.window_us - since_us // self.window_us) * self.window_us
+
+    def drained_milli(self, passed_us: int, line: int) -> int:
+        """What has run out of a bucket meanwhile by the part of the drain that goes with a line, in thousandths."""
+        return floor(float(max(0, passed_us)) * self.quota * line / self.capacity / self.window_us * 1000)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One node's last word on one cell, and the lines it was granted since."""
+
+    epoch: int
+    reset_us: int
+    seen_us: int = 0
+    current: int = 0
+    previous: int = 0
+    """Charged in the window before; for a bucket, the fill in thousandths at `seen_us`; of what has dates, what was
+    `current` for the departed before, and expires at a moment of its own."""
+    line: int = 0
+    base: int = 0
+    overdraft: int = 0
+    debt: int = 0
+    """Used beyond the line: by an overdraft, or by settling for more than was reserved."""
+    need_milli: int = 0
+    ask: int = 0
+    ask_since_us: int = 0
+    demand_milli: int = 0
+    window_demand: int = 0
+    capacity: int = 0
+    current_until_us: int = 0
+    """Of what has dates: when `current` does not count any more."""
+    previous_until_us: int = 0
+    lease_us: int = 0
+    """How long its lines are its node's own, if that is shorter than the lease on the node's name; 0 if it is not."""
+
+    def catch_up(self, rule: Rule, cell: Cell) -> None:
+        """Follow the cell into its window, and past its last reset."""
+        steps = cell.epoch - self.epoch
+        if steps != 0:
+            self.window_demand = 0
+            if rule.fixed:
+                # Who departed between two windows may have begun the next unheard, and used what is kept here in it.
+                keeps = rule.first_hit and self.epoch < 0 and abs(cell.epoch) - self.seen_us < rule.window_us
+                self.current = self.current if keeps else 0
+                self.line, self.debt, self.ask = max(self.base, self.current), 0, 0
+            elif rule.sliding:
+                self.previous = self.current if steps == 1 else 0
+                self.current = 0
+            self.epoch = cell.epoch
+        if self.reset_us < cell.reset_us:
+            self.previous = self.debt = 0
+            if not rule.bucket:
+                self.current = 0
+            self.reset_us = cell.reset_us
+
+    def used(self, rule: Rule, cell: Cell, hub_us: int) -> float:
+        """What this entry still counts for."""
+        if rule.fixed:
+            return self.current
+        if rule.bucket:
+            return self.previous / 1000
+        if rule.dated:
+            return self.current + self.previous
+        return self.current + _faded(self.previous, rule, cell, hub_us)
+
+    def expire(self, rule: Rule, hub_us: int) -> None:
+        """Let go of what has dates and does not count any more, by what its node said last."""
+        if rule.dated and hub_us >= self.current_until_us:
+            self.current = self.debt = 0
+        if rule.dated and hub_us >= self.previous_until_us:
+            self.previous = 0
+
+    def depart(self, rule: Rule, cell: Cell, hub_us: int, idle_us: int) -> None:
+        """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts."""
+        held = self.line + self.overdraft if rule.bounded else 0
+        if rule.bucket:
+            # What it had told of may have drained by then, and been used anew, to the last thousandth.
+            # Nobody else was granted what it held, so it has drained by that since.
+            drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt)
+            self.previous = max(0, max(self.previous, 1000 * held) - drained)
+            self.line = ceil(self.previous / 1000)
+        else:
+            used = ceil(self.used(rule, cell, hub_us))
+            if rule.dated and held > 0:
+                # What it had reported may have expired, and have been used anew.
+                self.current_until_us = max(self.current_until_us, idle_us + rule.window_us)
+            self.current += max(0, held - used)
+            self.line = max(used, held)
+        self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = 0
+
+    def fold(self, other: Entry, rule: Rule) -> None:
+        """Take over the counts of a departed node."""
+        self.current += 0 if rule.bucket else other.current
+        self.previous += other.previous
+        self.line += other.line
+        self.window_demand += other.window_demand
+        self.current_until_us = max(self.current_until_us, other.current_until_us)
+        self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
+
+    def fade(self, rule: Rule, cell: Cell, hub_us: int) -> None:
+        """Let go of what the departed nodes' counts do not need any more."""
+        if rule.bucket:
+            drained = rule.drained_milli(rule.refilled_us(self.seen_us, hub_us), self.line)
+            if drained >= min(self.previous, FADE_MILLI_MIN):
+                self.previous = max(0, self.previous - drained)
+                self.seen_us = hub_us
+            self.line = self.line if self.previous > 0 else 0
+        elif rule.dated:
+            if self.previous == 0:
+                # So that what departs from now on does not make it count for longer, again and again.
+                self.previous, self.previous_until_us = self.current, self.current_until_us
+                self.current = self.current_until_us = 0
+            self.line = self.current + self.previous
+        elif not rule.fixed:
+            self.line = ceil(self.used(rule, cell, hub_us))
+
+    def empty(self, rule: Rule) -> bool:
+        """Whether this entry says nothing that could not be assumed of an unknown node."""
+        lines = self.line or self.base or self.overdraft or self.debt
+        counts = self.previous or (self.current and not rule.bucket)
+        return not (lines or counts or self.need_milli or self.ask or self.window_demand)
+
+
+@dataclass(slots=True)
+class Cell:
+    """All entries for one key of one limit, with their sums."""
+
+    epoch: int
+    capacity: int
+    filled_us: int
+    entries: dict[str, Entry] = field(default_factory=dict)
+    fill_milli: float = 0.0
+    """The bucket that all charges went into, in thousandths, as of `filled_us`."""
+    reset_us: int = 0
+    scanned_us: int = 0
+    """When all entries were counted last; 0 when they have to be counted at the next chance."""
+    learn_until_us: int = 0
+    expires_us: int = 0
+    last_demand: int = 0
+    first: str = ""
+    """The node whose ask was refused first and is still unmet."""
+    reserved: int = 0
+    """What that node lacks."""
+    restless: bool = False
+    """When the entries were counted last, there was something that time changes, or somebody who waits."""
+    silent: int = 0
+    lines: int = 0
+    bases: int = 0
+    overdrafts: int = 0
+    debts: int = 0
+    needs_milli: int = 0
+    demand_milli: int = 0
+    current: int = 0
+    previous: int = 0
+    window_demand: int = 0
+    active: int = 0
+
+    def keep(self, lives_us: int, hub_us: int) -> None:
+        """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""
+        if self.expires_us < hub_us + lives_us:
+            self.expires_us = hub_us + lives_us + lives_us // 4
+
+    def forgettable(self, rule: Rule, hub_us: int) -> bool:
+        """Whether nothing would be lost with the cell: nothing in it is held, used or needed.
+
+        Whether another node has an entry in it is asked separately, because all of them have to be read for that.
+
+        A key that begins without a part of its capacity would begin so again. A reset is remembered while charges from
+        before it may yet be reported, and the end of a window that began with a hit until the next one may begin.
+        """
+        if self.lines or self.current or self.previous or self.needs_milli:
+            return False
+        if rule.withheld > 0 or hub_us < self.learn_until_us:
+            return False
+        if self.fill_milli > 0 or (rule.first_hit and abs(self.epoch) > hub_us - rule.window_us * (self.epoch >= 0)):
+            return False
+        return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
+
+    def go_to(self, rule: Rule, epoch: int) -> None:
+        """Follow the hub into its window; a report from the window before is no reason to go back."""
+        if epoch > self.epoch or epoch < self.epoch - 1:
+            self.roll(rule, epoch)
+
+    def roll(self, rule: Rule, epoch: int) -> None:
+        """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""
+        if rule.first_hit:
+            ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us
+            follows = abs(epoch) - ended_us < rule.window_us
+        else:
+            follows = epoch == self.epoch + 1
+        if not (follows and self.resting(rule)):
+            self.last_demand = self.window_demand if follows else 0
+        self.window_demand = 0
+        self.scanned_us = 0
+        if rule.fixed:
+            self.lines, self.debts, self.current, self.silent = self.bases, 0, 0, 0
+            self.first, self.reserved = "", 0
+        elif rule.sliding:
+            self.previous = self.current if follows else 0
+            self.current = 0
+        self.epoch = epoch
+
+    def resting(self, rule: Rule) -> bool:
+        """Whether no window is open: nothing counts, and all start the next one from their bases."""
+        return rule.first_hit and self.epoch < 0
+
+    def withhold(self, amount: int, hub_us: int) -> None:
+        """Count as used what a new key has to begin without; it drains as the use of departed nodes does."""
+        entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, line=amount)
+        self.entries[DEPARTED] = entry
+        self.fill_milli = 1000.0 * amount
+        self.count(entry)
+
+    def forget(self, rule: Rule, reset_us: int) -> None:
+        """Start to count from zero; the lines stay where they are."""
+        self.reset_us = reset_us
+        self.previous = self.debts = 0
+        self.fill_milli = 0.0
+        self.scanned_us = 0
+        if not rule.bucket:
+            self.current = 0
+
+    def used(self, rule: Rule, hub_us: int) -> float:
+        """What all entries together still count for."""
+        if rule.fixed:
+            return self.current
+        if rule.bucket:
+            return self.previous / 1000
+        if rule.dated:
+            return self.current + self.previous
+        return self.current + _faded(self.previous, rule, self, hub_us)
+
+    def clear(self) -> None:
+        """Set every sum to zero, to count the entries anew."""
+        self.silent = self.lines = self.bases = self.overdrafts = self.debts = 0
+        self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
+
+    def count(self, entry: Entry, sign: int = 1) -> None:
+        """Add an entry to the sums, or take it out again with `sign` -1."""
+        self.lines += sign * entry.line
+        self.bases += sign * entry.base
+        self.overdrafts += sign * entry.overdraft
+        self.debts += sign * entry.debt
+        self.needs_milli += sign * entry.need_milli
+        self.demand_milli += sign * entry.demand_milli
+        self.current += sign * entry.current
+        self.previous += sign * entry.previous
+        self.window_demand += sign * entry.window_demand
+        self.active += sign if entry.need_milli > 0 else 0
+
+    def answer(self, rule: Rule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
+        """What the node whose entry this is may know, and has been granted.
+
+        What nodes have brought along may be more than there is, and so may what they hold of a loan that is over. It
+        stays in the book until they no longer have it, but whoever asks is told of no more than there is room for.
+        """
+        capacity, overdraft = self.capacity + lent, entry.overdraft
+        if rule.overshoot_milli >= 0:
+            overdraft = _within(overdraft, self.overdrafts, floor(float(self.capacity) * rule.overshoot_milli / 1000))
+        return CellAnswer(
+            epoch=self.epoch,
+            line=_within(entry.line, self.lines, capacity),
+            base=_within(entry.base, self.bases, self.capacity),
+            overdraft=overdraft,
+            capacity=capacity,
+            free=max(0, capacity - self.lines - self.debts),
+            reserved=0 if self.first == node else self.reserved,
+            current=min(ceil(self.fill_milli), WHOLE_MAX) if rule.bucket else self.current + self.previous * rule.dated,
+            previous=self.previous,
+            silent=self.silent,
+            needs_milli=self.needs_milli,
+            demand_milli=self.demand_milli,
+            nodes=self.active,
+            last_demand=self.last_demand,
+            window_demand=self.window_demand,
+            reset_us=self.reset_us,
+        )
+
+
+def _within(amount: int, total: int, room: int) -> int:
+    """How much of `amount`, which is part of `total`, may stay for that to fit."""
+    return max(0, amount - max(0, total - room))
+
+
+def _faded(amount: int, rule: Rule, cell: Cell, hub_us: int) -> float:
+    """What is left of the window before, after the part of this window that has passed."""
+    passed_us = min(max(hub_us - cell.epoch * rule.window_us, 0), rule.window_us)
+    return float(amount) * (rule.window_us - passed_us) / rule.window_us

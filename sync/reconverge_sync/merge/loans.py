@@ -1,0 +1,138 @@
+"""What a region's hub was lent beyond its own part of each capacity, and which cells could do with more.
+
+`exchange.lua` and `lending.lua` keep the same in the cells' hashes and in that of the shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final, NamedTuple
+
+from reconverge.report import Lent, Loan, Status, Wish
+from reconverge_sync.merge.ledger import Cell, Rule
+
+WISHES_MAX: Final = 1000
+"""So many cells of a shard can be lent something at a time; what others lack, they do without."""
+LENDERS_MAX: Final = 8
+"""Of one cell. A lender that is new while so many are there changes nothing."""
+PACES: Final = 4
+"""Beside its lease and its meter, a node may be late by so many intervals."""
+
+Identity = tuple[str, str, int, str]
+
+
+class Credit(NamedTuple):
+    """What one lender has lent to a cell, and when it last said so."""
+
+    amount: int
+    until_us: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class Lending:
+    """The loans of one shard, and the cells that are on the list for more."""
+
+    wishes: dict[Identity, Wish] = field(default_factory=dict)
+    credits: dict[Identity, dict[str, Credit]] = field(default_factory=dict)
+    """By lender; of each cell that was put on the list."""
+    names: dict[str, Identity] = field(default_factory=dict)
+    """Of all cells that could be lent something."""
+
+    def lent(self, identity: Identity, hub_us: int) -> int:
+        """What is lent to a cell now."""
+        known = self.credits.get(identity)
+        return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
+
+    def look(self, identity: Identity, cell: Cell, rule: Rule, pace_us: int, hub_us: int) -> None:
+        """Put a cell on the list that needs more than its region has by itself, or was lent some; or take it off."""
+        if rule.apart == 0 or rule.first_hit:  # windows that begin with a hit are each region's own
+            return
+        name = _name(identity)
+        self.names[name] = identity
+        used = ceil(cell.used(rule, hub_us))
+        wanting = (
+            cell.reserved > 0
+            or used * 1000 + cell.needs_milli > cell.capacity * 1000
+            or carrying_milli(rule, cell.demand_milli) > cell.capacity * 1000
+        )
+        lasting = any(credit.until_us > hub_us for credit in self.credits.get(identity, {}).values())
+        if not (wanting or lasting):
+            self.wishes.pop(identity, None)
+            self.credits.pop(identity, None)
+        elif identity in self.credits or len(self.wishes) < WISHES_MAX:
+            self.credits.setdefault(identity, {})
+            self.wishes[identity] = Wish(
+                cell=name,
+                limit=identity[0],
+                capacity=rule.capacity,
+                quota=rule.quota,
+                window_us=rule.window_us,
+                own=cell.capacity,
+                used=used,
+                needs_milli=cell.needs_milli,
+                demand_milli=cell.demand_milli,
+                reserved=cell.reserved,
+                fades_us=2 * rule.counts_for_us + PACES * pace_us,
+                heard_us=hub_us,
+            )
+
+    def lend(
+        self,
+        cells: Mapping[Identity, Cell],
+        incarnation: str,
+        lender: str,
+        sequence: int,
+        loans: Sequence[Loan],
+        hub_us: int,
+    ) -> Lent:
+        """Take loans in, all of them or, if they are old news, none."""
+        stale = False
+        for loan in loans:
+            credit = self.credits.get(self.names.get(loan.cell, _NONE), {}).get(lender)
+            stale = stale or (credit is not None and sequence <= credit.sequence)
+        held: list[int] = []
+        for loan in loans:
+            identity = self.names.get(loan.cell, _NONE)
+            cell = cells.get(identity)
+            if cell is None or hub_us > cell.expires_us:
+                held.append(-1)
+                continue
+            lasting = {
+                name: credit for name, credit in self.credits.get(identity, {}).items() if credit.until_us > hub_us
+            }
+            room = lender in lasting or len(lasting) < LENDERS_MAX
+            if not stale and room and loan.until_us > hub_us:
+                lasting[lender] = Credit(loan.amount, loan.until_us, sequence)
+                self.credits[identity] = lasting
+            own = lasting[lender].amount if lender in lasting else 0
+            others = sum(credit.amount for credit in lasting.values()) - own
+            held.append(max(own, cell.lines + cell.debts - cell.capacity - others))
+        return Lent(hub_us, incarnation, Status.STALE if stale else Status.MERGED, tuple(held))
+
+    def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
+        """What is on the list; what nobody has told of for long is taken off."""
+        for identity, wish in list(self.wishes.items()):
+            if hub_us - wish.heard_us > wish.fades_us + 2 * lease_us:
+                del self.wishes[identity]
+        return tuple(self.wishes.values())
+
+    def forget(self, identity: Identity) -> None:
+        """The cell is gone."""
+        self.wishes.pop(identity, None)
+        self.credits.pop(identity, None)
+        self.names.pop(_name(identity), None)
+
+
+def carrying_milli(rule: Rule, demand_milli: int) -> float:
+    """The part of the capacity that goes with such a demand when it lasts, in thousandths."""
+    return float(demand_milli) * rule.window_us / 1_000_000 * rule.capacity / rule.quota
+
+
+def _name(identity: Identity) -> str:
+    return ":".join(map(str, identity))
+
+
+_NONE: Final[Identity] = ("", "", 0, "")

@@ -1,0 +1,404 @@
+"""The merge rule: how a hub turns the reports of all nodes into lines that never sum to more than the capacity.
+
+This is the definition; `exchange.lua` says the same to Redis, and a test feeds both the same batches. It does no I/O
+and reads no clock. What it rests on:
+
+* A node lowers a line before it reports, the hub raises a line before it answers. So at every moment the lines that
+  the nodes know of sum to at most the lines that the hub has granted, and those to at most the capacity, whatever is
+  lost, late, repeated or cut.
+* Per node the newest batch replaces the older ones, and every number in it is absolute.
+* A line comes back to the hub only when its node says so, or when the node's lease is over; a node stops using its
+  lines before the hub's end of its lease.
+* A node may forget a key whose use still counts: it says so, and the hub keeps that use as it keeps that of a node that
+  has left.
+
+Amounts are integers and fractions are worked out with plain division, in the order written here, because Lua has
+nothing but doubles and both must agree to the last unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor
+
+from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
+from reconverge.report import (
+    FORGOTTEN,
+    NOT_TAKEN,
+    Answer,
+    Batch,
+    CellAnswer,
+    CellReport,
+    Lent,
+    Loan,
+    Status,
+    Totals,
+    Wishes,
+)
+from reconverge_sync.merge import bounds
+from reconverge_sync.merge.accounts import Account, NodeRecord
+from reconverge_sync.merge.granting import grant
+from reconverge_sync.merge.hearing import follow_reset, lower, take_counts
+from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Rule
+from reconverge_sync.merge.loans import Identity, Lending
+from reconverge_sync.merge.windows import place_epoch, same_window
+
+SILENT_INTERVALS = 3
+"""A node that misses so many of its own exchanges may be using all of its lines: they count as used."""
+SPEAK_UP_US = 1_000_000
+"""The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
+interval and this."""
+CALM_INTERVALS = 8
+"""After so many intervals all of a cell is counted anew, if there is nothing for which it has to be done each time."""
+SCANNED_MAX = 3000
+"""So many entries of other nodes are read in one batch before its remaining cells keep the sums they have: a hub that
+runs one batch at a time has all nodes wait for it."""
+TURN = 61
+"""Each batch of a node begins so many cells further on than the one before, because the first cells are scanned first;
+a prime number, so that all cells come first in turn."""
+TOMBSTONE_US = 3_600_000_000
+"""How long a departed node's name is remembered, so that its late messages change nothing."""
+ACCOUNT_KEPT_US = 24 * 3_600_000_000
+"""How long an account can be silent before its numbers are folded into the common sum."""
+SWEEP_US = 60_000_000
+"""How often names, accounts and cells that nobody will ask for again are looked for."""
+SWEPT_AT_ONCE = 1000
+"""So many cells are looked at in a step."""
+CELLS_MAX = 1 << 20
+"""So many cells a shard keeps unless it is told otherwise, which takes a gigabyte or so. The cells that are there are
+served on; a key that would be one more is answered with NOT_TAKEN."""
+SWEEP_WHEN_FULL_US = 5_000_000
+"""How often cells that nobody will ask for again are looked for while no more can be taken."""
+
+
+@dataclass(slots=True)
+class Scans:
+    """How many entries may still be read for one batch."""
+
+    left: int
+
+
+@dataclass(slots=True)
+class Shard:
+    """All that a hub remembers of one shard: who the nodes are, what they charged, and the cells."""
+
+    incarnation: str = ""
+    born_us: int = 0
+    """When these data began; 0 when it is certain that no node can hold lines from before."""
+    lost: bool = False
+    """A node has reported lines from before these data began."""
+    grace_us: int = 0
+    """By how much longer than usual it may take until all nodes have spoken that can, once these data have begun."""
+    swept_us: int = 0
+    calm_us: int = 0
+    """Until then all nodes count as heard of, unless one leaves."""
+    stirred_us: int = 0
+    """When the hub gave up on a node last, as far as it has noticed."""
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    cells: dict[tuple[str, str, int, str], Cell] = field(default_factory=dict)
+    lending: Lending = field(default_factory=Lending)
+    cells_max: int = CELLS_MAX
+
+    @property
+    def full(self) -> bool:
+        """Whether no more keys can be taken."""
+        return len(self.cells) >= self.cells_max
+
+    def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
+        """Take in one batch and answer it. `candidate` names the incarnation if the data begin with this batch."""
+        return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
+
+    def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
+        """`merge` in steps of a cell each, for whoever has to do something else in between; the last is the answer.
+
+        Raises HubUnavailable, before anything has changed, for a batch that no agent would send.
+        """
+        bounds.check(batch)
+        if not self.incarnation:
+            self.incarnation, self.born_us = candidate, hub_us
+        record = self.nodes.get(batch.node)
+        if record is not None and (record.gone or hub_us - record.seen_us > record.lease_us):
+            record.gone = True
+            self.stirred_us = hub_us
+            yield Answer(hub_us, self.incarnation, Status.LAPSED, ())
+            return
+        if record is not None and batch.sequence <= record.sequence:
+            yield Answer(hub_us, self.incarnation, Status.STALE, ())
+            return
+        if batch.incarnation not in ("", self.incarnation):
+            self.lost = True
+            self.born_us = self.born_us or hub_us
+        if hub_us - self.swept_us > (SWEEP_WHEN_FULL_US if self.full else SWEEP_US):
+            yield from self._sweep(hub_us)
+        self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
+        self._look_around(batch, hub_us)
+        account = self.accounts.setdefault(batch.account, Account(hub_us))
+        account.seen_us = hub_us
+        for limit in batch.limits:
+            known = account.limits.get(limit.name, Totals(0, 0))
+            # Both only ever rise, so the larger is the newer.
+            account.limits[limit.name] = Totals(max(known.charged, limit.charged), max(known.refunded, limit.refunded))
+        reports, scans = tuple(batch.cells), Scans(SCANNED_MAX)
+        count = len(reports)
+        first = batch.sequence % count * TURN % count if count > 0 else 0
+        answers: dict[int, CellAnswer] = {}
+        for turn in range(count):
+            place = (first + turn) % count
+            answers[place] = self._merge_cell(batch, reports[place], hub_us, scans)
+            yield None
+        in_order = tuple(answers[place] for place in range(count))
+        yield Answer(hub_us, self.incarnation, Status.MERGED, in_order)
+
+    def _look_around(self, batch: Batch, hub_us: int) -> None:
+        """Find out from when on a node may be silent, and when one was given up: until then cells may be calm."""
+        if batch.leaving:
+            self.stirred_us = hub_us
+        if hub_us <= self.calm_us:
+            self.calm_us = min(self.calm_us, hub_us + SILENT_INTERVALS * batch.interval_us)
+            return
+        silent_us: list[int] = []
+        for record in self.nodes.values():
+            if not record.gone and hub_us - record.seen_us > record.lease_us:
+                self.stirred_us = max(self.stirred_us, record.seen_us + record.lease_us)
+            elif not record.gone:
+                silent_us.append(record.seen_us + SILENT_INTERVALS * record.interval_us)
+        self.calm_us = min(silent_us, default=0)
+
+    def totals(self) -> dict[str, Totals]:
+        """What all nodes charged and gave back, by limit."""
+        everyone = Account(0)
+        for account in self.accounts.values():
+            everyone.add(account)
+        return everyone.limits
+
+    def wishes(self, hub_us: int) -> Wishes:
+        """See `reconverge.hub.Region`."""
+        lease_us = max((record.lease_us for record in self.nodes.values()), default=0)
+        return Wishes(hub_us, self.incarnation, lease_us, self.lending.current(lease_us, hub_us))
+
+    def lend(self, lender: str, sequence: int, loans: Sequence[Loan], hub_us: int) -> Lent:
+        """See `reconverge.hub.Region`."""
+        return self.lending.lend(self.cells, self.incarnation, lender, sequence, loans, hub_us)
+
+    def _sweep(self, hub_us: int) -> Iterator[None]:
+        """Forget names and accounts that have been silent for long, and cells past their time to live."""
+        self.swept_us = hub_us
+        for name, record in list(self.nodes.items()):
+            if hub_us - record.seen_us > record.lease_us + TOMBSTONE_US:
+                del self.nodes[name]
+        for name, account in list(self.accounts.items()):
+            if name != DEPARTED and hub_us - account.seen_us > ACCOUNT_KEPT_US:
+                self.accounts.setdefault(DEPARTED, Account(hub_us)).add(account)
+                del self.accounts[name]
+        expired: list[tuple[str, str, int, str]] = []
+        for number, (identity, cell) in enumerate(self.cells.items(), start=1):
+            if hub_us > cell.expires_us:
+                expired.append(identity)
+            if number % SWEPT_AT_ONCE == 0:
+                yield
+        for identity in expired:
+            del self.cells[identity]
+            self.lending.forget(identity)
+
+    def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int, scans: Scans) -> CellAnswer:
+        limit = batch.limits[report.limit]
+        rule = Rule.of(limit)
+        report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated)
+        # What is counted alike is one cell, whatever it is called.
+        counted = TOKEN_BUCKET if limit.algorithm == GCRA else SLIDING_LOG if rule.dated else limit.algorithm
+        identity = (limit.name, counted + limit.variant, limit.window_us, report.key)
+        cell = self.cells.get(identity)
+        if cell is not None and hub_us > cell.expires_us:
+            cell = None
+        epoch = place_epoch(limit, rule, report, None if cell is None else cell.epoch, hub_us)
+        if cell is None:
+            if self.full and identity not in self.cells:
+                return _not_taken(epoch, rule)
+            cell = self._begin(identity, epoch, rule, hub_us)
+        cell.keep(rule.lives_us(batch), hub_us)
+        cell.go_to(rule, epoch)
+        if rule.first_hit:
+            # From here on told as windows of one length are: the cell's, or the one before.
+            behind = not same_window(limit, report.epoch, cell.epoch)
+            report = report._replace(epoch=cell.epoch - behind)
+        report = follow_reset(cell, report, rule, hub_us)
+        entry = cell.entries.get(batch.node)
+        if entry is None:
+            entry = Entry(epoch=cell.epoch, reset_us=cell.reset_us)
+            self._welcome(cell, entry, batch, report, rule, hub_us)
+        else:
+            entry.catch_up(rule, cell)
+            cell.count(entry, -1)
+            lower(cell, entry, report, rule)
+        take_counts(cell, entry, report, rule, hub_us)
+        entry.lease_us = rule.own_lease_us(batch)
+        cell.entries[batch.node] = entry
+        if scans.left > 0 and self._due(cell, entry, batch, rule, hub_us):
+            scans.left -= len(cell.entries) - 1  # all but the node's own
+            self._scan(cell, batch, rule, hub_us)
+        if cell.first == batch.node:
+            cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
+        answer = self._answer(cell, batch, report, entry, rule, hub_us, self.lending.lent(identity, hub_us))
+        self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
+        self._forget_if_empty(identity, batch.node, rule, hub_us, scans)
+        return answer
+
+    def _answer(
+        self, cell: Cell, batch: Batch, report: CellReport, entry: Entry, rule: Rule, hub_us: int, lent: int
+    ) -> CellAnswer:
+        """Grant what the node is to have, and say so; then let go of an entry that is not needed any more."""
+        forgotten = report.forgotten
+        if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
+            staked = rule.staked(rule.lease_of_us(batch))
+            grant(cell, batch.node, entry, report, rule, hub_us, lent, staked=staked)
+        cell.count(entry)
+        answer = cell.answer(rule, batch.node, entry, lent)
+        if forgotten or entry.empty(rule):
+            cell.count(entry, -1)
+            del cell.entries[batch.node]
+        if not forgotten:
+            return answer
+        _take_over(cell, entry, rule, hub_us)
+        return answer._replace(nodes=FORGOTTEN)
+
+    def _begin(self, identity: Identity, epoch: int, rule: Rule, hub_us: int) -> Cell:
+        """A new cell, in place of one that is over if there is any."""
+        self.lending.forget(identity)
+        cell = self.cells[identity] = Cell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
+        if rule.withheld > 0:
+            cell.withhold(rule.withheld, hub_us)
+        return cell
+
+    def _forget_if_empty(self, identity: Identity, node: str, rule: Rule, hub_us: int, scans: Scans) -> None:
+        """Drop a cell at once with which nothing would be lost; one that the node may not look at any more stays."""
+        cell = self.cells[identity]
+        if node in cell.entries or scans.left <= 0 or not cell.forgettable(rule, hub_us):
+            return
+        scans.left -= len(cell.entries)
+        if not cell.entries and identity not in self.lending.credits:
+            del self.cells[identity]
+            self.lending.forget(identity)
+
+    def _welcome(self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int) -> None:
+        """Take a node's own word for its lines: it has none, or the data in which they were granted are lost."""
+        entry.line, entry.base, entry.overdraft = report.line, report.base, report.overdraft
+        if rule.fixed and report.epoch == cell.epoch - 1:
+            entry.line = report.base  # the node has yet to open this window, and will start from there
+        if rule.bucket:
+            entry.current = report.current - ceil(report.previous / 1000)
+        if report.line > 0 or report.base > 0 or report.overdraft > 0:
+            until_us = hub_us + _learning_us(batch, rule, lost=True) + self.grace_us
+            cell.learn_until_us = max(cell.learn_until_us, until_us)
+
+    def _learning(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> bool:
+        """Whether there may be lines that have yet to be reported, so that nothing may be granted."""
+        if hub_us < cell.learn_until_us:
+            return True
+        if not self.lost and (self.born_us == 0 or not rule.strict):
+            return False
+        return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost) + self.grace_us
+
+    def _due(self, cell: Cell, entry: Entry, batch: Batch, rule: Rule, hub_us: int) -> bool:
+        """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""
+        passed_us = hub_us - cell.scanned_us
+        if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * rule.pace_us(batch):
+            return True
+        if passed_us < rule.pace_us(batch):
+            return False
+        asked = cell.first != "" or entry.ask > 0
+        if cell.restless or rule.dated or asked or cell.capacity < rule.own:
+            return True
+        return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
+
+    def _scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> None:
+        """Count everything anew: departed nodes leave, silent ones count as using all they hold.
+
+        All but the entry of the node itself, which has yet to be granted its lines.
+        """
+        cell.scanned_us = hub_us
+        cell.clear()
+        first: tuple[int, str] | None = None
+        capacity = rule.own
+        departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
+        for name, entry in list(cell.entries.items()):
+            entry.catch_up(rule, cell)
+            entry.expire(rule, hub_us)
+            if name == DEPARTED:
+                entry.fade(rule, cell, hub_us)
+                continue
+            record = self.nodes.get(name)
+            seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
+            lease_us = batch.lease_us if record is None else record.lease_us
+            interval_us = batch.interval_us if record is None else record.interval_us
+            if entry.lease_us > 0:
+                lease_us = min(lease_us, entry.lease_us)
+            left = record is not None and record.gone and name != batch.node
+            lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
+            if left or hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us:
+                # Who held nothing could use nothing; who held lines could until the lease was over.
+                held = entry.line > 0 or entry.overdraft > 0
+                entry.depart(rule, cell, hub_us, seen_us + lease_us if held else entry.seen_us)
+                departed.fold(entry, rule)
+                del cell.entries[name]
+                continue
+            if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
+                entry.need_milli = entry.demand_milli = entry.ask = 0
+                cell.silent += max(0, entry.line - floor(entry.used(rule, cell, hub_us)))
+            capacity = min(capacity, entry.capacity)
+            if entry.ask > 0 and (first is None or (entry.ask_since_us, name) < first):
+                first = (entry.ask_since_us, name)
+            if name != batch.node:
+                cell.count(entry)
+        kept = cell.entries.pop(DEPARTED, None)
+        if kept is not None:
+            departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
+            departed.fold(kept, rule)
+        if not departed.empty(rule):
+            cell.entries[DEPARTED] = departed
+            cell.count(departed)
+        cell.capacity = capacity
+        cell.first = "" if first is None else first[1]
+        cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
+        cell.restless = DEPARTED in cell.entries or first is not None or cell.silent > 0
+
+
+def _not_taken(epoch: int, rule: Rule) -> CellAnswer:
+    """What is said of a key for which there is no room."""
+    nothing = CellAnswer(*(0 for _ in CellAnswer._fields))
+    return nothing._replace(epoch=epoch, capacity=rule.own, nodes=NOT_TAKEN)
+
+
+def _take_over(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
+    """Count what a node has used of a key that it forgets with the use of departed nodes; it holds nothing."""
+    entry.depart(rule, cell, hub_us, hub_us)
+    departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
+    departed.fold(entry, rule)
+    kept = cell.entries.pop(DEPARTED, None)
+    if kept is not None:
+        kept.catch_up(rule, cell)
+        cell.count(kept, -1)
+        kept.expire(rule, hub_us)
+        kept.fade(rule, cell, hub_us)
+        departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
+        departed.fold(kept, rule)
+    if not departed.empty(rule):
+        cell.entries[DEPARTED] = departed
+        cell.count(departed)
+        cell.restless = True
+
+
+def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
+    """For how long nothing new is granted after data were lost, or may have been.
+
+    A node that stays away may use its lines until its lease is over, and what it uses then counts for a while.
+    """
+    if lost and rule.strict:
+        return batch.lease_us + rule.counts_for_us
+    return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+
+
+def _shortfall(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> int:
+    """What a node lacks of what it asks for at once."""
+    return max(0, ceil(entry.ask - (entry.line - entry.used(rule, cell, hub_us))))

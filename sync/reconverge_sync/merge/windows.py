@@ -1,0 +1,68 @@
+"""Where in time a cell is: which window the hub's clock is in, by what the reports say and the hub remembers.
+
+Three ways to lay windows out: end to end from 1970 on; by a calendar, of which the nodes tell the hub no more than the
+window that they are in; and from the first hit, in which case the number of a window is the moment at which it began.
+"""
+
+from __future__ import annotations
+
+from reconverge.report import CellReport, LimitReport
+from reconverge_sync.merge.ledger import Rule
+
+
+def place_epoch(limit: LimitReport, rule: Rule, report: CellReport, known: int | None, hub_us: int) -> int:
+    """Which window the hub is in, as far as this cell is concerned."""
+    if rule.first_hit:
+        return first_hit_epoch(limit, hub_us, report.epoch, -1 if known is None else known, asked=report.ask > 0)
+    if limit.closes_us > 0:
+        return calendar_epoch(limit, hub_us, report.epoch, known)
+    # What comes back at an edge may not come back a moment early, whatever a node's clock says.
+    return hub_us // limit.window_us if rule.stepwise else uniform_epoch(limit, hub_us, report.epoch)
+
+
+def uniform_epoch(limit: LimitReport, hub_us: int, told: int) -> int:
+    """Windows of one length, numbered from 1970 on; a node whose clock is slightly ahead is followed."""
+    epoch = hub_us // limit.window_us
+    return told if told == epoch + 1 else epoch
+
+
+def calendar_epoch(limit: LimitReport, hub_us: int, told: int, known: int | None) -> int:
+    """The window of the calendar: the node's, or the next to it if the hub's clock says so.
+
+    A message that is late never turns a cell back, and neither does a node whose clock is far ahead turn it on.
+    """
+    if known is not None and hub_us < limit.opens_us - (limit.closes_us - limit.opens_us):
+        return known
+    if hub_us < limit.opens_us:
+        epoch = limit.window - 1
+    elif hub_us < limit.closes_us:
+        epoch = limit.window
+    else:
+        epoch = limit.window + 1 if known is None else max(limit.window + 1, known)
+    return told if told == epoch + 1 else epoch
+
+
+def first_hit_epoch(limit: LimitReport, hub_us: int, told: int, known: int, *, asked: bool) -> int:
+    """The moment at which the cell's window began; if none is open, minus the moment at which the next may begin.
+
+    A window that is open stays; the next is the first that a node tells of, or begins now with the first request that
+    a node could not admit from its base. No two of a cell begin within one window's length of each other: only so is
+    each of them a window of its own, in which the lines are dealt out once.
+    """
+    window_us = limit.window_us
+    open_at_node = told >= 0 and abs(hub_us - told) < window_us
+    if known >= 0 and abs(hub_us - known) < window_us and not (open_at_node and told >= known + window_us):
+        return known
+    free_us = known + window_us if known >= 0 else -known
+    if free_us > hub_us + window_us:
+        free_us = 1  # the hub's clock has gone back
+    if open_at_node:
+        return max(min(told, hub_us), free_us)
+    return max(hub_us, free_us) if asked else -free_us
+
+
+def same_window(limit: LimitReport, one: int, other: int) -> bool:
+    """Whether two windows that began with first hits overlap, or neither is one."""
+    if one < 0 or other < 0:
+        return one < 0 and other < 0
+    return abs(one - other) < limit.window_us

@@ -1,0 +1,18 @@
+"""The hub that the members of an MQTT broker keep among themselves: one of them is elected to keep the ledger."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reconverge_sync.mqtt.hub import MqttHub, open_mqtt
+
+__all__ = ["MqttHub", "open_mqtt"]
+
+
+def __getattr__(name: str) -> Any:
+    """What the hub's module offers; that is imported with the first use, as it needs the client of a server."""
+    if name in __all__:
+        return getattr(import_module("reconverge_sync.mqtt.hub"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,219 @@
+"""One connection to a broker of MQTT, by way of aiomqtt.
+
+What comes is handed on in the order in which it comes, without a queue, so none can overflow. What is to be sent waits
+in the client's own queue, of which no more than WAITING_BYTES_MAX is ever filled. What is lost stays lost: whoever
+uses this begins anew, under another name, with another of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from reconverge.errors import HubUnavailable
+from reconverge_sync.mqtt.errors import as_unavailable
+from reconverge_sync.mqtt.url import BrokerAddress
+
+KEEPALIVE_S: Final = 5
+"""After one and a half times as long without a word, the broker says for a member that it is gone."""
+WAITING_BYTES_MAX: Final = 4 << 20
+"""What may wait for a broker that does not read: far more than members have to say in the time that they wait."""
+MESSAGE_BYTES: Final = 200
+"""About what a message takes beside what is in it."""
+REFUSED_FROM: Final = 128
+"""Codes with which a broker refuses a subscription."""
+CONNECT_S_MAX: Final = 5.0
+EXPIRY_S_MAX: Final = (1 << 32) - 1
+"""The longest that MQTT 5 can say, but for ever."""
+
+Hear = Callable[[str, bytes, bool], None]
+"""Is told the topic, the payload, and whether the broker had kept it for newcomers."""
+
+# Whatever it could say is raised or counted; and it knows passwords.
+_silent = logging.getLogger("reconverge.mqtt")
+_silent.setLevel(logging.CRITICAL + 1)
+
+
+class MqttLink:
+    """Connects once. `hear` is told what comes, in the loop, and must neither wait nor raise.
+
+    When the connection is lost, the broker says so on `gone_topic`, if there is one.
+    """
+
+    def __init__(
+        self, address: BrokerAddress, *, name: str, gone_topic: str | None, timeout_s: float, hear: Hear
+    ) -> None:
+        self._address = address
+        self._name = name
+        self._gone_topic = gone_topic
+        self._timeout_s = min(timeout_s, CONNECT_S_MAX)
+        self._hear = hear
+        self._client: aiomqtt.Client | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
+        self._sockets: list[ssl.SSLSocket] = []
+
+    async def open(self, topics: Sequence[str]) -> None:
+        """Connect and subscribe; returns when the broker has confirmed both. Raises HubUnavailable."""
+        problem: HubUnavailable
+        try:
+            context = await asyncio.get_running_loop().run_in_executor(None, self._address.tls_context)
+            if context is not None:
+                self._remember_sockets(context)
+            self._client = client = self._made(context)
+            await client.__aenter__()
+            codes = await client.subscribe(
+                [(topic, SubscribeOptions(qos=1) if self._address.protocol == "5" else 1) for topic in topics]  # type: ignore[arg-type]  # pairs of either kind are taken
+            )
+            if all(getattr(code, "value", code) < REFUSED_FROM for code in codes):
+                return
+            problem = HubUnavailable("permission", "the broker refuses the subscription", applied=False)
+        except asyncio.CancelledError:
+            self.sever()
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever the client raises, there is no connection
+            problem = as_unavailable(error, secrets=self._address.login.secrets)
+        self.sever()
+        # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        raise problem
+
+    def _remember_sockets(self, context: ssl.SSLContext) -> None:
+        """The client forgets to close those whose handshake fails."""
+        wrap = context.wrap_socket
+
+        def wrap_and_remember(*arguments: Any, **options: Any) -> ssl.SSLSocket:
+            sock = wrap(*arguments, **options)
+            self._sockets.append(sock)
+            return sock
+
+        context.wrap_socket = wrap_and_remember  # type: ignore[method-assign]
+
+    def _made(self, context: ssl.SSLContext | None) -> aiomqtt.Client:
+        hear = self._hear
+
+        class Ear(asyncio.Queue[aiomqtt.Message]):
+            """Where the client puts what comes."""
+
+            def put_nowait(self, item: aiomqtt.Message) -> None:
+                payload = item.payload if isinstance(item.payload, bytes) else b""
+                hear(item.topic.value, payload, item.retain)
+
+        newer = self._address.protocol == "5"
+        login = self._address.login
+        client = aiomqtt.Client(
+            self._address.host,
+            self._address.port,
+            username=login.user,
+            password=login.password,
+            identifier=self._name,
+            protocol=aiomqtt.ProtocolVersion.V5 if newer else aiomqtt.ProtocolVersion.V311,
+            clean_session=None if newer else True,
+            will=None if self._gone_topic is None else aiomqtt.Will(self._gone_topic, b"", qos=1),
+            keepalive=KEEPALIVE_S,
+            timeout=self._timeout_s,
+            queue_type=Ear,
+            logger=_silent,
+            tls_context=context,
+        )
+        _paho(client).connect_timeout = self._timeout_s
+        return client
+
+    async def lost(self) -> HubUnavailable:
+        """Wait until the connection is gone, and say why."""
+        assert self._client is not None
+        try:
+            async for _ in self._client.messages:
+                pass
+        except aiomqtt.MqttError as error:
+            return as_unavailable(error.__cause__ or error, secrets=self._address.login.secrets)
+        return HubUnavailable("connection", "the connection has ended")
+
+    def post(
+        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
+    ) -> bool:
+        """Have a message sent some time; returns whether there was room for it.
+
+        After `keep_s` seconds the broker forgets it, if it speaks MQTT 5.
+        """
+        size = len(payload) + MESSAGE_BYTES
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            return False
+        self._waiting_bytes += size
+        sending = self._publish(topic, payload, qos=qos, retain=retain, keep_s=keep_s)
+        task = asyncio.get_running_loop().create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        return True
+
+    async def deliver(self, topic: str, payload: bytes) -> None:
+        """Have a message sent, and wait until the broker has it; for ever, if it does not take it."""
+        self._waiting_bytes += len(payload) + MESSAGE_BYTES
+        await self._publish(topic, payload, qos=1, retain=False)
+
+    async def _publish(
+        self, topic: str, payload: bytes, *, qos: int, retain: bool, keep_s: float | None = None
+    ) -> None:
+        assert self._client is not None
+        properties = None
+        if keep_s is not None and self._address.protocol == "5":
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # it has no types
+            properties.MessageExpiryInterval = min(max(1, math.ceil(keep_s)), EXPIRY_S_MAX)
+        with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
+            # Not given up before the client has got rid of it: until then it takes up room.
+            await self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties, timeout=math.inf)
+        self._waiting_bytes -= len(payload) + MESSAGE_BYTES
+
+    async def close(self) -> None:
+        """Say goodbye, for which there is a time limit, and let go of everything."""
+        client = self._client
+        if client is not None:
+            with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
+                await client.__aexit__(None, None, None)
+        self.sever()
+
+    def sever(self) -> None:
+        """Let go of everything at once, even where the loop is closed; the broker says that this member is gone."""
+        client, self._client = self._client, None
+        for task in self._sending:
+            with contextlib.suppress(RuntimeError):
+                task.cancel()
+        if client is None:
+            return
+        paho = _paho(client)
+        with contextlib.suppress(Exception):
+            paho._sock_close()  # noqa: SLF001  # the only way that waits for nobody
+        for sock in self._sockets:
+            sock.close()
+        # If it is still being connected, in a thread, that shall come to nothing.
+        paho.on_socket_open = lambda _client, _data, sock: sock.close()
+        paho.on_socket_close = paho.on_socket_register_write = paho.on_socket_unregister_write = None
+        disconnected = getattr(client, "_disconnected", None)
+        if disconnected is not None and disconnected.done() and not disconnected.cancelled():
+            disconnected.exception()  # or it is said in a log that nobody has asked
+        misc_task = getattr(client, "_misc_task", None)
+        if misc_task is not None:
+            with contextlib.suppress(RuntimeError):
+                misc_task.cancel()
+
+    def orphan(self) -> None:
+        """Let go of the parent's connection, in a fork: the socket, and nothing that the parent uses, too."""
+        sock = None if self._client is None else _paho(self._client).socket()
+        if sock is not None:
+            # Not shut down: the parent goes on with it.
+            with contextlib.suppress(OSError):
+                sock.close()
+
+
+def _paho(client: aiomqtt.Client) -> Any:
+    """The client inside; what aiomqtt lets nobody set."""
+    return client._client  # noqa: SLF001

@@ -1,0 +1,249 @@
+"""Asks a broker of MQTT whether members can meet there, without a word to those that do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.diagnosis import COMMAND, Diagnosis, Finding, Level, Trip
+from reconverge.errors import HubUnavailable
+from reconverge.trial import try_exchanges
+from reconverge_sync.mqtt.connection import MqttLink
+from reconverge_sync.mqtt.messages import Misfit, read_claim
+from reconverge_sync.mqtt.session import VERSION, Membership
+from reconverge_sync.mqtt.url import BrokerAddress
+
+REACHED, LOGIN, PERMISSION, SIZE, RETAINED = "reached", "login", "permission", "size", "retained"
+STEWARD, EXCHANGE = "steward", "exchange"
+LETTER_BYTES: Final = 1 << 17
+"""More than a letter with a whole batch, or a part of a ledger, usually takes."""
+ELECTION_TENURES: Final = 6
+"""An election takes two tenures and a bit; it is tried by members of its own."""
+STEP_S: Final = 0.02
+
+_REACH: Final = {
+    "refused": (REACHED, "nobody answers at {place}", "Start the broker, or correct the host and the port in the URL."),
+    "timeout": (REACHED, "{place} does not answer in time", "Find out what is between here and there: a firewall?"),
+    "tls": (
+        REACHED,
+        "{place} cannot be trusted, or speaks no TLS: {text}",
+        f"Name the authority that has signed its certificate in the URL:\n{COMMAND}?ssl_ca_certs=/path/to/ca.pem",
+    ),
+    "auth": (LOGIN, "the broker refuses the user or the password", "Correct them in the URL, or in its password_file."),
+    "denied": (LOGIN, "{text}", "The broker's log says why."),
+    "protocol": (LOGIN, "{text}", "Say in the URL which protocol it speaks:\n" + COMMAND + "?protocol=5"),
+    "busy": (LOGIN, "{text}", "Have it accept more connections, or wait until it has recovered."),
+    "connection": (
+        REACHED,
+        "{place} ends the connection at once",
+        "If it wants TLS, begin the URL with mqtts://; or it is no broker of MQTT.",
+    ),
+    "connection, encrypted": (
+        REACHED,
+        "{place} ends the connection at once",
+        "If it speaks no TLS there, begin the URL with mqtt://; or it is no broker of MQTT.",
+    ),
+}
+"""For each kind of failure to connect: what it is about, what to say, and how to mend it."""
+
+
+class MqttDiagnosis:
+    """One examination of one broker, from the connection to an exchange between members of its own.
+
+    Those meet under topics below the agents' own, where nobody listens, so that what the broker allows to the agents'
+    user is allowed to them.
+    """
+
+    def __init__(self, address: BrokerAddress, namespace: str, *, timeout_s: float, clock: Clock) -> None:
+        self._address = address
+        self._root = f"{namespace}/rc/{VERSION}"
+        self._scratch = f"{self._root}/doctor-{token_hex(4)}"
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._findings: list[Finding] = []
+        self._heard: dict[str, list[tuple[bytes, bool]]] = {}
+        """By topic: what has come, and whether the broker had kept it."""
+
+    async def run(self) -> Diagnosis:
+        """Examine it. See `Diagnosable.diagnose`."""
+        link = self._link()
+        exchanges: Sequence[Trip] = ()
+        try:
+            await link.open([f"{self._root}/+/claims", f"{self._scratch}/#"])
+        except HubUnavailable as problem:
+            self._unreached(problem)
+            return Diagnosis(self._findings)
+        self._reached()
+        try:
+            if await self._may_publish(link):
+                await self._takes_large_letters(link)
+                await self._keeps_for_newcomers(link)
+                await self._who_answers()
+                exchanges = await self._exchange(link)
+        finally:
+            await link.close()
+        return Diagnosis(self._findings, exchanges=exchanges)
+
+    # ------------------------------------------------------------ the steps
+
+    def _unreached(self, problem: HubUnavailable) -> None:
+        text = str(problem).partition(": ")[2]
+        if problem.kind == PERMISSION:
+            self._say(PERMISSION, f"the user may not read {self._root}/#", self._allow())
+            return
+        kind = f"{problem.kind}, encrypted" if self._address.encrypted else problem.kind
+        unknown = (REACHED, "{text}", "The broker's log may say more.")
+        check, fact, remedy = _REACH.get(kind) or _REACH.get(problem.kind) or unknown
+        self._say(check, fact.format(place=self._place, text=text), remedy)
+
+    def _reached(self) -> None:
+        encrypted = " over TLS" if self._address.encrypted else ""
+        self._say(REACHED, f"{self._place} answers{encrypted}, and speaks MQTT {self._address.protocol}")
+        known = self._address.login.password is not None
+        self._say(LOGIN, "the password is accepted" if known else "no password needed")
+
+    async def _may_publish(self, link: MqttLink) -> bool:
+        """A broker confirms what nobody may publish, too; so what counts is whether it comes back."""
+        came = await self._comes_back(link, "allowed", b"allowed")
+        if came:
+            self._say(PERMISSION, f"the user may read and write {self._root}/#")
+        else:
+            self._say(PERMISSION, f"what the user publishes under {self._root}/# does not come back", self._allow())
+        return came
+
+    async def _takes_large_letters(self, link: MqttLink) -> None:
+        if not await self._comes_back(link, "large", bytes(LETTER_BYTES)):
+            fact = f"a message of {LETTER_BYTES} bytes does not arrive"
+            self._say(SIZE, fact, f"Have the broker take it:\n{COMMAND}message_size_limit 1048576")
+
+    async def _keeps_for_newcomers(self, link: MqttLink) -> None:
+        """Whether the newest message of a topic is there for whoever comes later."""
+        topic = f"{self._scratch}/kept"
+        if not await self._comes_back(link, "kept", b"kept", retain=True):
+            return
+        newcomer = self._link()
+        try:
+            self._heard.pop(topic, None)
+            await newcomer.open([topic])
+            kept = await self._eventually(lambda: (b"kept", True) in self._heard.get(topic, ()))
+        except HubUnavailable as problem:
+            self._unreached(problem)
+            return
+        finally:
+            await newcomer.close()
+            await self._comes_back(link, "kept", b"", retain=True)
+        if kept:
+            self._say(RETAINED, "the broker keeps the newest claim for newcomers; nothing need survive its restart")
+        else:
+            remedy = f"Whoever starts waits for the next claim. Have it keep them:\n{COMMAND}retain_available true"
+            self._findings.append(Finding(RETAINED, Level.WARNING, "the broker keeps no retained messages", remedy))
+
+    async def _who_answers(self) -> None:
+        """Whether agents are there, and one of them keeps the ledger; and whether they agree on the shards."""
+        shards = [f"{self._root}/{shard}/claims" for shard in range(self._address.shards)]
+        tenure_s = self._address.tenure_ns / SECOND_NS
+        await self._eventually(lambda: all(self._answering(topic) for topic in shards), tenure_s)
+        others = [topic for topic in self._heard if topic.endswith("/claims") and topic not in shards]
+        # What is heard of them may be what the broker has kept; whoever is there says so again.
+        if others and await self._eventually(lambda: any(map(self._answering, others)), tenure_s):
+            fact = f"the agents have more shards than the {self._address.shards} of this URL"
+            remedy = "All must name the same number: those that do not fail to see each other's counts."
+            self._findings.append(Finding(STEWARD, Level.PROBLEM, fact, remedy))
+        silent = sum(not self._answering(topic) for topic in shards)
+        if not silent:
+            self._say(STEWARD, f"an agent keeps the ledger, and answers{' for each shard' * (len(shards) > 1)}")
+        elif silent < len(shards):
+            fact = f"of {len(shards)} shards, {silent} have no steward"
+            remedy = "All agents must name the same shards; or an election is under way: try again."
+            self._findings.append(Finding(STEWARD, Level.WARNING, fact, remedy))
+        else:
+            self._say(STEWARD, "no agent is there just now; those that come will elect one who keeps the ledger")
+
+    async def _exchange(self, link: MqttLink) -> Sequence[Trip]:
+        """Have one member elected, and another one exchange with it by way of the broker."""
+        members = [self._member()]
+        begun_s = asyncio.get_running_loop().time()
+        patience_s = ELECTION_TENURES * self._address.tenure_ns / SECOND_NS + 2 * self._timeout_s
+        try:
+            while True:
+                try:
+                    await members[0].totals()
+                    if len(members) == 1:
+                        members.append(self._member())  # only now, so that it is not elected
+                    trips = await try_exchanges(members[1].exchange, self._clock)
+                    break
+                except HubUnavailable as problem:
+                    if asyncio.get_running_loop().time() - begun_s > patience_s:
+                        self._say(EXCHANGE, f"failed ({problem})", "The broker's log may say more.")
+                        return ()
+                    await asyncio.sleep(STEP_S)
+        finally:
+            for member in reversed(members):
+                with contextlib.suppress(HubUnavailable):
+                    await member.leave()
+            for shard in range(self._address.shards):
+                await self._comes_back(link, f"rc/{VERSION}/{shard}/claims", b"", retain=True)
+        self._say(EXCHANGE, "works (tried by two members under topics of their own, nothing left behind)")
+        return trips
+
+    # ------------------------------------------------------------ asking
+
+    def _member(self) -> Membership:
+        membership = Membership(
+            self._address,
+            self._scratch,
+            timeout_s=self._timeout_s,
+            clock=self._clock,
+            hub_clock=None,
+            new_name=lambda: token_hex(8),
+            rejects=Counter(),
+        )
+        membership.take_part()
+        return membership
+
+    def _link(self) -> MqttLink:
+        name = token_hex(10)
+        return MqttLink(
+            self._address, name=name, gone_topic=f"{self._scratch}/gone", timeout_s=self._timeout_s, hear=self._hear
+        )
+
+    def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # as it is told
+        self._heard.setdefault(topic, []).append((payload, kept))
+
+    async def _comes_back(self, link: MqttLink, word: str, payload: bytes, *, retain: bool = False) -> bool:
+        topic = f"{self._scratch}/{word}"
+        return link.post(topic, payload, qos=1, retain=retain) and await self._eventually(
+            lambda: any(came == payload for came, _ in self._heard.get(topic, ()))
+        )
+
+    async def _eventually(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        until_s = asyncio.get_running_loop().time() + (self._timeout_s if seconds is None else seconds)
+        while not condition():
+            if asyncio.get_running_loop().time() > until_s:
+                return False
+            await asyncio.sleep(STEP_S)
+        return True
+
+    def _answering(self, topic: str) -> bool:
+        """Whether somebody says there, now, that it answers."""
+        for payload, kept in self._heard.get(topic, ()):
+            with contextlib.suppress(Misfit):
+                if not kept and read_claim(payload).answers:
+                    return True
+        return False
+
+    def _allow(self) -> str:
+        return f"Allow both to it in the broker's acl_file:\n{COMMAND}topic readwrite {self._root}/#"
+
+    @property
+    def _place(self) -> str:
+        host = self._address.host
+        return f"{f'[{host}]' if ':' in host else host}:{self._address.port}"
+
+    def _say(self, check: str, fact: str, remedy: str = "") -> None:
+        self._findings.append(Finding(check, Level.PROBLEM if remedy else Level.OK, fact, remedy))

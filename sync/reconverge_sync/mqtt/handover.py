@@ -1,0 +1,210 @@
+"""A ledger in parts, as one member hands it over to another: what a steward writes, and what its heir reads.
+
+A part begins with the rank of the claim that it is handed over with, its own number, and how many there are; the rest
+is an array in msgpack of items: what the shard itself remembers, nodes, accounts and cells. Whoever reads them trusts
+no sum: all of a cell is counted anew when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import fields
+from math import isfinite
+from struct import Struct
+from typing import Any, Final, cast
+
+import msgpack
+
+from reconverge.errors import HubUnavailable
+from reconverge.report import SCHEMA_VERSION, Totals
+from reconverge_sync.merge.accounts import Account, NodeRecord
+from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.election import TERM_MAX, Claim
+from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, Kind, Misfit, body, is_text, is_whole, sealed
+
+ROWS_AT_ONCE: Final = 100
+"""So many nodes, accounts or entries are in a part, so that neither side is busy for long with one."""
+PARTS_MAX: Final = 1 << 16
+VARIANT_BYTES_MAX: Final = 320
+SUM_MAX: Final = 2**62
+"""Sums and deadlines are larger than what may travel in a batch."""
+_PART: Final = Struct("<QIIH")
+"""The term, the number of this part, how many there are, and the schema."""
+_META: Final = tuple(
+    field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells", "lending", "cells_max")
+)
+_ENTRY: Final = tuple(field.name for field in fields(Entry) if field.name != "lease_us")
+"""Without the lease, of which members of the version before know nothing; until its node reports again, the longer
+one of the node holds."""
+_CELL: Final = tuple(field.name for field in fields(Cell) if field.name != "entries")
+_SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})
+
+Item = list[Any]
+
+
+def write_ledger(ledger: Shard, term: int) -> Iterator[bytes]:
+    """The parts of a ledger, one after the other, each made when it is asked for. Raises HubUnavailable."""
+    pages = list(_pages(ledger))  # of references alone; what costs time is making letters of them
+    if len(pages) > PARTS_MAX:
+        raise HubUnavailable("protocol", f"a ledger of {len(pages)} parts is too large to be handed over")
+    for number, page in enumerate(pages):
+        items = [_item_of(kind, name, what) for kind, name, what in page]
+        header = _PART.pack(term, number, len(pages), SCHEMA_VERSION)
+        try:
+            yield sealed(Kind.LEDGER, header + cast("bytes", msgpack.packb(items)))
+        except (OverflowError, ValueError):
+            raise HubUnavailable("protocol", "a ledger has a number that cannot travel") from None
+
+
+def _pages(ledger: Shard) -> Iterator[list[tuple[str, Any, Any]]]:
+    page: list[tuple[str, Any, Any]] = [("shard", None, ledger)]
+    rows = 0
+    for kind, all_of_them in (("node", ledger.nodes), ("account", ledger.accounts), ("cell", ledger.cells)):
+        what: Any
+        for name, what in all_of_them.items():
+            page.append((kind, name, what))
+            rows += 1 + len(what.entries if kind == "cell" else what.limits if kind == "account" else ())
+            if rows >= ROWS_AT_ONCE:
+                yield page
+                page, rows = [], 0
+    yield page
+
+
+def _item_of(kind: str, name: Any, what: Any) -> Item:
+    if kind == "shard":
+        return [kind, *(getattr(what, field) for field in _META)]
+    if kind == "node":
+        return [kind, name, what.seen_us, what.sequence, what.interval_us, what.lease_us, what.gone]
+    if kind == "account":
+        return [kind, name, what.seen_us, [[limit, *totals] for limit, totals in what.limits.items()]]
+    entries = [[node, *(getattr(entry, field) for field in _ENTRY)] for node, entry in what.entries.items()]
+    return [kind, *name, [getattr(what, field) for field in _CELL], entries]
+
+
+class LedgerReader:
+    """Puts together a ledger that comes in parts, in their order, from one member."""
+
+    def __init__(self, sender: str) -> None:
+        self._sender = sender
+        self._ledger = Shard()
+        self._term = 0
+        self._parts = 0
+        self._next = 0
+
+    def read(self, payload: bytes) -> tuple[Claim, Shard] | None:
+        """Take in the next part; returns all when it was the last. Raises Misfit, and is of no more use then."""
+        content = body(payload, Kind.LEDGER)
+        try:
+            term, number, parts, schema = _PART.unpack_from(content)
+            items = msgpack.unpackb(content[_PART.size :], strict_map_key=True)
+        except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
+            raise Misfit("ledger") from None
+        if schema != SCHEMA_VERSION:
+            raise Misfit("schema")
+        if number == 0:
+            self._term, self._parts = term, parts
+        if (term, parts, number) != (self._term, self._parts, self._next) or not 1 <= term <= TERM_MAX:
+            raise Misfit("ledger")
+        if parts > PARTS_MAX or type(items) is not list or (number == 0 and not items):
+            raise Misfit("ledger")
+        for place, item in enumerate(items):
+            if type(item) is not list or not item or (item[0] == "shard") != (place == number == 0):
+                raise Misfit("ledger")
+            self._take(item)
+        self._next += 1
+        return (Claim(term, self._sender, 0), self._ledger) if self._next == parts else None
+
+    def _take(self, item: Item) -> None:
+        kind, *rest = item
+        if kind == "shard":
+            self._take_shard(rest)
+        elif kind == "node":
+            self._take_node(rest)
+        elif kind == "account":
+            self._take_account(rest)
+        elif kind == "cell":
+            self._take_cell(rest)
+        else:
+            raise Misfit("ledger")
+
+    def _take_shard(self, rest: Item) -> None:
+        _check(len(rest) == len(_META))
+        told = dict(zip(_META, rest, strict=True))
+        _check(is_text(told["incarnation"]) and type(told["lost"]) is bool)
+        _check(all(is_sum(told[name]) for name in ("born_us", "swept_us", "calm_us", "stirred_us")))
+        for name, value in told.items():
+            setattr(self._ledger, name, value)
+
+    def _take_node(self, rest: Item) -> None:
+        _check(len(rest) == 6)
+        name, seen_us, sequence, interval_us, lease_us, gone = rest
+        _check(is_text(name, 2) and name not in self._ledger.nodes and type(gone) is bool)
+        _check(is_sum(seen_us) and is_whole(sequence) and is_whole(interval_us) and is_whole(lease_us, 1))
+        self._ledger.nodes[name] = NodeRecord(seen_us, sequence, interval_us, lease_us, gone)
+
+    def _take_account(self, rest: Item) -> None:
+        _check(len(rest) == 3)
+        name, seen_us, limits = rest
+        _check(is_text(name) and name not in self._ledger.accounts and is_sum(seen_us))
+        account = Account(seen_us)
+        for limit in _list(limits):
+            _check(len(_list(limit)) == 3)
+            limit_name, charged, refunded = limit
+            _check(is_text(limit_name) and limit_name not in account.limits and is_sum(charged) and is_sum(refunded))
+            account.limits[limit_name] = Totals(charged, refunded)
+        self._ledger.accounts[name] = account
+
+    def _take_cell(self, rest: Item) -> None:
+        _check(len(rest) == 6)
+        limit, counted, window_us, key, told, entries = rest
+        _check(is_text(limit) and is_text(counted, 1, VARIANT_BYTES_MAX) and is_whole(window_us, 1))
+        _check(is_text(key, 0, KEY_BYTES_MAX) and len(_list(told)) == len(_CELL))
+        _check((limit, counted, window_us, key) not in self._ledger.cells)
+        values = dict(zip(_CELL, told, strict=True))
+        for name, value in values.items():
+            if name == "first":
+                _check(is_text(value))
+            elif name == "restless":
+                _check(type(value) is bool)
+            elif name == "fill_milli":
+                _check(type(value) in (int, float) and isfinite(value) and abs(value) <= SUM_MAX)
+            else:
+                _check(is_sum(value, signed=name in _SIGNED))
+        cell = Cell(**values)
+        for entry in _list(entries):
+            node, read = _entry(entry)
+            _check(node not in cell.entries)
+            cell.entries[node] = read
+        if cell.first not in cell.entries:
+            cell.first, cell.reserved = "", 0
+        cell.clear()
+        for one in cell.entries.values():
+            cell.count(one)
+        cell.scanned_us = 0
+        self._ledger.cells[limit, counted, window_us, key] = cell
+
+
+def _entry(item: Item) -> tuple[str, Entry]:
+    _check(len(_list(item)) == 1 + len(_ENTRY))
+    node = item[0]
+    numbers: dict[str, Any] = dict(zip(_ENTRY, item[1:], strict=True))
+    _check(is_text(node) and (node == DEPARTED or len(node) > 1))
+    _check(all(is_sum(number, signed=name in _SIGNED) for name, number in numbers.items()))
+    return node, Entry(**numbers)
+
+
+def _list(value: Any) -> Item:
+    _check(type(value) is list)
+    return cast("Item", value)
+
+
+def is_sum(value: object, *, signed: bool = False) -> bool:
+    """Whether that may be a sum of what many said, or a moment."""
+    return type(value) is int and (-SUM_MAX if signed else 0) <= value <= SUM_MAX
+
+
+def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
+    if not fits:
+        raise Misfit("ledger")

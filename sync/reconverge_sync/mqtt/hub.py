@@ -1,0 +1,165 @@
+"""A hub on a broker of MQTT, which stores nothing: the members elect one of them to keep the ledger for all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+from typing import Final, TypeVar
+
+from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.diagnosis import Diagnosis
+from reconverge.errors import HubUnavailable
+from reconverge.hubs import HubSettings, redacted
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.client.per_loop import Here, let_go
+from reconverge_sync.mqtt.diagnose import MqttDiagnosis
+from reconverge_sync.mqtt.session import Membership
+from reconverge_sync.mqtt.settings import PAYLOAD_BYTES_MAX
+from reconverge_sync.mqtt.url import BrokerAddress
+
+logger = logging.getLogger("reconverge")
+
+TIMEOUT_SHARE: Final = 0.9
+"""After so much of an exchange's time it is said what is missing, before whoever asks gives up."""
+COMPLAINT_NS: Final = 60 * SECOND_NS
+"""How often letters that are of no use are mentioned in the log."""
+
+HARMLESS: Final = frozenset({"late", "unasked"})
+"""Reasons for which letters are of no use in a healthy fleet, too, when the steward changes."""
+
+_T = TypeVar("_T")
+
+
+class MqttHub:
+    """Nodes meet at a broker of MQTT 3.1.1 or 5. See `reconverge.Hub` for what it promises.
+
+    The broker stores nothing but the newest claim, and what was posted last. One of the members keeps the ledger in its
+    memory, merges for all, and answers; if it goes without a word, its ledger is lost data: another one begins with an
+    empty one, and the nodes tell it what they hold. Each object is a member of its own.
+
+    Args:
+        url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
+            (into how many independent parts to divide the keys, each with a steward of its own); `tenure` (for how many
+            seconds a claim that has come back allows to answer); and for TLS `ssl_ca_certs`, `ssl_certfile`,
+            `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must agree on shards and tenure.
+        settings: the namespace, and the time that an exchange may take.
+        clock: by which elections and time limits go.
+        hub_clock: for tests; the hub's time comes from there.
+        new_name: names an incarnation of a ledger.
+
+    Raises:
+        InvalidSetting: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: HubSettings,
+        *,
+        clock: Clock | None = None,
+        hub_clock: Clock | None = None,
+        new_name: Callable[[], str] = lambda: token_hex(8),
+    ) -> None:
+        self._address = BrokerAddress.of(url)
+        self._shown = redacted(url)
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._hub_clock = hub_clock
+        self._new_name = new_name
+        self._here = Here(self._join, let_go)
+        self.rejects: Counter[str] = Counter()
+        """How many letters were of no use, by reason. They have changed nothing."""
+        self._mentioned = 0
+        self._mention_ns = 0
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._address.shards
+
+    @property
+    def at_work(self) -> bool:
+        """See `Working`: a member sends claims, and may have to answer the others."""
+        return self._here.thing is not None
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        self._mention_rejects()
+        return await _only_unavailable(self.membership().exchange(batch))
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await _only_unavailable(self.membership().totals())
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`. A broker of MQTT 3.1.1 keeps it for ever; whoever reads it knows when it expires."""
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            problem = f"{len(payload)} bytes are posted, and at most {PAYLOAD_BYTES_MAX} are kept"
+            raise HubUnavailable("protocol", problem, applied=False)
+        await _only_unavailable(self._here.get().post(payload, keep_s=keep_s))
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`. What is posted comes by itself, so nothing is asked for."""
+        payload = await _only_unavailable(self._here.get().read())
+        return None if payload is None else payload[: bytes_max + 1]
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`."""
+        timeout_s = self._settings.timeout_s * TIMEOUT_SHARE
+        return await MqttDiagnosis(
+            self._address, self._settings.namespace, timeout_s=timeout_s, clock=self._clock
+        ).run()
+
+    async def close(self) -> None:
+        """See `Hub.close`. If this is the member that keeps the ledger, another one gets it."""
+        membership = self._here.take()
+        if membership is not None:
+            await membership.leave()
+
+    def membership(self) -> Membership:
+        """That of this process and this loop, which begins now if there is none yet; another's is let go of."""
+        membership = self._here.get()
+        membership.take_part()
+        return membership
+
+    def _join(self) -> Membership:
+        return Membership(
+            self._address,
+            self._settings.namespace,
+            timeout_s=self._settings.timeout_s * TIMEOUT_SHARE,
+            clock=self._clock,
+            hub_clock=self._hub_clock,
+            new_name=self._new_name,
+            rejects=self.rejects,
+        )
+
+    def _mention_rejects(self) -> None:
+        """Say now and then that there is somebody who sends what is of no use; not what that was."""
+        wrong = {reason: number for reason, number in self.rejects.items() if reason not in HARMLESS}
+        total = sum(wrong.values())
+        now_ns = self._clock.monotonic_ns()
+        if total > self._mentioned and now_ns >= self._mention_ns:
+            self._mentioned, self._mention_ns = total, now_ns + COMPLAINT_NS
+            logger.warning("reconverge: letters at %s were of no use, and changed nothing: %s", self._shown, wrong)
+
+    def __repr__(self) -> str:
+        return f"MqttHub({self._shown!r}, namespace={self._settings.namespace!r})"
+
+
+async def _only_unavailable(asked: Awaitable[_T]) -> _T:
+    """What is asked for, or HubUnavailable and nothing else."""
+    try:
+        return await asked
+    except (HubUnavailable, asyncio.CancelledError):
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever it is, this exchange has failed
+        problem = HubUnavailable("client", type(error).__name__)
+    raise problem
+
+
+def open_mqtt(url: str, settings: HubSettings) -> MqttHub:
+    """The factory for `mqtt://` and `mqtts://`."""
+    return MqttHub(url, settings)

@@ -1,0 +1,122 @@
+"""One member's part in one shard that the members keep among themselves: it answers batches, or knows who does. No I/O.
+
+Whoever is elected keeps the ledger of the merge rule for all. It begins with an empty one, as a server does that comes
+back without its data: the members' reports rebuild it. Only who hands over to a member of its choice gives the ledger
+along. The hub's clock goes on from what the new steward knew of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final
+
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, Clock
+from reconverge.hub_clock import HubClock
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.election import TENURE_NS, Claim, Election, Role
+
+WAIT_NS: Final = 500 * MILLISECOND_NS
+"""How long a member waits for an answer; one that comes later is not taken in. So what a steward grants counts, if at
+all, while nobody else can answer."""
+
+
+class Steward:
+    """One member and one shard. Names of a ledger's data come from `new_name`; its time from `hub_clock`, in tests."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        random: Random,
+        new_name: Callable[[], str],
+        tenure_ns: int = TENURE_NS,
+        wait_ns: int = WAIT_NS,
+        hub_clock: Clock | None = None,
+    ) -> None:
+        self.election = Election(random=random, tenure_ns=tenure_ns)
+        self._clock = clock
+        self._new_name = new_name
+        self._wait_ns = wait_ns
+        self._given_clock = hub_clock
+        self._hub_clock = HubClock()
+        self._heard = False
+        self._reign = 0
+        self._ledger: Shard | None = None
+        self._inherited: Shard | None = None
+        self._offset_ns = 0
+        self._hub_us = 0
+
+    def merge(self, batch: Batch) -> Answer | None:
+        """The answer to a batch that was sent to this member; None if it is not the one to give it."""
+        ledger = self._opened()
+        return None if ledger is None else ledger.merge(batch, hub_us=self._now_us(), candidate=self._new_name())
+
+    def merging(self, batch: Batch) -> Iterator[Answer | None] | None:
+        """`merge` in steps, all of which have to be taken before the next batch comes; see `Shard.merging`.
+
+        It may take its time: whoever waits for the answer does not wait longer than WAIT_NS from before this moment.
+        """
+        ledger = self._opened()
+        return None if ledger is None else ledger.merging(batch, hub_us=self._now_us(), candidate=self._new_name())
+
+    @property
+    def ledger(self) -> Shard | None:
+        """What this member keeps for all, if it is the one to answer and has begun to; to look at."""
+        return self._ledger if self._reign == self.election.reigns and self.election.role is Role.STEWARD else None
+
+    def answered(self, answer: Answer, *, sent_ns: int, received_ns: int) -> None:
+        """Another member's answer tells what time it is."""
+        self._hub_clock.add(sent_ns=sent_ns, received_ns=received_ns, hub_us=answer.hub_us)
+        self._heard = True
+
+    def totals(self) -> dict[str, Totals] | None:
+        """What all have charged and given back; None if this member is not the one to ask."""
+        if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
+            return None
+        return {} if self._ledger is None or self._reign != self.election.reigns else self._ledger.totals()
+
+    def hand_over(self) -> Shard | None:
+        """Answer no more, and give away the ledger; None if there is none to give.
+
+        The member that gets it goes on if it can; whoever called this leaves the election.
+        """
+        answers = self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
+        ledger = self._ledger if answers and self._reign == self.election.reigns else None
+        self._ledger = None
+        self.election.leave()
+        return ledger
+
+    def inherit(self, claim: Claim, ledger: Shard) -> bool:
+        """Go on with the ledger of a steward that has stopped to answer; returns whether this member will try."""
+        if not self.election.inherit(claim, self._clock.monotonic_ns()):
+            return False
+        self._inherited = ledger
+        return True
+
+    def _opened(self) -> Shard | None:
+        """The ledger, if this member is the one to answer."""
+        if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns):
+            return None
+        if self._reign != self.election.reigns:
+            self._begin()
+        return self._ledger
+
+    def _begin(self) -> None:
+        """This member's reign begins, by the clock that the one before went by, as far as this member heard of it."""
+        self._reign = self.election.reigns
+        # Where somebody has answered before, there are lines of which nobody may have spoken yet.
+        self._ledger = self._inherited if self.election.inherited else Shard(lost=self.election.succeeds)
+        self._inherited = None
+        if self._ledger is not None:
+            # Whoever has just asked the one before waits for that answer first.
+            self._ledger.grace_us = self._wait_ns // MICROSECOND_NS
+        now_ns = self._clock.monotonic_ns()
+        self._offset_ns = self._hub_clock.offset_ns if self._heard else self._clock.wall_ns() - now_ns
+
+    def _now_us(self) -> int:
+        if self._given_clock is not None:
+            return self._given_clock.wall_ns() // MICROSECOND_NS
+        self._hub_us = max(self._hub_us, (self._clock.monotonic_ns() + self._offset_ns) // MICROSECOND_NS)
+        return self._hub_us

@@ -1,0 +1,379 @@
+"""One process's membership in a fleet that meets at a broker: keeps connected, claims, and sorts what comes.
+
+It belongs to one event loop, and lasts from the first exchange until the hub is closed; a connection lasts shorter,
+and each has a name of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.report import Answer, Batch, Totals, add_totals
+from reconverge_sync.mqtt.connection import MqttLink
+from reconverge_sync.mqtt.election import Claim, Role
+from reconverge_sync.mqtt.leader import Steward
+from reconverge_sync.mqtt.messages import MEMBER, Kind, Misfit, read_claim, write_claim
+from reconverge_sync.mqtt.settings import Board
+from reconverge_sync.mqtt.shard import Desk
+from reconverge_sync.mqtt.url import BrokerAddress
+
+VERSION: Final = "v1"
+"""Of the topics."""
+PAUSE_S: Final = (0.5, 1.5)
+"""Between two attempts to connect, at random, so that a fleet does not come back as one."""
+ASLEEP_SHARE: Final = 0.5
+"""Who looks at the time by so much of a beat too late was busy, or asleep."""
+EARLY_MAX: Final = 256
+"""So many letters that come before the subscription is confirmed are kept until then."""
+WAIT_SHARE: Final = 3
+"""An answer is waited for for a third of a tenure; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
+SUCCEEDED_S: Final = 1.0
+"""How long whoever has handed over waits to hear that somebody goes on."""
+KINDS: Final = {
+    "batch": Kind.BATCH,
+    "answer": Kind.ANSWER,
+    "question": Kind.QUESTION,
+    "totals": Kind.TOTALS,
+    "ledger": Kind.LEDGER,
+}
+"""What letters to one member are called in their topic."""
+ECHO: Final = "echo"
+"""A letter to oneself: when it comes, what the broker had kept for newcomers has come, too."""
+
+
+class Membership:
+    """Made in the loop that it runs in, and begins there. See `MqttHub` for its arguments."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        namespace: str,
+        *,
+        timeout_s: float,
+        clock: Clock,
+        hub_clock: Clock | None,
+        new_name: Callable[[], str],
+        rejects: Counter[str],
+    ) -> None:
+        self._address = address
+        self._root = f"{namespace}/rc/{VERSION}"
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._wait_ns = address.tenure_ns // WAIT_SHARE
+        self._rejects = rejects
+        self._random = Random()
+        self._takes_part = False
+        self._board = Board()
+        self._link: MqttLink | None = None
+        self._member = ""
+        self._problem: HubUnavailable | None = None
+        self._early: list[tuple[str, bytes, bool]] | None = []
+        self._news = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self.desks = [
+            Desk(
+                shard,
+                Steward(
+                    clock,
+                    random=self._random,
+                    new_name=new_name,
+                    tenure_ns=address.tenure_ns,
+                    wait_ns=self._wait_ns,
+                    hub_clock=hub_clock,
+                ),
+                clock=clock,
+                wait_ns=self._wait_ns,
+                post=self._poster(shard),
+                rejects=rejects,
+            )
+            for shard in range(address.shards)
+        ]
+        loop = asyncio.get_running_loop()
+        jobs = [self._stay_connected(), self._claim(), *(desk.work(self.stir) for desk in self.desks)]
+        self._connecting, *_ = self._tasks = [loop.create_task(job, name="reconverge mqtt") for job in jobs]
+
+    # ------------------------------------------------------------ what the hub asks for
+
+    def take_part(self) -> None:
+        """Be one that may be elected, from now on; who only reads what is posted, or posts, need not be."""
+        if not self._takes_part:
+            self._takes_part = True
+            if self._link is not None:
+                self._join_elections()
+                self.stir()
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`. Returns when it has come back: brokers confirm also what nobody may post."""
+        left_s = await self._until(lambda: self._link is not None, self._unconnected)
+        assert self._link is not None
+        topic = self._settings_topic
+        with self._board.awaited(payload) as back:
+            if not self._link.post(topic, payload, qos=1, retain=True, keep_s=keep_s):
+                raise HubUnavailable("busy", "the broker does not take what there is to post", applied=False)
+            try:
+                async with asyncio.timeout(left_s):
+                    await back
+            except TimeoutError:
+                advice = f"what was posted does not come back; may its user read and write {topic}?"
+                raise HubUnavailable("permission", advice) from None
+
+    async def read(self) -> bytes | None:
+        """What was posted last, as far as it is kept. Raises HubUnavailable."""
+        await self._until(lambda: self._link is not None and self._board.complete, self._unread)
+        return self._board.payload
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        desk = self.desks[batch.shard]
+        left_s = await self._steward_known(desk)
+        return await desk.exchange(batch, min(left_s, self._wait_ns / SECOND_NS))
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        sums: dict[str, Totals] = {}
+        for desk in self.desks:
+            left_s = await self._steward_known(desk)
+            add_totals(sums, await desk.totals(left_s))
+        return sums
+
+    async def _steward_known(self, desk: Desk) -> float:
+        """Wait until there is somebody to ask; returns how much time is left for that. Raises HubUnavailable."""
+        return await self._until(lambda: self._can_ask(desk), lambda: self._nobody(desk))
+
+    async def _until(self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable]) -> float:
+        """Wait for that; returns how much time is left. Raises HubUnavailable: `problem` if there is none."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._timeout_s
+        while not condition():
+            if self._link is None and self._problem is not None:
+                raise HubUnavailable(self._problem.kind, str(self._problem).partition(": ")[2], applied=False)
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._news.wait()
+            except TimeoutError:
+                raise problem() from None
+        return max(0.0, until_s - loop.time())
+
+    def _can_ask(self, desk: Desk) -> bool:
+        if desk.election.role is Role.STEWARD:
+            return desk.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
+        return self._link is not None and desk.election.answering
+
+    def _unconnected(self) -> HubUnavailable:
+        return HubUnavailable("timeout", "no connection in time", applied=False)
+
+    def _unread(self) -> HubUnavailable:
+        if self._link is None:
+            return self._unconnected()
+        advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
+        return HubUnavailable("permission", advice, applied=False)
+
+    def _nobody(self, desk: Desk) -> HubUnavailable:
+        if self._link is None:
+            return self._unconnected()
+        if desk.election.unheard:
+            return self._unread()
+        return HubUnavailable("no-steward", "no member has been elected to answer yet", applied=False)
+
+    # ------------------------------------------------------------ what runs all the time
+
+    async def _stay_connected(self) -> None:
+        while True:
+            try:
+                link = await self._connect()
+            except HubUnavailable as problem:
+                self._problem = problem
+                self._tell()
+            else:
+                self._disconnected(await link.lost())
+                link.sever()
+            await asyncio.sleep(self._random.uniform(*PAUSE_S))
+
+    async def _connect(self) -> MqttLink:
+        """A connection on which everything is heard from now on. Raises HubUnavailable."""
+        member = token_hex(10)
+        gone = f"{self._root}/gone/"
+        self._early = []
+        link = MqttLink(
+            self._address, name=member, gone_topic=gone + member, timeout_s=self._timeout_s, hear=self._hear
+        )
+        own = [self._topic_to(member, "+", "+", shard) for shard in range(len(self.desks))]
+        claims = [self._claims_topic(shard) for shard in range(len(self.desks))]
+        await link.open([*claims, *own, f"{gone}+", self._settings_topic])
+        early, self._early = self._early, None
+        self._link, self._member, self._problem = link, member, None
+        if self._takes_part:
+            self._join_elections()
+        for letter in early:
+            self._hear(*letter)
+        link.post(self._topic_to(member, ECHO, member, 0), b"", qos=1)
+        self.stir()
+        return link
+
+    def _join_elections(self) -> None:
+        for desk in self.desks:
+            desk.election.join(self._member, self._clock.monotonic_ns())
+
+    def _disconnected(self, problem: HubUnavailable) -> None:
+        self._link, self._member, self._problem = None, "", problem
+        self._board.clear(problem)
+        for desk in self.desks:
+            desk.election.leave()
+            desk.fail(problem)
+        self._tell()
+
+    async def _claim(self) -> None:
+        """Send claims when they are due."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due_ns = min(desk.election.due_ns() for desk in self.desks)
+            alarm = None
+            if self._member:
+                alarm = loop.call_later(max(0, due_ns - self._clock.monotonic_ns()) / SECOND_NS, self._stirred.set)
+            try:
+                await self._stirred.wait()
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
+            self._stirred.clear()
+            self._tick(due_ns)
+
+    def _tick(self, due_ns: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        for shard, desk in enumerate(self.desks):
+            election = desk.election
+            if now_ns - due_ns > ASLEEP_SHARE * election.beat_ns:
+                election.excuse(now_ns)
+            claim = election.tick(now_ns)
+            if claim is not None and self._link is not None:
+                self._link.post(self._claims_topic(shard), write_claim(claim), qos=1, retain=True)
+        self._tell()
+
+    def stir(self) -> None:
+        """Have a look at once at what is due, and who is the steward."""
+        self._stirred.set()
+
+    def _tell(self) -> None:
+        """Whoever waits for something to change looks whether it has."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    # ------------------------------------------------------------ topics
+
+    @property
+    def _settings_topic(self) -> str:
+        return f"{self._root}/settings"
+
+    def _claims_topic(self, shard: int) -> str:
+        return f"{self._root}/{shard}/claims"
+
+    def _topic_to(self, member: str, kind: str, sender: str, shard: int) -> str:
+        return f"{self._root}/{shard}/to/{member}/{kind}/{sender}"
+
+    def _poster(self, shard: int) -> Callable[[str, Kind, bytes], bool]:
+        def post(member: str, kind: Kind, payload: bytes) -> bool:
+            if self._link is None or not member:
+                return False
+            return self._link.post(self._topic_to(member, kind.name.lower(), self._member, shard), payload)
+
+        return post
+
+    def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # as it is told
+        """A letter has come. Never waits and never fails."""
+        if self._early is not None:
+            if len(self._early) < EARLY_MAX:
+                self._early.append((topic, payload, kept))
+            return
+        try:
+            self._sort(topic.removeprefix(self._root + "/").split("/"), payload, kept=kept)
+        except Misfit as misfit:
+            self._rejects[misfit.kind] += 1
+
+    def _sort(self, words: list[str], payload: bytes, *, kept: bool) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if words == ["settings"]:
+            self._board.hear(payload)
+            return
+        if kept and words[1:] != ["claims"]:
+            raise Misfit("retained")
+        match words:
+            case ["gone", member] if MEMBER.fullmatch(member):
+                for desk in self.desks:
+                    desk.election.hear_gone(member, now_ns)
+                self.stir()
+            case [shard, "claims"]:
+                claim = read_claim(payload)
+                # Whoever has sent what the broker has kept may be gone; if not, it is heard within a beat.
+                self._desk(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
+                self.stir()
+            case ["0", "to", member, "echo", sender] if member == sender == self._member:
+                self._board.complete = True
+                self._tell()
+            case [shard, "to", member, kind, sender] if member == self._member and MEMBER.fullmatch(sender):
+                if kind not in KINDS:
+                    raise Misfit("topic")
+                self._desk(shard).hear(KINDS[kind], sender, payload)
+            case _:
+                raise Misfit("topic")
+
+    def _desk(self, shard: str) -> Desk:
+        if not (shard.isascii() and shard.isdecimal() and int(shard) < len(self.desks)):
+            raise Misfit("topic")
+        return self.desks[int(shard)]
+
+    # ------------------------------------------------------------ the end
+
+    async def leave(self) -> None:
+        """Hand over what this member keeps for all, and go. However that ends, everything is let go of."""
+        link = self._link
+        try:
+            self._connecting.cancel()
+            if link is not None:
+                with contextlib.suppress(TimeoutError, HubUnavailable):
+                    async with asyncio.timeout(self._timeout_s):
+                        await asyncio.gather(*(self._hand_over(shard, link) for shard in range(len(self.desks))))
+                await link.close()
+        finally:
+            self.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _hand_over(self, shard: int, link: MqttLink) -> None:
+        desk, member = self.desks[shard], self._member
+
+        async def deliver(heir: str, kind: Kind, payload: bytes) -> None:
+            await link.deliver(self._topic_to(heir, kind.name.lower(), member, shard), payload)
+
+        handed: tuple[Claim, str] | None = None
+        try:
+            handed = await desk.hand_over(deliver)
+            if handed is not None and handed[1]:
+                async with asyncio.timeout(min(SUCCEEDED_S, self._timeout_s / 2)):
+                    while desk.election.steward != handed[1]:
+                        await self._news.wait()
+                return
+        except (TimeoutError, HubUnavailable):
+            pass
+        if handed is not None:
+            await link.deliver(f"{self._root}/gone/{member}", b"")
+
+    def abandon(self) -> None:
+        """Let go of everything at once, even where the loop is closed."""
+        for task in self._tasks:
+            with contextlib.suppress(RuntimeError):
+                task.cancel()
+        if self._link is not None:
+            self._link.sever()
+        self._link = None
+
+    def orphan(self) -> None:
+        """Let go of what belongs to the parent, in a fork."""
+        if self._link is not None:
+            self._link.orphan()

@@ -1,0 +1,347 @@
+"""One shard at one member: what it asks of others, what others ask of it, and what of all that is taken in.
+
+Nothing here waits for a network: letters are handed in as they come, and handed out by `post`. Batches are merged one
+after the other, in steps between which the loop has its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.election import Claim, Role
+from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
+from reconverge_sync.mqtt.leader import Steward
+from reconverge_sync.mqtt.messages import (
+    Kind,
+    Misfit,
+    Reply,
+    read_answer,
+    read_batch,
+    read_question,
+    read_totals,
+    write_answer,
+    write_batch,
+    write_question,
+    write_totals,
+)
+
+SLICE_NS: Final = MILLISECOND_NS
+"""After so long with batches, the loop has its turn."""
+JOBS_MAX: Final = 512
+"""So many letters wait to be looked at; whoever wrote those beyond hears nothing, and tries again."""
+JOBS_BYTES_MAX: Final = 8 << 20
+NODES_MAX: Final = 1 << 16
+"""So many nodes, or accounts, are in one ledger."""
+HEIRS_MAX: Final = 64
+HEARD_LATELY_NS: Final = 5 * SECOND_NS
+LEDGER_BYTES_MAX: Final = 256 << 20
+"""A ledger that is handed over is no larger."""
+
+_T = TypeVar("_T")
+
+Post = Callable[[str, Kind, bytes], bool]
+"""Has a letter sent to a member; False if there is no room for it, or no connection."""
+
+
+class Asked(NamedTuple):
+    """An answer that somebody waits for."""
+
+    whom: str
+    asked_ns: int
+    answer: asyncio.Future[Reply]
+
+
+@dataclass(slots=True)
+class Letter:
+    """One that has come and has yet to be looked at."""
+
+    kind: Kind
+    sender: str
+    payload: bytes
+    came_ns: int
+
+
+@dataclass(slots=True)
+class Own:
+    """A batch of this member's own, which is the steward."""
+
+    batch: Batch
+    asked_ns: int
+    answer: asyncio.Future[Answer]
+
+
+class Desk:
+    """The steward's part and the asking part of one member. `rejects` counts letters that were of no use, by reason."""
+
+    def __init__(
+        self, shard: int, steward: Steward, *, clock: Clock, wait_ns: int, post: Post, rejects: Counter[str]
+    ) -> None:
+        self.steward = steward
+        self.election = steward.election
+        self.shard = shard
+        self._clock = clock
+        self._wait_ns = wait_ns
+        """See `reconverge_sync.mqtt.leader.WAIT_NS`."""
+        self._post = post
+        self._rejects = rejects
+        self._asked: dict[tuple[str, int], Asked] = {}
+        self._questions: dict[int, tuple[str, asyncio.Future[dict[str, Totals]]]] = {}
+        self._question = 0
+        self._jobs: deque[Letter | Own] = deque()
+        self._jobs_bytes = 0
+        self._wanted = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._callers: OrderedDict[str, int] = OrderedDict()
+        """Whose batches came when, newest last, but for those who leave."""
+        self._reader: tuple[str, LedgerReader, int] | None = None
+        """The ledger that is being handed over to this member: from whom, what is there of it, and how much that is."""
+
+    # ------------------------------------------------------------ asking
+
+    async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
+        """Have a batch merged by whoever is the steward. Raises HubUnavailable."""
+        if self.election.role is Role.STEWARD:
+            return await self._exchange_here(batch, timeout_s)
+        whom = self.election.steward
+        letter = write_batch(batch)
+        sent_ns = self._clock.monotonic_ns()
+        asked = Asked(whom, sent_ns, asyncio.get_running_loop().create_future())
+        key = batch.node, batch.sequence
+        self._asked[key] = asked
+        try:
+            if not self._post(whom, Kind.BATCH, letter):
+                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+            reply = await _within(asked.answer, timeout_s, "the steward does not answer")
+        finally:
+            if self._asked.get(key) is asked:
+                del self._asked[key]
+        answer = reply.answer
+        self.steward.answered(answer, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
+        return answer
+
+    async def _exchange_here(self, batch: Batch, timeout_s: float) -> Answer:
+        own = Own(batch, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
+        self._enqueue(own, 0)
+        return await _within(own.answer, timeout_s, "this member is the steward, and may not answer just now")
+
+    async def totals(self, timeout_s: float) -> dict[str, Totals]:
+        """What the steward's ledger says. Raises HubUnavailable."""
+        if self.election.role is Role.STEWARD:
+            here = self.steward.totals()
+            if here is None:
+                raise HubUnavailable("timeout", "this member is the steward, and may not answer just now")
+            return here
+        whom = self.election.steward
+        self._question += 1
+        number = self._question
+        told: asyncio.Future[dict[str, Totals]] = asyncio.get_running_loop().create_future()
+        self._questions[number] = whom, told
+        try:
+            if not self._post(whom, Kind.QUESTION, write_question(number)):
+                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+            return await _within(told, timeout_s, "the steward does not answer")
+        finally:
+            del self._questions[number]
+
+    def fail(self, problem: HubUnavailable) -> None:
+        """The connection is gone: nobody will answer any more."""
+        futures: list[asyncio.Future[Any]] = [asked.answer for asked in self._asked.values()]
+        for future in [*futures, *(told for _, told in self._questions.values())]:
+            if not future.done():
+                future.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
+        self._reader = None
+
+    # ------------------------------------------------------------ hearing
+
+    def hear(self, kind: Kind, sender: str, payload: bytes) -> None:
+        """A letter to this member has come. Never waits and never fails."""
+        try:
+            if kind is Kind.ANSWER:
+                self._hear_answer(sender, read_answer(payload))
+            elif kind is Kind.TOTALS:
+                self._hear_totals(sender, *read_totals(payload))
+            else:
+                self._enqueue(Letter(kind, sender, payload, self._clock.monotonic_ns()), len(payload))
+        except Misfit as misfit:
+            self._rejects[misfit.kind] += 1
+
+    def _hear_answer(self, sender: str, reply: Reply) -> None:
+        asked = self._asked.get((reply.node, reply.sequence))
+        if asked is None or asked.whom != sender or asked.answer.done():
+            self._rejects["unasked"] += 1
+        elif self._clock.monotonic_ns() - asked.asked_ns > self._wait_ns:
+            self._rejects["late"] += 1
+        else:
+            asked.answer.set_result(reply)
+
+    def _hear_totals(self, sender: str, number: int, totals: dict[str, Totals]) -> None:
+        question = self._questions.get(number)
+        if question is None or question[0] != sender or question[1].done():
+            self._rejects["unasked"] += 1
+        else:
+            question[1].set_result(totals)
+
+    def _enqueue(self, job: Letter | Own, size: int) -> None:
+        if len(self._jobs) >= JOBS_MAX or self._jobs_bytes + size > JOBS_BYTES_MAX:
+            self._rejects["full"] += 1
+            return
+        self._jobs_bytes += size
+        self._jobs.append(job)
+        self._wanted.set()
+
+    # ------------------------------------------------------------ working
+
+    async def work(self, stirred: Callable[[], None]) -> None:
+        """Look at what has come, one after the other, until cancelled; `stirred` is told when this member inherits."""
+        while True:
+            await self._wanted.wait()
+            while self._jobs:
+                job = self._jobs.popleft()
+                async with self._turn:
+                    if isinstance(job, Own):
+                        await self._merge_own(job)
+                    else:
+                        self._jobs_bytes -= len(job.payload)
+                        await self._look_at(job, stirred)
+                await asyncio.sleep(0)
+            self._wanted.clear()
+
+    async def _look_at(self, letter: Letter, stirred: Callable[[], None]) -> None:
+        try:
+            if letter.kind is Kind.BATCH:
+                await self._merge_letter(letter)
+            elif letter.kind is Kind.QUESTION:
+                self._tell_totals(letter)
+            elif letter.kind is Kind.LEDGER:
+                self._take_over(letter, stirred)
+            else:
+                raise Misfit("kind")
+        except Misfit as misfit:
+            self._rejects[misfit.kind] += 1
+        except HubUnavailable:
+            self._rejects["answer"] += 1
+
+    async def _merge_own(self, own: Own) -> None:
+        if own.answer.done():
+            return  # nobody waits any more
+        try:
+            answer = await self._merged(own.batch)
+        except HubUnavailable as error:
+            if not own.answer.done():
+                own.answer.set_exception(error)
+            return
+        if own.answer.done():
+            return
+        if answer is None:
+            own.answer.set_exception(
+                HubUnavailable("timeout", "somebody else may be the steward by now", applied=False)
+            )
+        elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
+            own.answer.set_exception(HubUnavailable("timeout", "it took too long to be merged"))
+        else:
+            own.answer.set_result(answer)
+
+    async def _merge_letter(self, letter: Letter) -> None:
+        if self.election.role is not Role.STEWARD:
+            raise Misfit("unasked")
+        if self._clock.monotonic_ns() - letter.came_ns > self._wait_ns:
+            raise Misfit("late")
+        batch = read_batch(letter.payload, shard=self.shard)
+        if self._is_full(batch):
+            raise Misfit("full")
+        self._callers[letter.sender] = letter.came_ns
+        # Whoever leaves is about to go, and the last to hand a ledger to.
+        self._callers.move_to_end(letter.sender, last=not batch.leaving)
+        while len(self._callers) > HEIRS_MAX:
+            self._callers.popitem(last=False)
+        answer = await self._merged(batch)
+        if answer is not None:
+            self._post(letter.sender, Kind.ANSWER, write_answer(batch, answer))
+
+    def _is_full(self, batch: Batch) -> bool:
+        """Whether the ledger has no room for another node. One that is known already is always heard.
+
+        For another key there may be none either; then that key alone is not taken, see `Shard.cells_max`.
+        """
+        ledger = self.steward.ledger
+        if ledger is None or batch.node in ledger.nodes:
+            return False
+        return max(len(ledger.nodes), len(ledger.accounts)) >= NODES_MAX
+
+    async def _merged(self, batch: Batch) -> Answer | None:
+        """All steps of a merge: once begun, it is brought to its end."""
+        steps = self.steward.merging(batch)
+        if steps is None:
+            return None
+        begun_ns = self._clock.monotonic_ns()
+        for answer in steps:
+            if answer is not None:
+                return answer
+            if self._clock.monotonic_ns() - begun_ns > SLICE_NS:
+                await asyncio.sleep(0)
+                begun_ns = self._clock.monotonic_ns()
+        raise AssertionError("the last step is the answer")
+
+    def _tell_totals(self, letter: Letter) -> None:
+        number = read_question(letter.payload)
+        totals = self.steward.totals()
+        if totals is not None:
+            self._post(letter.sender, Kind.TOTALS, write_totals(number, totals))
+
+    # ------------------------------------------------------------ handing over
+
+    def _take_over(self, letter: Letter, stirred: Callable[[], None]) -> None:
+        """Take in a part of a ledger from the steward, and from nobody else."""
+        sender = letter.sender
+        if self.election.role is not Role.FOLLOWER or self.election.steward != sender:
+            raise Misfit("unasked")
+        known, reader, size = self._reader or ("", LedgerReader(sender), 0)
+        if known != sender:
+            reader, size = LedgerReader(sender), 0
+        size += len(letter.payload)
+        self._reader = None  # nothing more is expected, if this part is not what was
+        if size > LEDGER_BYTES_MAX:
+            raise Misfit("full")
+        whole = reader.read(letter.payload)
+        if whole is None:
+            self._reader = sender, reader, size
+        elif self.steward.inherit(*whole):
+            stirred()
+        else:
+            raise Misfit("unasked")
+
+    async def hand_over(self, deliver: Callable[[str, Kind, bytes], Awaitable[None]]) -> tuple[Claim, str] | None:
+        """Answer no more. If there is a ledger and a member to have it, send it there.
+
+        Returns the claim with which this member answered, and its heir, if any; None if it did not answer.
+        """
+        if self.election.role is not Role.STEWARD:
+            self.election.leave()
+            return None
+        claim = Claim(self.election.term, self.election.member, 0)
+        async with self._turn:  # not in the middle of a merge
+            ledger: Shard | None = self.steward.hand_over()
+        self._jobs.clear()
+        since_ns = self._clock.monotonic_ns() - HEARD_LATELY_NS
+        heir = next((name for name, came_ns in reversed(self._callers.items()) if came_ns >= since_ns), "")
+        if ledger is None or not heir:
+            return claim, ""
+        for part in write_ledger(ledger, claim.term):
+            await deliver(heir, Kind.LEDGER, part)
+        return claim, heir
+
+
+async def _within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await future
+    except TimeoutError:
+        raise HubUnavailable("timeout", problem) from None

@@ -1,0 +1,312 @@
+"""Members that keep the ledger among themselves, under virtual time: a merge rule for simulations, with faults drawn.
+
+The elections and the ledgers are the real ones. The broker hands each member what it took, in that order; members are
+cut off, stalled, killed, asked to hand over, and the broker forgets everything, all as a seed has it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from copy import deepcopy
+from random import Random
+from typing import Final
+
+from reconverge.clock import Clock
+from reconverge.errors import HubUnavailable
+from reconverge.report import Answer, Batch, Totals
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.election import Claim, Role
+from reconverge_sync.mqtt.leader import WAIT_NS, Steward
+
+QUEUED_MAX: Final = 1000
+
+
+class Seat:
+    """Where a member sits: what it has heard but not yet looked at, and what keeps it from looking."""
+
+    __slots__ = ("batches", "connected", "inbox", "last_ns", "looks_ns", "stalled_until_ns", "steward")
+
+    def __init__(self, steward: Steward) -> None:
+        self.steward = steward
+        self.connected = False
+        self.stalled_until_ns = 0
+        self.last_ns = 0
+        """When the last of what the broker has sent to it arrives: nothing overtakes."""
+        self.looks_ns = 0
+        """When it looks around next."""
+        self.inbox: deque[object] = deque()
+        self.batches: deque[Batch] = deque(maxlen=QUEUED_MAX)
+
+
+class Rehearsal:
+    """`members` members under `clock`, which all of them go by.
+
+    On average a fault of `faults` every `calm_ns`, for up to `longest_ns`, none after `until_ns`.
+    A node that is `loyal` asks for the steward at the same member each time, as one process does; others
+    know at once who it is.
+
+    Raises from `merge` what a hub raises if nobody answers.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        new_name: Callable[[], str],
+        random: Random,
+        members: int = 3,
+        tenure_ns: int,
+        wait_ns: int = WAIT_NS,
+        latency_ns: int,
+        calm_ns: int = 0,
+        longest_ns: int = 0,
+        until_ns: int = 0,
+        loyal: bool = False,
+        faults: tuple[str, ...] = ("cut", "stall", "crash", "hand over", "restart"),
+    ) -> None:
+        self._clock = clock
+        self._new_name = new_name
+        self._random = random
+        self._tenure_ns, self._wait_ns = tenure_ns, wait_ns
+        self._latency_ns = latency_ns
+        self._calm_ns, self._longest_ns, self._until_ns, self._faults = calm_ns, longest_ns, until_ns, faults
+        self._loyal = loyal
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = 0
+        self._retained: Claim | None = None
+        self.now_ns = clock.monotonic_ns()
+        self.seats = [Seat(self._sit()) for _ in range(members)]
+        for seat in self.seats:
+            self._connect(seat)
+        self._plan_fault()
+
+    # ------------------------------------------------------------ as a merge rule
+
+    def merge(self, batch: Batch) -> Answer:
+        """Send the batch to whoever one of the members takes for the steward. Raises HubUnavailable."""
+        self.pass_until(self._clock.monotonic_ns())
+        asked = self._asked(batch.node)
+        name = asked.steward.election.steward
+        seat = next((seat for seat in self.seats if name and seat.steward.election.member == name), None)
+        # Whoever asks itself needs no broker for that.
+        if seat is None or (asked is not seat and not (asked.connected and seat.connected)):
+            raise HubUnavailable("timeout", "nobody answers")
+        if self.now_ns < seat.stalled_until_ns:
+            seat.batches.append(batch)  # it will look at it, but nobody waits for the answer any more
+            raise HubUnavailable("timeout", "nobody answers")
+        answer = self._answer(seat, batch)
+        if answer is None:
+            raise HubUnavailable("timeout", "nobody answers")
+        if asked is not seat:
+            sent_ns, received_ns = self.now_ns - self._latency_ns, self.now_ns + self._latency_ns
+            asked.steward.answered(answer, sent_ns=sent_ns, received_ns=received_ns)
+        return answer
+
+    def _asked(self, node: str) -> Seat:
+        """The member by which a node finds the steward."""
+        if self._loyal:
+            return self.seats[sum(node.encode()) % len(self.seats)]
+        leading = [seat for seat in self.seats if seat.steward.election.role is Role.STEWARD and seat.connected]
+        return self._random.choice(leading or self.seats)
+
+    def answering(self) -> int:
+        """How many members would answer now; never more than one."""
+        return sum(seat.steward.election.may_answer(self.now_ns, within_ns=0) for seat in self.seats)
+
+    def sums(self) -> dict[str, Totals]:
+        """See `MergeRule.sums`; nothing while nobody answers."""
+        self.pass_until(self._clock.monotonic_ns())
+        return next((totals for seat in self.seats if (totals := seat.steward.totals()) is not None), {})
+
+    def lose_data(self) -> None:
+        """Whoever answers is killed."""
+        self.pass_until(self._clock.monotonic_ns())
+        for seat in self.seats:
+            if seat.steward.election.role is Role.STEWARD:
+                self._crash(seat)
+
+    # ------------------------------------------------------------ time
+
+    def pass_until(self, moment_ns: int) -> None:
+        """Let everything happen that happens until then."""
+        while self._events and self._events[0][0] <= moment_ns:
+            self.now_ns, _, action = heapq.heappop(self._events)
+            action()
+        self.now_ns = moment_ns
+
+    def _at(self, moment_ns: int, action: Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (moment_ns, self._order, action))
+
+    def _delay_ns(self) -> int:
+        """Mostly about the latency; now and then much longer."""
+        long = self.now_ns < self._until_ns and self._random.random() < 0.02
+        return int(self._latency_ns * self._random.uniform(0.5, 1.5)) + long * self._random.randrange(self._tenure_ns)
+
+    # ------------------------------------------------------------ members
+
+    def _sit(self) -> Steward:
+        return Steward(
+            self._clock,
+            random=Random(self._random.random()),
+            new_name=self._new_name,
+            tenure_ns=self._tenure_ns,
+            wait_ns=self._wait_ns,
+        )
+
+    def _connect(self, seat: Seat) -> None:
+        if seat.connected:
+            return
+        seat.connected = True
+        seat.steward.election.join(self._new_name(), self.now_ns)
+        if self._retained is not None:
+            self._send_to(seat, self._retained)
+        self._look(seat)
+
+    def _disconnect(self, seat: Seat) -> None:
+        """The broker sees the connection end; the member does not know yet."""
+        gone = seat.steward.election.member
+        seat.connected = False
+        for other in self.seats:
+            if other is not seat and other.connected:
+                self._send_to(other, gone)
+
+    def _notice(self, seat: Seat) -> None:
+        """The member sees that its connection is gone."""
+        if not seat.connected:
+            seat.steward.election.leave()
+            seat.inbox.clear()
+
+    def _look(self, seat: Seat) -> None:
+        """See what has come and what is due, now or when the stall is over."""
+        if self.now_ns < seat.stalled_until_ns:
+            return
+        election = seat.steward.election
+        while seat.inbox:
+            what = seat.inbox.popleft()
+            if isinstance(what, Claim):
+                election.hear(what, self.now_ns)
+            elif isinstance(what, str):
+                election.hear_gone(what, self.now_ns)
+            elif isinstance(what, tuple):
+                claim, ledger = what
+                seat.steward.inherit(claim, ledger)
+        claim = election.tick(self.now_ns)
+        if claim is not None:
+            self._at(self.now_ns + self._delay_ns(), lambda: self._accept(seat, claim))
+        if election.member:
+            due_ns = max(election.due_ns(), self.now_ns + 1)
+            if not self.now_ns < seat.looks_ns <= due_ns:
+                seat.looks_ns = due_ns
+                self._at(due_ns, lambda: self._look_again(seat, due_ns))
+
+    def _look_again(self, seat: Seat, due_ns: int) -> None:
+        if seat.looks_ns == due_ns:
+            self._look(seat)
+
+    def _accept(self, seat: Seat, claim: Claim) -> None:
+        """The broker takes a claim, unless the connection on which it was sent is gone."""
+        if not seat.connected or seat.steward.election.member != claim.member:
+            return
+        self._retained = claim
+        for other in self.seats:
+            if other.connected:
+                self._send_to(other, claim)
+
+    def _send_to(self, seat: Seat, what: object) -> None:
+        seat.last_ns = max(seat.last_ns, self.now_ns + self._delay_ns())
+        name = seat.steward.election.member
+
+        def arrive() -> None:
+            if seat.connected and seat.steward.election.member == name:
+                seat.inbox.append(what)
+                self._look(seat)
+
+        self._at(seat.last_ns, arrive)
+
+    def _answer(self, seat: Seat, batch: Batch) -> Answer | None:
+        answer = seat.steward.merge(batch)
+        if answer is not None and self.answering() > 1:
+            raise RuntimeError("two members answer at once")
+        return answer
+
+    # ------------------------------------------------------------ faults
+
+    def _plan_fault(self) -> None:
+        if self._calm_ns and self._faults:
+            at_ns = self.now_ns + max(1, int(self._random.expovariate(1 / self._calm_ns)))
+            if at_ns < self._until_ns:
+                self._at(at_ns, self._strike)
+
+    def _strike(self) -> None:
+        fault = self._random.choice(self._faults)
+        seat = self._random.choice(self.seats)
+        leading = [seat for seat in self.seats if seat.steward.election.role is Role.STEWARD]
+        if leading and self._random.random() < 0.6:
+            seat = leading[0]
+        lasts_ns = min(int(self._longest_ns * self._random.random() ** 2), self._until_ns - self.now_ns)
+        if fault == "cut" and seat.connected:
+            self._cut(seat, lasts_ns)
+        elif fault == "stall":
+            self._stall(seat, lasts_ns)
+        elif fault == "crash":
+            self._crash(seat)
+        elif fault == "hand over" and seat.connected:
+            self._hand_over(seat)
+        elif fault == "restart":
+            if self._random.random() < 0.5:
+                self._retained = None
+            for one in self.seats:
+                if one.connected:
+                    self._cut(one, int(self._tenure_ns * self._random.random()))
+        self._plan_fault()
+
+    def _cut(self, seat: Seat, lasts_ns: int) -> None:
+        self._disconnect(seat)
+        noticed_ns = int(lasts_ns * self._random.random() ** self._random.choice([0, 1, 5]))
+        self._at(self.now_ns + noticed_ns, lambda: self._notice(seat))
+        self._at(self.now_ns + lasts_ns, lambda: self._return(seat))
+
+    def _return(self, seat: Seat) -> None:
+        self._notice(seat)
+        self._connect(seat)
+
+    def _stall(self, seat: Seat, lasts_ns: int) -> None:
+        seat.stalled_until_ns = max(seat.stalled_until_ns, self.now_ns + lasts_ns)
+        self._at(seat.stalled_until_ns, lambda: self._wake(seat))
+
+    def _wake(self, seat: Seat) -> None:
+        """Whatever has waited is looked at in any order: batches first is the worst."""
+        if self.now_ns < seat.stalled_until_ns:
+            return
+        while seat.batches:
+            self._answer(seat, seat.batches.popleft())
+        self._look(seat)
+
+    def _crash(self, seat: Seat) -> None:
+        """The process dies; another begins in its place."""
+        if seat.connected:
+            self._disconnect(seat)
+        seat.connected = False
+        seat.inbox.clear()
+        seat.batches.clear()
+        seat.steward = self._sit()
+        self._at(self.now_ns + self._random.randrange(self._tenure_ns), lambda: self._connect(seat))
+
+    def _hand_over(self, seat: Seat) -> None:
+        """A member stops; if it answers, another goes on with its ledger."""
+        election = seat.steward.election
+        claim = Claim(election.term, election.member, 0)
+        ledger = seat.steward.hand_over()
+        heirs = [other for other in self.seats if other is not seat and other.connected]
+        if ledger is not None and heirs:
+            heir = self._random.choice(heirs)
+            packed: tuple[Claim, Shard] = (claim, deepcopy(ledger))
+            self._send_to(heir, packed)
+        seat.connected = False
+        for other in self.seats:
+            if other is not seat and other.connected:
+                self._send_to(other, claim.member)
+        self._at(self.now_ns + self._random.randrange(self._tenure_ns), lambda: self._return(seat))

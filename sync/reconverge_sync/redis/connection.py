@@ -1,0 +1,208 @@
+"""Where Redis servers are and how to log in to them, as a URL says it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from reconverge.errors import InvalidSetting
+from reconverge.hubs import redacted
+from reconverge_sync.client.tls import SharedContext
+from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
+from reconverge_sync.redis.advice import Address
+from reconverge_sync.redis.resp import sends_packed
+
+DEFAULT_PORT: Final = 6379
+CONNECT_SHARE: Final = 0.5
+"""How much of an exchange's time connecting may take."""
+PLACES_MAX: Final = 64
+"""More than anybody writes into a URL."""
+
+
+class Place(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+class Connection:
+    """Where the servers are and how to log in; shows neither the user's name nor the password.
+
+    Args:
+        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`.
+        several: whether there may be several hosts, with commas in between.
+        default_port: of a host without one.
+        options: what may stand in the query beside that; the values are in `more`.
+        serves: whether the path begins with the name of a service; it is `service`.
+
+    Raises:
+        InvalidSetting: the URL cannot be used.
+    """
+
+    __slots__ = ("_encrypted", "_options", "_tls", "more", "places", "service")
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        several: bool = False,
+        default_port: int = DEFAULT_PORT,
+        options: Collection[str] = (),
+        serves: bool = False,
+    ) -> None:
+        def refuse(problem: str) -> InvalidSetting:
+            return InvalidSetting("hub", redacted(url), problem)
+
+        try:
+            parts = urlsplit(url)
+            login, _, hosts = parts.netloc.rpartition("@")
+            places = [_place(host, default_port) for host in (hosts.split(",") if several else [hosts])]
+        except ValueError:
+            raise refuse(UNREADABLE) from None  # no cause: its message may show a part of the password
+        if not several and "," in hosts:
+            raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
+        if len(places) > PLACES_MAX:
+            raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others")
+        encrypted = parts.scheme.startswith("rediss")
+        if parts.fragment:
+            raise refuse("has a # after which nothing belongs; in a password it is written %23")
+        query = read_query(parts.query, ("db", *options, *(TLS_OPTIONS if encrypted else ())), refuse)
+        self.more = {name: query.pop(name) for name in list(query) if name in options}
+        self.places = tuple(dict.fromkeys(places))
+        self.service = ""
+        self._tls: SharedContext | None = None
+        self._encrypted: type[Any] | None = None  # what its connections are, if there is TLS
+        database = query.pop("db", "")
+        self._options: dict[str, Any] = {"db": database or "0"}
+        if parts.scheme == "redis+unix":
+            self.places = ()
+            self._options["unix_socket_path"] = _socket(hosts, parts.path, refuse)
+        else:
+            if self._read_path(parts, serves=serves) and database:
+                raise refuse("names a database twice, after the last / and as db; leave one of them out")
+            if encrypted:
+                # Names are checked unless the URL says no: redis-py 5 accepts any by default.
+                self._options |= {"ssl": True, **(tls := tls_options(query, refuse))}
+                self._tls = SharedContext(tls)
+        if serves and not self.service:
+            raise refuse("lacks the name of the service, as in redis+sentinel://host/mymaster")
+        if not is_number(self._options["db"]):
+            raise refuse("names a database, after the last / or as db, that is no number")
+        self._read_login(login)
+
+    def _read_login(self, login: str) -> None:
+        self._options["db"] = int(self._options["db"])
+        user, _, password = login.partition(":")
+        self._options["username"] = unquote(user) or None
+        self._options["password"] = unquote(password) or None
+
+    def _read_path(self, parts: SplitResult, *, serves: bool) -> bool:
+        """Returns whether it names a database."""
+        path = parts.path.strip("/")
+        if serves:
+            service, _, path = path.partition("/")
+            self.service = unquote(service)
+        if path:
+            self._options["db"] = path
+        return bool(path)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, wherever it turns up."""
+        options = self._options
+        beside = (value for name, value in self.more.items() if name.endswith(("username", "password")))
+        return longest_first(options["password"], options["username"], *beside)
+
+    @property
+    def address(self) -> Address:
+        """Where it leads, without what must not be shown."""
+        return self.address_of(self.places[0] if self.places else None)
+
+    def address_of(self, place: Place | None) -> Address:
+        """The same for one server; None stands for that on a unix socket."""
+        options = self._options
+        return Address(
+            place=options["unix_socket_path"] if place is None else str(place),
+            host="" if place is None else place.host,
+            encrypted="ssl" in options,
+            database=options["db"],
+            has_password=bool(options["password"]),
+        )
+
+    def client(
+        self, timeout_s: float, *, connections_max: int, place: Place | None = None, **other: Any
+    ) -> redis.asyncio.Redis:
+        """A client that has connected nowhere yet, by default of the first server; `other` are options that differ."""
+        where: dict[str, Any] = {}
+        if self.places:
+            host, port = place or self.places[0]
+            where = {"host": host, "port": port}
+        client = sends_packed(
+            redis.asyncio.Redis(
+                **{**self._options, **where, **other},
+                retry=Retry(NoBackoff(), 0),
+                retry_on_error=[],
+                socket_timeout=timeout_s,
+                socket_connect_timeout=timeout_s * CONNECT_SHARE,
+                health_check_interval=0,
+                max_connections=connections_max,
+                protocol=2,
+                **_ANONYMOUS,
+            )
+        )
+        if self._tls is not None:
+            pool: Any = client.connection_pool
+            if self._encrypted is None:
+                self._encrypted = _encrypted(pool.connection_class, self._tls)
+            pool.connection_class = self._encrypted
+        return client
+
+    def __repr__(self) -> str:
+        return "<connection>"
+
+
+def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> str:
+    """The path of a unix socket. Raises what `refuse` makes."""
+    if not path:
+        raise refuse("lacks the path of the socket")
+    if hosts not in ("", "localhost"):
+        raise refuse("names a host, and a socket has none; write the whole path after redis+unix://, as in /run/redis")
+    return unquote(path)
+
+
+def _place(host: str, default_port: int) -> Place:
+    """Raises ValueError."""
+    parts = urlsplit(f"//{host}")
+    port = default_port if parts.port is None else parts.port
+    if port == 0 or parts.path or parts.query or parts.fragment:
+        raise ValueError("no place")
+    return Place(parts.hostname or "localhost", port)
+
+
+def _encrypted(kind: type[Any], tls: SharedContext) -> type[Any]:
+    """Connections of that kind that use this context, and make none of their own."""
+
+    async def connect(self: Any) -> None:
+        self.ssl_context.context = tls.get()
+        await kind._connect(self)  # noqa: SLF001  # before that the client looks whether it has a context
+
+    return type(kind.__name__, (kind,), {"_connect": connect})
+
+
+def _anonymous() -> dict[str, Any]:
+    """The options by which the client does not introduce itself: a user without that right could not connect."""
+    options = inspect.signature(redis.asyncio.Redis.__init__).parameters
+    return {"driver_info": None} if "driver_info" in options else {"lib_name": None, "lib_version": None}
+
+
+_ANONYMOUS: Final = _anonymous()

@@ -1,0 +1,275 @@
+"""Asks a Redis whether it can be a hub, without touching what any agent has there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis.asyncio
+
+from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.diagnosis import Diagnosis, Finding, Level, Trip
+from reconverge.errors import HubUnavailable
+from reconverge.report import Answer, Batch
+from reconverge.trial import try_exchanges
+from reconverge_sync.redis.advice import EXCHANGE, LOGIN, REACHED, Address, RedisFailure, as_failure, finding_of
+from reconverge_sync.redis.checks import (
+    CLUSTER_COMMANDS,
+    PERMISSION,
+    RedisServer,
+    judge_load,
+    judge_permissions,
+    judge_server,
+)
+from reconverge_sync.redis.keys import judge_keys, not_permitted, sample_keys
+
+GREETINGS_MAX: Final = 5
+PINGS_MAX: Final = 20
+PINGS_S_MAX: Final = 2.0
+NOT_ABOUT_PERMISSION: Final = frozenset(
+    ("noscript", "protocol", "script", "out-of-memory", "misconfigured", "no-replicas", "read-only")
+)
+"""Replies that a command can have only if it is permitted; whatever else is no permission either ends the diagnosis."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisPatient:
+    """A Redis to be diagnosed, and what its hub knows about it."""
+
+    client: redis.asyncio.Redis
+    address: Address
+    namespace: str
+    script: bytes
+    keys: Sequence[str]
+    """Those that a trial would be about in the agents' own namespace."""
+    scratch_keys: Sequence[str]
+    """The same, in a namespace that nobody uses."""
+    exchange: Callable[[Batch], Awaitable[Answer]]
+    """Exchanges within the latter."""
+    clustered: bool = False
+    """It is meant to be one server of a cluster."""
+
+
+class RedisDiagnosis:
+    """One examination of one Redis, from the connection to the memory; what is fatal ends it."""
+
+    def __init__(self, patient: RedisPatient, clock: Clock | None = None) -> None:
+        self._patient = patient
+        self._clock = clock or SystemClock()
+        self._findings: list[Finding] = []
+        self._pings: list[Trip] = []
+        self._exchanges: list[Trip] = []
+
+    async def run(self) -> Diagnosis:
+        """Examine it. See `Diagnosable.diagnose`."""
+        server = RedisServer()
+        try:
+            if not await self._reach(server):
+                return Diagnosis(self._findings)
+            await self._ask_about(server)
+            self._findings.append(judge_server(server, clustered=self._patient.clustered))
+            if self._findings[-1].level is not Level.PROBLEM and await self._may_do_everything():
+                await self._exchange()
+            await self._ping()
+            keys = await self._look_at_keys(server)
+        except RedisFailure as failure:
+            self._fail(failure)
+            keys = []
+        if server.info is not None:
+            self._findings += judge_load(server.info)
+        return Diagnosis([*self._findings, *keys], self._pings, self._exchanges)
+
+    # ------------------------------------------------------------ the steps
+
+    async def _reach(self, server: RedisServer) -> bool:
+        """Connect, log in, and have the server introduce itself. Returns whether it let us in."""
+        address = self._patient.address
+        hello: object = None
+        refusal: RedisFailure | None = None
+        try:
+            hello = await self._greet()
+        except RedisFailure as failure:
+            if finding_of(failure, address).check == REACHED:
+                raise
+            refusal = failure
+        self._say(REACHED, f"{address.place} answers{' over TLS' if address.encrypted else ''}")
+        if refusal is not None and refusal.kind == PERMISSION:
+            # Nobody lacks the right to say HELLO; it is SELECT, with which the client begins.
+            self._findings.append(judge_permissions(["SELECT"], self._patient.namespace, address.database))
+            return False
+        if refusal is not None and refusal.kind != "unknown-command":
+            raise refusal
+        self._say(LOGIN, "the password is accepted" if address.has_password else "no password needed")
+        said = pairs(hello)
+        server.name = said.get("server", "redis").capitalize()
+        server.version, server.mode, server.role = (said.get(name, "") for name in ("version", "mode", "role"))
+        return True
+
+    async def _greet(self) -> object:
+        """Say HELLO; once more to who breaks a TLS connection off.
+
+        TLS 1.3 lets us speak before our certificate is judged. A server that closes with our words unread resets the
+        connection, and whether its reason arrives before that is a matter of luck.
+        """
+        for _ in range(GREETINGS_MAX - 1):
+            try:
+                return await self._ask("HELLO")
+            except RedisFailure as failure:
+                if failure.kind != "connection-tls":
+                    raise
+        return await self._ask("HELLO")
+
+    async def _ask_about(self, server: RedisServer) -> None:
+        try:
+            info = await self._ask("INFO")
+        except RedisFailure as failure:
+            if failure.kind not in (PERMISSION, "unknown-command"):
+                raise
+            info = {}
+        server.info = info
+        server.version = server.version or str(info.get("redis_version", ""))
+        server.mode = server.mode or str(info.get("redis_mode", ""))
+        server.role = server.role or str(info.get("role", ""))
+
+    async def _may_do_everything(self) -> bool:
+        """Ask each command in a way that has its permission checked and writes nothing. Returns whether to go on.
+
+        A single exchange would not do: it needs some of the commands only once in a while.
+        """
+        own, scratch = self._patient.keys, self._patient.scratch_keys
+        key, script = scratch[-1], self._patient.script
+        questions: dict[str, tuple[object, ...]] = {
+            "DEL": (key,),
+            "EVALSHA": ("0" * 40, len(scratch), *scratch),
+            "EVAL": (script, len(scratch), *scratch, ""),  # no batch is empty: the script refuses it
+            "HDEL": (key, "field"),
+            "HGET": (key, "field"),
+            "HGETALL": (key,),
+            "HMGET": (key, "field"),
+            "HSET": (key, "field", "value", "field"),  # one value too few
+            "PEXPIRE": (key, 1000),
+            "PTTL": (key,),
+            "TIME": (),
+        }
+        if self._patient.clustered:
+            questions |= dict.fromkeys(CLUSTER_COMMANDS, ())
+        replies = {name: await self._is_denied(*name.split("|"), *words) for name, words in questions.items()}
+        denied = [command for command, reply in replies.items() if reply == "command"]
+        # One of the two will do: both have the permission for the keys checked before anything is run.
+        runs = next((command for command in ("EVALSHA", "EVAL") if command not in denied), None)
+        words = ("0" * 40 if runs == "EVALSHA" else script, len(own), *own, "")
+        keys_denied = runs is not None and await self._is_denied(runs, *words) == "key"
+        namespace = self._patient.namespace
+        finding = judge_permissions(
+            denied,
+            namespace,
+            self._patient.address.database,
+            keys_denied=keys_denied,
+            clustered=self._patient.clustered,
+        )
+        if finding.level is Level.OK and "key" in replies.values():
+            fact = "the user may use the agents' keys, but none beside them in which to try an exchange"
+            remedy = f"Nothing is wrong with that. To have it tried:\n  ACL SETUSER USER ~{namespace}:*"
+            finding = Finding(PERMISSION, Level.WARNING, fact, remedy)
+        self._findings.append(finding)
+        return finding.level is Level.OK
+
+    async def _exchange(self) -> None:
+        try:
+            self._exchanges = await try_exchanges(self._patient.exchange, self._clock)
+        except HubUnavailable as error:
+            self._fail(RedisFailure(error.kind, str(error).removeprefix(f"{error.kind}: ")))
+        else:
+            self._say(EXCHANGE, "works (tried in a scratch namespace, nothing left behind)")
+        finally:
+            await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        keys = self._patient.scratch_keys
+        try:
+            await self._ask("DEL", *keys)
+        except RedisFailure as failure:
+            if failure.kind in NOT_ABOUT_PERMISSION:
+                return  # a server that refuses to write has nothing to delete
+            fact = f"up to {len(keys)} small keys may be left behind by this check; they expire within 62 days"
+            remedy = f"Delete them when the server answers again:\n  redis-cli DEL {' '.join(keys)}"
+            self._findings.append(Finding(EXCHANGE, Level.WARNING, fact, remedy))
+
+    async def _ping(self) -> None:
+        begun_ns = self._clock.monotonic_ns()
+        while len(self._pings) < PINGS_MAX and self._clock.monotonic_ns() - begun_ns < PINGS_S_MAX * SECOND_NS:
+            sent_ns = self._clock.monotonic_ns()
+            try:
+                seconds, microseconds = await self._ask("TIME")
+            except RedisFailure as failure:
+                if failure.kind == PERMISSION:
+                    return
+                raise
+            self._pings.append(Trip(sent_ns, self._clock.monotonic_ns(), seconds * 1_000_000 + microseconds))
+
+    async def _look_at_keys(self, server: RedisServer) -> list[Finding]:
+        patient = self._patient
+        try:
+            sample = await sample_keys(self._ask, self._ask_all, patient.namespace)
+        except RedisFailure as failure:
+            if failure.kind not in (PERMISSION, "unknown-command"):
+                raise
+            return [not_permitted()]
+        return [judge_keys(sample, patient.namespace, server.info or {}, patient.address.database)]
+
+    # ------------------------------------------------------------ asking
+
+    async def _is_denied(self, command: str, *words: object) -> str:
+        """What is denied: the "command", a "key", or nothing. Raises RedisFailure when that cannot be known."""
+        try:
+            await self._ask(command, *words)
+        except RedisFailure as failure:
+            if failure.kind == PERMISSION:
+                return "key" if "access" in failure.text or "a key" in failure.text else "command"
+            if failure.kind not in NOT_ABOUT_PERMISSION:
+                raise
+        return ""
+
+    async def _ask(self, *command: object) -> Any:
+        """Have one command answered. Raises RedisFailure."""
+        try:
+            return await self._patient.client.execute_command(*command)
+        except Exception as error:  # noqa: BLE001  # whatever the client raises, there is something to say about it
+            failure = as_failure(error, encrypted=self._patient.address.encrypted)
+        # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        raise failure
+
+    async def _ask_all(self, commands: Sequence[Sequence[object]]) -> Sequence[Any]:
+        """Have several commands answered in one go; an error reply stands for itself. Raises RedisFailure."""
+        try:
+            pipeline = self._patient.client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
+        except Exception as error:  # noqa: BLE001  # as for a single one
+            failure = as_failure(error, encrypted=self._patient.address.encrypted)
+        else:
+            return replies
+        raise failure
+
+    def _say(self, check: str, fact: str) -> None:
+        self._findings.append(Finding(check, Level.OK, fact))
+
+    def _fail(self, failure: RedisFailure) -> None:
+        finding = finding_of(failure, self._patient.address)
+        if finding not in self._findings:
+            self._findings.append(finding)
+
+
+def pairs(reply: object) -> dict[str, str]:
+    """What HELLO says: a list of names and values in turn, or a dictionary, as the client has it; or nothing."""
+    if isinstance(reply, dict):
+        return {_text(name): _text(value) for name, value in reply.items()}
+    if not isinstance(reply, list):
+        return {}
+    return {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=False)}
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,83 @@
+"""What a Redis client's exceptions mean: some classes mislead, so the text decides where it must."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from redis import exceptions
+
+from reconverge.errors import HubUnavailable
+from reconverge_sync.client.error_texts import NO_NAME_TEXT, UNREACHED_TEXT, shown
+from reconverge_sync.client.tls import UnusableFile
+
+FILE_TEXT_MAX: Final = 500
+"""Of a text that names a file, whose path may be long."""
+_BY_CLASS: Final = (
+    # The client takes the first word off these replies, and with it what they mean. None of them was applied.
+    (exceptions.NoScriptError, "noscript"),
+    (exceptions.OutOfMemoryError, "out-of-memory"),
+    (exceptions.ReadOnlyError, "read-only"),
+    (exceptions.BusyLoadingError, "loading"),
+    (exceptions.MasterDownError, "master-down"),
+    (exceptions.TryAgainError, "moving"),
+    (exceptions.AskError, "moving"),  # MOVED, too
+    (exceptions.ClusterDownError, "cluster-down"),
+    (exceptions.NoPermissionError, "permission"),
+)
+_BY_TEXT: Final = (
+    # Which words, what kind, and whether the message may have been applied. Scripts wrap the words in a ResponseError.
+    ("NOSCRIPT", "noscript", False),
+    ("RCINVALID", "protocol", False),
+    ("OOM ", "out-of-memory", False),
+    ("READONLY", "read-only", False),
+    ("LOADING", "loading", False),
+    ("BUSY ", "busy", False),
+    ("MISCONF", "misconfigured", False),
+    ("NOREPLICAS", "no-replicas", False),
+    ("MASTERDOWN", "master-down", False),
+    ("CLUSTERDOWN", "cluster-down", False),
+    ("TRYAGAIN", "moving", False),
+    ("MOVED", "moving", False),
+    ("ASK ", "moving", False),
+    ("NOAUTH", "auth", False),
+    ("WRONGPASS", "auth", False),
+    ("invalid username-password", "auth", False),
+    ("without any password configured", "auth", False),
+    ("NOPERM", "permission", False),
+    ("no permission", "permission", False),
+    ("can't run this command or subcommand", "permission", False),
+    ("max number of clients", "too-many-clients", False),
+    ("DENIED", "denied", False),
+)
+
+
+def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
+    """What a client's exception says about the hub, in words that are safe to show.
+
+    None of `secrets` is among them: a server that does not know AUTH repeats what it was told.
+    """
+    text = shown(error, secrets)
+    for kind_of_error, kind in _BY_CLASS:
+        if isinstance(error, kind_of_error):
+            return HubUnavailable(kind, text[:200], applied=False)
+    for words, kind, applied in _BY_TEXT:
+        if words in text:
+            return HubUnavailable(kind, text[:200], applied=applied)
+    if isinstance(error.__context__, UnusableFile):
+        return HubUnavailable("tls", text[:FILE_TEXT_MAX], applied=False)
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
+        return HubUnavailable("auth", text[:200], applied=False)
+    if isinstance(error, exceptions.TimeoutError | asyncio.TimeoutError | TimeoutError):
+        return HubUnavailable("timeout", "no answer in time", applied=None)
+    if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
+        return HubUnavailable("tls", text[:200], applied=False)
+    if isinstance(error, exceptions.ConnectionError | OSError):
+        if NO_NAME_TEXT.search(text):
+            return HubUnavailable("refused", text[:200], applied=False, misconfigured=True)
+        refused = UNREACHED_TEXT.search(text) is not None
+        return HubUnavailable("refused" if refused else "connection", text[:200], applied=False if refused else None)
+    if isinstance(error, exceptions.ResponseError):
+        return HubUnavailable("script", text[:200], applied=None)
+    return HubUnavailable("client", f"{type(error).__name__}: {text[:160]}", applied=None)

@@ -1,0 +1,1219 @@
+-- The merge rule inside Redis: merge/rule.py, merge/hearing.py, merge/granting.py and merge/ledger.py, its definition, statement by statement.
+--
+-- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
+-- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
+--       3 the time in microseconds (tests only; else the server's own)
+-- Returns the answer as codec.py reads it.
+--
+-- A cell's hash has a field for each node, "-" for the departed ones together, and "g" for the sums.
+-- Everything is checked before the first write, so that a batch is merged whole or not at all.
+--
+-- Most of it runs for each cell of each exchange. So what is at hand is in variables, not in tables; what depends on
+-- the limit alone is worked out once; and numbers are read from strings, and written, many at a time.
+
+-- What is at hand: a cell, one of its entries, a report, and the rule of the limit, field by field. As variables,
+-- not in tables, because they are looked up some two hundred times for each cell.
+local cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand
+local cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli
+local cell_current, cell_previous, cell_window_demand, cell_active
+local cell_bases, cell_filled_us, cell_fill_milli
+local cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless
+local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft
+local entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base
+local entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
+local entry_lease_us
+local report_epoch, report_current, report_previous, report_line, report_base, report_overdraft
+local report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand, report_reset_us
+local rule, fixed, sliding, bucket, dated, window_us
+local lent = 0
+
+-- All else is in a function of its own: what is local outside of it, the functions inside find at once, and with every
+-- exchange they are made anew.
+local function exchange()
+
+local VERSION = 3
+local MERGED, STALE, LAPSED = 0, 1, 2
+local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
+local SLACK_SHARED, TAKEN_AT_ONCE = 0.5, 0.9
+local SILENT_INTERVALS = 3
+local CALM_INTERVALS = 8
+local SPEAK_UP_US = 1000000
+local TOMBSTONE_US = 3600000000
+local ACCOUNT_KEPT_US = 24 * 3600000000
+local SWEEP_US = 60000000
+local FADE_MILLI_MIN = 100
+local PACES = 4
+local WISHES_MAX = 1000
+local REMEMBERED_US = 7 * 24 * 3600000000
+local KEPT_MS = 62 * 86400000
+local DEPARTED = '-'
+local LOANS = 'l'
+local MOST = 9007199254740992
+local NOT_TAKEN = -1
+local OUT_OF_MEMORY = 'OOM command not allowed'
+local FORGOTTEN = 2147483647
+local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
+local STAKE, STAKED_OVERDRAFT = 0.04, 0.01
+local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
+local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
+local SAID_MAX, RESET_AHEAD_MAX_US = 8796093022208, 86400000000
+local SCANNED_MAX, TURN = 3000, 61
+
+local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
+local call = redis.call
+local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
+local to_bytes, from_bytes = struct.pack, struct.unpack
+
+-- Rows, with amounts of 32 bits or of 64. What cannot be negative is read without a sign: if it is, it is too large.
+-- An `i` without a number has 32 bits, and is read sooner than one with.
+local REPORT, REPORT_BYTES = '<i8I8IiIIIIIIIII', 60
+local REPORT_WIDE, REPORT_WIDE_BYTES = '<i8I8I8i8I8I8I8I8I8I8I8I8I8', 104
+local ANSWER, ANSWER_WIDE = '<i8iiiiiiiiiiiiiii8', '<i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8'
+local ANSWER_HEADER, NARROW_MAX = '<I2BBI4i8', 2147483647
+
+-- ------------------------------------------------------------------ checking
+
+local function whole(value, least)
+  return type(value) == 'number' and value >= least and value <= MOST and value == floor(value)
+end
+
+local function text(value)
+  return type(value) == 'string' and #value <= 128
+end
+
+local function check(ok, what)
+  if not ok then
+    error('RCINVALID the batch is malformed: ' .. what, 0)
+  end
+end
+
+local function check_batch(raw, rows)
+  check(type(raw) == 'table' and #raw == 11, 'not a batch')
+  if raw[1] ~= VERSION then check(false, 'schema ' .. tostring(raw[1]) .. ' is not ' .. VERSION) end
+  check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
+  check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or incarnation')
+  check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0), 'header')
+  check(raw[8] <= INTERVAL_MAX_US and raw[9] <= LEASE_MAX_US, 'interval or lease')
+  local limits = raw[11]
+  check(type(limits) == 'table', 'limits')
+  for _, limit in ipairs(limits) do
+    check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
+    check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
+    check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
+    check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
+    check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
+    check(text(limit[9]) and whole(limit[10], 0) and limit[10] <= limit[5], 'variant')
+    check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
+    check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1) and limit[14] <= INTERVAL_MAX_US, 'interval')
+    check(limit[15] == nil or whole(limit[15], 1), 'part')
+  end
+  local cells, known = #KEYS - 3, #limits
+  check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
+  if #rows == cells * REPORT_BYTES then
+    for position = 1, #rows, REPORT_BYTES do
+      local epoch, reset_us, limit = from_bytes('<i8I8I', rows, position)
+      if limit >= known then check(false, 'limit of a cell') end
+      if epoch > MOST or epoch < -MOST or reset_us > MOST then check(false, 'moments of a cell') end
+    end
+    return REPORT, REPORT_BYTES
+  end
+  check(#rows == cells * REPORT_WIDE_BYTES, 'cells or keys')
+  for position = 1, #rows, REPORT_WIDE_BYTES do
+    local epoch, reset_us, limit, current = from_bytes('<i8I8I8i8', rows, position)
+    if limit >= known then check(false, 'limit of a cell') end
+    local most = max(epoch, -epoch, reset_us, current, -current, from_bytes('<I8I8I8I8I8I8I8I8I8', rows, position + 32))
+    if most > MOST then
+      check(false, 'numbers of a cell')
+    end
+  end
+  return REPORT_WIDE, REPORT_WIDE_BYTES
+end
+
+-- Whether the node forgets the key with the report at hand.
+local forgotten = false
+-- What one exchange is about: set once.
+local hub_us, meta, batch, node, stirred_us, calm_us
+-- How many entries may still be read by scans.
+local scans_left = SCANNED_MAX
+-- What is looked up for each cell of what its limit says.
+-- The capacity is what can be granted without a loan.
+local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
+local rule_capacity, rule_staked, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
+local rule_overdrafts, rule_elsewhere
+
+-- ------------------------------------------------------------------ limits, and what follows from them
+
+local function time_to_live(of, lease_us, interval_us)
+  local lives_us = of.counts_for_us + 2 * lease_us + 4 * max(interval_us, of.own_interval_us)
+  return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
+end
+
+local function learning_us(of, lost)
+  if lost and of.overshoot_milli == 0 then return batch.lease_us + of.counts_for_us end
+  return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+end
+
+-- Until when there may be lines in any cell of this limit that have yet to be reported.
+local function learns_until(of)
+  if not meta.lost and (meta.born_us == 0 or of.overshoot_milli ~= 0) then return 0 end
+  return meta.born_us + learning_us(of, meta.lost)
+end
+
+local function is_staked(of)
+  local runs_out_us = of.window_us
+  if of.kind == BUCKET then
+    local drains_us = of.window_us * of.capacity / of.quota
+    runs_out_us = of.stepwise and max(runs_out_us, drains_us) or drains_us
+  end
+  return of.overshoot_milli >= 0 and runs_out_us > of.lease_us
+end
+
+local function rule_of(limit)
+  local made = {
+    name = limit[1], kind = limit[2], window_us = limit[3], quota = limit[4], capacity = limit[5],
+    overshoot_milli = limit[6], charged = limit[7], refunded = limit[8], withheld = limit[10],
+    window = limit[11], opens_us = limit[12], closes_us = limit[13],
+    own_interval_us = limit[14] or 0, interval_us = batch.interval_us, apart = min(limit[15] or 0, limit[5]),
+    first_hit = limit[2] == FIXED and limit[9] == 'first-hit',
+    stepwise = limit[2] == BUCKET and limit[9] == 'interval',
+  }
+  if made.own_interval_us > 0 then made.interval_us = made.own_interval_us end
+  made.own = made.capacity - made.apart
+  local runs_out_us = made.window_us
+  if made.kind == BUCKET then
+    runs_out_us = max(runs_out_us, ceil(min(made.window_us * made.capacity / made.quota, WINDOW_MAX_US)))
+  end
+  made.fill_max_milli = 1000 * DEBT_MAX * max(made.capacity, made.quota)
+  made.need_max_milli = min(1000 * NEEDS_MAX * made.capacity, NEED_MAX_MILLI)
+  made.ask_max = max(made.capacity, made.quota)
+  made.overdraft_max = made.capacity
+  if made.overshoot_milli >= 0 then
+    made.overdraft_max = min(floor(made.capacity * made.overshoot_milli / 1000), SAID_MAX)
+  end
+  made.counts_for_us = 2 * runs_out_us
+  -- A limit that follows no calendar has no window of its own to tell of; see told_limit in report.py.
+  made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
+  made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
+  made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
+  made.staked = is_staked(made)
+  made.kept_us = made.lives_us + floor(made.lives_us / 4)
+  made.learns_until_us = learns_until(made)
+  made.epoch = floor(hub_us / made.window_us)
+  made.elsewhere = made.first_hit or made.closes_us > 0
+  made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
+  return made
+end
+
+local function use_rule(of)
+  local kind = of.kind
+  rule, window_us = of, of.window_us
+  fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
+  rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
+  rule_apart, rule_staked = of.apart > 0, of.staked
+  -- Who leaves is granted nothing.
+  rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
+end
+
+-- ------------------------------------------------------------------ merge/windows.py
+
+local function calendar_epoch(told, known)
+  local opens_us, closes_us = rule.opens_us, rule.closes_us
+  if known and hub_us < opens_us - (closes_us - opens_us) then return known end
+  local epoch
+  if hub_us < opens_us then
+    epoch = rule.window - 1
+  elseif hub_us < closes_us then
+    epoch = rule.window
+  else
+    epoch = known and max(rule.window + 1, known) or rule.window + 1
+  end
+  return told == epoch + 1 and told or epoch
+end
+
+local function first_hit_epoch(told, known, asked)
+  local open_at_node = told >= 0 and abs(hub_us - told) < window_us
+  if known >= 0 and abs(hub_us - known) < window_us and not (open_at_node and told >= known + window_us) then
+    return known
+  end
+  local free_us = known >= 0 and known + window_us or -known
+  if free_us > hub_us + window_us then free_us = 1 end
+  if open_at_node then return max(min(told, hub_us), free_us) end
+  return asked and max(hub_us, free_us) or -free_us
+end
+
+local function same_window(one, other)
+  if one < 0 or other < 0 then return one < 0 and other < 0 end
+  return abs(one - other) < window_us
+end
+
+-- ------------------------------------------------------------------ what is stored
+
+-- What is seldom other than zero comes last, and is left out when it is.
+local function read_cell(packed)
+  cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_current, cell_previous, cell_window_demand, cell_active,
+    cell_bases, cell_filled_us, cell_fill_milli,
+    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless =
+    unpack_(packed)
+  if not cell_restless then
+    if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
+    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved = 0, 0, 0, 0, '', 0
+    cell_restless = 0
+  end
+end
+
+local function written_cell()
+  if
+    cell_debts ~= 0 or cell_silent ~= 0 or cell_reserved ~= 0 or cell_first ~= '' or cell_learn_until_us ~= 0
+    or cell_reset_us ~= 0 or cell_restless ~= 0
+  then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases, cell_filled_us, cell_fill_milli,
+      cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless)
+  end
+  if bucket then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases, cell_filled_us, cell_fill_milli)
+  end
+  if cell_bases ~= 0 then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases)
+  end
+  return pack(
+    cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_current, cell_previous, cell_window_demand, cell_active)
+end
+
+local function read_entry(packed)
+  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+    entry_current_until_us, entry_previous_until_us, entry_lease_us = unpack_(packed)
+  if not entry_reset_us then
+    entry_base, entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = entry_base or 0, 0, 0, 0, 0
+  end
+  if not entry_previous_until_us then entry_current_until_us, entry_previous_until_us = 0, 0 end
+  if not entry_lease_us then entry_lease_us = 0 end
+end
+
+local function written_entry()
+  if entry_lease_us ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+      entry_current_until_us, entry_previous_until_us, entry_lease_us)
+  end
+  if dated then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+      entry_current_until_us, entry_previous_until_us)
+  end
+  if entry_debt ~= 0 or entry_ask ~= 0 or entry_reset_us ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us)
+  end
+  if entry_base ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base)
+  end
+  return pack(
+    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity)
+end
+
+local function new_entry()
+  entry_epoch, entry_reset_us = cell_epoch, cell_reset_us
+  entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
+  entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity = 0, 0, 0, 0
+  entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
+  entry_lease_us = 0
+end
+
+-- ------------------------------------------------------------------ merge/ledger.py
+
+-- What counts still count for: those of an entry, or of all of them.
+local function used_of(current, previous)
+  if sliding then
+    if previous == 0 then return current end
+    local passed_us = hub_us - cell_epoch * window_us
+    if passed_us < 0 then passed_us = 0 elseif passed_us > window_us then passed_us = window_us end
+    return current + previous * (window_us - passed_us) / window_us
+  end
+  if fixed then return current end
+  if bucket then return previous / 1000 end
+  return current + previous
+end
+
+-- The entry follows the cell into its window, and past its last reset; called if it is not there yet.
+local function catch_up()
+  local steps = cell_epoch - entry_epoch
+  if steps ~= 0 then
+    entry_window_demand = 0
+    if fixed then
+      local keeps = rule.first_hit and entry_epoch < 0 and abs(cell_epoch) - entry_seen_us < window_us
+      entry_current = keeps and entry_current or 0
+      entry_line, entry_debt, entry_ask = max(entry_base, entry_current), 0, 0
+    elseif sliding then
+      entry_previous = steps == 1 and entry_current or 0
+      entry_current = 0
+    end
+    entry_epoch = cell_epoch
+  end
+  if entry_reset_us < cell_reset_us then
+    entry_previous, entry_debt = 0, 0
+    if not bucket then entry_current = 0 end
+    entry_reset_us = cell_reset_us
+  end
+end
+
+-- What has dates and does not count any more is let go of. True if there may have been any.
+local function expire()
+  local ended, before_ended = hub_us >= entry_current_until_us, hub_us >= entry_previous_until_us
+  if ended then entry_current, entry_debt = 0, 0 end
+  if before_ended then entry_previous = 0 end
+  return ended or before_ended
+end
+
+local function refilled(since_us, until_us)
+  if not rule.stepwise then return until_us - since_us end
+  return (floor(until_us / window_us) - floor(since_us / window_us)) * window_us
+end
+
+local function drained_milli(passed_us, line)
+  return floor(max(0, passed_us) * rule.quota * line / rule.capacity / window_us * 1000)
+end
+
+local function depart(idle_us)
+  local held = rule.overshoot_milli >= 0 and entry_line + entry_overdraft or 0
+  if bucket then
+    local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt)
+    entry_previous = max(0, max(entry_previous, 1000 * held) - drained)
+    entry_line = ceil(entry_previous / 1000)
+  else
+    local used = ceil(used_of(entry_current, entry_previous))
+    if dated and held > 0 then
+      entry_current_until_us = max(entry_current_until_us, idle_us + window_us)
+    end
+    entry_current = entry_current + max(0, held - used)
+    entry_line = max(used, held)
+  end
+  entry_base, entry_overdraft, entry_debt, entry_need_milli, entry_ask, entry_demand_milli = 0, 0, 0, 0, 0, 0
+end
+
+local function fade()
+  if bucket then
+    local drained = drained_milli(refilled(entry_seen_us, hub_us), entry_line)
+    if drained >= min(entry_previous, FADE_MILLI_MIN) then
+      entry_previous = max(0, entry_previous - drained)
+      entry_seen_us = hub_us
+    end
+    if entry_previous <= 0 then entry_line = 0 end
+  elseif dated then
+    if entry_previous == 0 then
+      entry_previous, entry_previous_until_us = entry_current, entry_current_until_us
+      entry_current, entry_current_until_us = 0, 0
+    end
+    entry_line = entry_current + entry_previous
+  elseif sliding then
+    entry_line = ceil(used_of(entry_current, entry_previous))
+  end
+end
+
+local function empty()
+  return entry_line == 0 and entry_need_milli == 0 and entry_previous == 0 and (entry_current == 0 or bucket)
+    and entry_base == 0 and entry_overdraft == 0 and entry_debt == 0 and entry_ask == 0 and entry_window_demand == 0
+end
+
+local function count()
+  cell_lines = cell_lines + entry_line
+  cell_bases = cell_bases + entry_base
+  cell_overdrafts = cell_overdrafts + entry_overdraft
+  cell_debts = cell_debts + entry_debt
+  cell_needs_milli = cell_needs_milli + entry_need_milli
+  cell_demand_milli = cell_demand_milli + entry_demand_milli
+  cell_current = cell_current + entry_current
+  cell_previous = cell_previous + entry_previous
+  cell_window_demand = cell_window_demand + entry_window_demand
+  if entry_need_milli > 0 then cell_active = cell_active + 1 end
+end
+
+local function discount()
+  cell_lines = cell_lines - entry_line
+  cell_bases = cell_bases - entry_base
+  cell_overdrafts = cell_overdrafts - entry_overdraft
+  cell_debts = cell_debts - entry_debt
+  cell_needs_milli = cell_needs_milli - entry_need_milli
+  cell_demand_milli = cell_demand_milli - entry_demand_milli
+  cell_current = cell_current - entry_current
+  cell_previous = cell_previous - entry_previous
+  cell_window_demand = cell_window_demand - entry_window_demand
+  if entry_need_milli > 0 then cell_active = cell_active - 1 end
+end
+
+local function clear()
+  cell_silent, cell_lines, cell_bases, cell_overdrafts, cell_debts, cell_needs_milli = 0, 0, 0, 0, 0, 0
+  cell_demand_milli, cell_current, cell_previous, cell_window_demand, cell_active = 0, 0, 0, 0, 0
+end
+
+local function resting()
+  return cell_epoch < 0 and rule.first_hit
+end
+
+local function roll(epoch)
+  local follows = epoch == cell_epoch + 1
+  if rule.first_hit then
+    local ended_us = cell_epoch < 0 and -cell_epoch or cell_epoch + window_us
+    follows = abs(epoch) - ended_us < window_us
+  end
+  if not (follows and resting()) then cell_last_demand = follows and cell_window_demand or 0 end
+  cell_window_demand, cell_scanned_us = 0, 0
+  if fixed then
+    cell_lines, cell_debts, cell_current, cell_silent = cell_bases, 0, 0, 0
+    cell_first, cell_reserved = '', 0
+  elseif sliding then
+    cell_previous = follows and cell_current or 0
+    cell_current = 0
+  end
+  cell_epoch = epoch
+end
+
+local function forget()
+  cell_reset_us, cell_previous, cell_debts, cell_fill_milli, cell_scanned_us = report_reset_us, 0, 0, 0, 0
+  if not bucket then cell_current = 0 end
+end
+
+-- The answer, piece by piece: its header, which is written last, and a row for each cell.
+-- The rows are made in any order; `place` is where the one at hand belongs.
+local pieces, place, rows_told, wide, row_format = { '' }, 1, 0, false, ANSWER
+
+local function widen()
+  for position = 2, #KEYS - 2 do
+    local row = pieces[position]
+    if row then pieces[position] = to_bytes(ANSWER_WIDE, from_bytes(ANSWER, row)) end
+  end
+  wide, row_format = true, ANSWER_WIDE
+end
+
+-- How much of `amount`, which is part of a sum, may stay for the sum to fit.
+local function within(amount, sum, room)
+  return max(0, amount - max(0, sum - room))
+end
+
+local function cell_answer()
+  local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity + lent
+  local free, reserved = capacity - cell_lines - cell_debts, cell_reserved
+  local current, previous, silent = cell_current, cell_previous, cell_silent
+  local needs_milli, demand_milli, last_demand = cell_needs_milli, cell_demand_milli, cell_last_demand
+  local window_demand = cell_window_demand
+  if free < 0 then free = 0 end
+  if cell_lines > capacity then line = within(line, cell_lines, capacity) end
+  if cell_bases > cell_capacity then base = within(base, cell_bases, cell_capacity) end
+  if rule.overshoot_milli >= 0 then
+    overdraft = within(overdraft, cell_overdrafts, floor(cell_capacity * rule.overshoot_milli / 1000))
+  end
+  if cell_first == node then reserved = 0 end
+  if bucket then
+    current = min(ceil(cell_fill_milli), MOST)
+  elseif dated then
+    current = current + previous
+  end
+  if not wide then
+    local all = line + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
+      + demand_milli + last_demand + window_demand
+    if all > NARROW_MAX or current < 0 then widen() end
+  end
+  pieces[place] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
+    silent, needs_milli, demand_milli, forgotten and FORGOTTEN or cell_active, last_demand, window_demand,
+    cell_reset_us)
+end
+
+-- ------------------------------------------------------------------ merge/rule.py
+
+local function welcome()
+  entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
+  if fixed and report_epoch == cell_epoch - 1 then entry_line = report_base end
+  if bucket then entry_current = report_current - ceil(report_previous / 1000) end
+  if report_line > 0 or report_base > 0 or report_overdraft > 0 then
+    cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, true))
+  end
+end
+
+local function lower()
+  if report_line < entry_line and (not fixed or report_epoch == cell_epoch) then entry_line = report_line end
+  if report_base < entry_base then entry_base = report_base end
+  if report_overdraft < entry_overdraft then entry_overdraft = report_overdraft end
+end
+
+local function take_counts()
+  local same_epoch = report_epoch == cell_epoch
+  local counted = report_reset_us >= cell_reset_us
+  if bucket then
+    local drained = refilled(cell_filled_us, hub_us) * rule.quota * 1000 / window_us
+    local charged = counted and (report_current - entry_current) * 1000 or 0
+    cell_fill_milli = min(max(0, max(0, cell_fill_milli - drained) + charged), rule.fill_max_milli)
+    cell_filled_us = hub_us
+    entry_current = report_current
+    entry_previous = counted and report_previous or 0
+  elseif dated then
+    entry_current = counted and report_current or 0
+    entry_current_until_us = hub_us + min(report_previous, rule.counts_for_us)
+  elseif same_epoch then
+    entry_current = counted and report_current or 0
+    entry_previous = counted and not fixed and report_previous or 0
+  elseif report_epoch == cell_epoch - 1 and counted and not fixed then
+    entry_previous = report_current
+  end
+  local used = used_of(entry_current, entry_previous)
+  entry_debt = used > entry_line and ceil(used) - entry_line or 0
+  entry_need_milli, entry_demand_milli = report_need_milli, report_demand_milli
+  entry_window_demand = same_epoch and report_window_demand or 0
+  if report_ask > 0 and entry_line - used < report_ask then
+    if entry_ask == 0 then entry_ask_since_us = hub_us end
+    entry_ask = report_ask
+  else
+    entry_ask = 0
+  end
+  entry_seen_us, entry_capacity, entry_lease_us = hub_us, rule_capacity, rule.entry_lease_us
+  if rule_capacity < cell_capacity then cell_capacity = rule_capacity end
+  return used
+end
+
+local function raise(target, pool, used, free)
+  local head = entry_line - used
+  if entry_ask <= 0 or entry_ask > pool then
+    if free <= 0 or target <= head then return 0 end
+    local wanted = ceil(target - head)
+    return wanted > free and free or wanted
+  end
+  local wanted = ceil(target - head)
+  if cell_first == '' then wanted = max(wanted, ceil(entry_ask - head)) end
+  local raised = max(0, min(wanted, free))
+  if head + raised >= entry_ask then return raised end
+  if cell_first == '' then
+    cell_first, cell_reserved = node, ceil(entry_ask - head)
+  end
+  return 0
+end
+
+local function headroom_max(need, left)
+  local most = STAKE * left
+  if most < 1 then most = 1 end
+  return most > need and most or need
+end
+
+local function grant(used)
+  local capacity, own = cell_capacity + lent, cell_capacity
+  if bucket then
+    entry_line = entry_line + max(0, min(entry_debt, capacity - cell_lines - entry_line))
+    entry_debt = max(0, ceil(used) - entry_line)
+  end
+  if entry_need_milli == 0 then return end
+  local need, needs = entry_need_milli / 1000, (cell_needs_milli + entry_need_milli) / 1000
+  local share = need / needs
+  local pool = capacity - (used_of(cell_current, cell_previous) + used) - cell_silent
+  if pool < 0 then pool = 0 end
+  if not fixed or (report_epoch == cell_epoch and not resting()) then
+    local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
+    if pool >= needs then
+      local most = entry_line - used + ceil(TAKEN_AT_ONCE * free)
+      target = need + SLACK_SHARED * (pool - needs) * share
+      if target > most then target = most > need and most or need end
+      if rule_staked then
+        local headroom = headroom_max(need, pool)
+        if target > headroom then target = headroom end
+      end
+    end
+    if report_asked > 0 or target >= 1 then
+      entry_line = entry_line + raise(target, pool, used, free)
+      entry_debt = used > entry_line and ceil(used) - entry_line or 0
+    end
+  end
+  if fixed and report_epoch == cell_epoch and (report_asked > 0 or own * share >= 1) then
+    local start = own * share
+    if rule_staked then
+      local headroom = headroom_max(need, own)
+      if start > headroom then start = headroom end
+    end
+    if start > entry_base then
+      entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
+    end
+  end
+  if rule_overdrafts > 0 then
+    local overdrafts, nodes = rule_overdrafts, cell_active + 1
+    if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
+    local part = overdrafts / nodes
+    if rule_staked then
+      local most = STAKED_OVERDRAFT * own
+      if most < 1 then most = 1 end
+      if part > most then part = most end
+    end
+    if entry_overdraft + 1 <= part then
+      local wanted = floor(part) - entry_overdraft
+      local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
+      if wanted > free then wanted = free end
+      if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
+    end
+  end
+end
+
+local known_records
+local function all_records()
+  if not known_records then
+    known_records = {}
+    local fields = call('HGETALL', KEYS[2])
+    for position = 1, #fields, 2 do known_records[fields[position]] = unpack_(fields[position + 1]) end
+  end
+  return known_records
+end
+
+-- The counts of those that depart: what Python has as another entry, into which it folds them.
+local departed
+local function fold()
+  if not departed then
+    departed = { current = 0, previous = 0, line = 0, window_demand = 0, current_us = 0, previous_us = 0 }
+  end
+  if not bucket then departed.current = departed.current + entry_current end
+  departed.previous = departed.previous + entry_previous
+  departed.line = departed.line + entry_line
+  departed.window_demand = departed.window_demand + entry_window_demand
+  departed.current_us = max(departed.current_us, entry_current_until_us)
+  departed.previous_us = max(departed.previous_us, entry_previous_until_us)
+end
+
+-- What is at hand becomes the entry of the departed. True if there is anything to remember.
+local function bury(key, kept)
+  local seen_us = hub_us
+  if kept then
+    read_entry(kept)
+    catch_up()
+    if dated then expire() end
+    fade()
+    if not departed or departed.line == 0 then seen_us = entry_seen_us end
+    fold()
+  end
+  new_entry()
+  entry_seen_us = seen_us
+  entry_current, entry_previous, entry_line = departed.current, departed.previous, departed.line
+  entry_window_demand = departed.window_demand
+  entry_current_until_us, entry_previous_until_us = departed.current_us, departed.previous_us
+  departed = nil
+  if empty() then return false end
+  call('HSET', key, DEPARTED, written_entry())
+  count()
+  return true
+end
+
+-- What a node has used of a key that it forgets, the entry at hand, is counted with that of departed nodes.
+local function take_over(key)
+  depart(hub_us)
+  fold()
+  local kept = call('HGET', key, DEPARTED)
+  if kept then
+    read_entry(kept)
+    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
+    discount()
+  end
+  if bury(key, kept) then
+    cell_restless = 1
+  elseif kept then
+    call('HDEL', key, DEPARTED)
+  end
+end
+
+-- Counts everything anew but the entry of the node itself, which has yet to be granted its lines. Others are at hand
+-- meanwhile, one after the other.
+local function scan_others(key, fields)
+  local capacity, first, first_since_us, shortfall = rule_capacity, '', 0, 0
+  if entry_ask > 0 then first, first_since_us = node, entry_ask_since_us end
+  local lives_us, records, kept, gone = rule.lives_us, all_records(), nil, {}
+  for position = 1, #fields, 2 do
+    local name = fields[position]
+    if name == DEPARTED then
+      kept = fields[position + 1]
+    elseif name ~= 'g' and name ~= node and name ~= LOANS then
+      read_entry(fields[position + 1])
+      local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
+      if changed then catch_up() end
+      if dated and expire() then changed = true end
+      local record = records[name]
+      local seen_us, lease_us, interval_us, left = entry_seen_us, batch.lease_us, batch.interval_us, false
+      if record then
+        interval_us, lease_us, left = record[3], record[4], record[5] == 1
+        if record[1] > seen_us then seen_us = record[1] end
+      end
+      if entry_lease_us > 0 then lease_us = min(lease_us, entry_lease_us) end
+      local unheard_us = hub_us - entry_seen_us
+      local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
+      if left or hub_us - seen_us > lease_us or outlived then
+        local held = entry_line > 0 or entry_overdraft > 0
+        depart(held and seen_us + lease_us or entry_seen_us)
+        fold()
+        gone[#gone + 1] = name
+      else
+        if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.own_interval_us) then
+          changed = true
+          entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
+          cell_silent = cell_silent + max(0, entry_line - floor(used_of(entry_current, entry_previous)))
+        end
+        if entry_capacity < capacity then capacity = entry_capacity end
+        local since_us = entry_ask_since_us
+        local earlier = first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)
+        if entry_ask > 0 and earlier then
+          first, first_since_us = name, since_us
+          shortfall = max(0, ceil(entry_ask - (entry_line - used_of(entry_current, entry_previous))))
+        end
+        count()
+        if changed then call('HSET', key, name, written_entry()) end
+      end
+    end
+  end
+  local buried = (departed or kept) and bury(key, kept)
+  if kept and not buried then gone[#gone + 1] = DEPARTED end
+  if #gone > 0 then call('HDEL', key, unpack(gone)) end
+  cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
+  cell_restless = (buried or first ~= '' or cell_silent > 0) and 1 or 0
+end
+
+-- `own` is how many strings are stored for what is at hand; if there are no more, there is nobody else.
+local function scan(key, own)
+  cell_scanned_us = hub_us
+  clear()
+  if dated then expire() end
+  local fields = (own > 0 or rule.withheld > 0) and call('HGETALL', key) or {}
+  scans_left = scans_left - (#fields - own) / 2
+  if #fields == own then
+    local asks = entry_ask > 0
+    cell_capacity, cell_first, cell_reserved, cell_restless = rule_capacity, asks and node or '', 0, asks and 1 or 0
+    return
+  end
+  local epoch, seen_us, current, previous, line, base, overdraft =
+    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
+  local need_milli, demand_milli, window_demand, capacity =
+    entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
+  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us =
+    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
+    entry_lease_us
+  scan_others(key, fields)
+  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft =
+    epoch, seen_us, current, previous, line, base, overdraft
+  entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
+    need_milli, demand_milli, window_demand, capacity
+  entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
+    entry_lease_us =
+    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us
+end
+
+-- At least an interval after the last time, or if there was none.
+local function due(scanned_ago_us)
+  if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
+  if scanned_ago_us >= CALM_INTERVALS * rule.interval_us then return true end
+  return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule_capacity
+    or cell_scanned_us <= stirred_us or hub_us > calm_us
+end
+
+local function epoch_of(known)
+  if rule.first_hit then return first_hit_epoch(report_epoch, known or -1, report_ask > 0) end
+  if rule.closes_us > 0 then return calendar_epoch(report_epoch, known) end
+  return report_epoch == rule.epoch + 1 and not rule.stepwise and report_epoch or rule.epoch
+end
+
+local function withhold(key)
+  new_entry()
+  entry_seen_us, entry_previous, entry_line = hub_us, 1000 * rule.withheld, rule.withheld
+  call('HSET', key, DEPARTED, written_entry())
+  cell_fill_milli = 1000 * rule.withheld
+  count()
+end
+
+local function new_cell(key, epoch)
+  cell_epoch, cell_capacity, cell_filled_us = epoch, rule_capacity, hub_us
+  cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
+  cell_last_demand = 0
+  cell_first, cell_reserved, cell_restless = '', 0, 0
+  clear()
+  if rule.withheld > 0 then withhold(key) end
+end
+
+-- What is lent now, and whether any loan lasts.
+local function lent_by(packed)
+  local amount, lasting, loans = 0, false, { unpack_(packed) }
+  for position = 2, #loans, 4 do
+    if loans[position + 2] > hub_us then
+      amount, lasting = amount + loans[position + 1], true
+    end
+  end
+  return amount, lasting
+end
+
+-- How many cells are on the list; `redis/lending.py` counts them anew.
+local function count_listed(more)
+  local listed = tonumber(call('HGET', KEYS[1], 'listed') or 0) + more
+  if more ~= 0 then call('HSET', KEYS[1], 'listed', max(0, listed)) end
+  return listed
+end
+
+local function strike_off(name)
+  if call('HDEL', KEYS[1], name) > 0 then count_listed(-1) end
+end
+
+-- The cell is put on the list of those that could do with a loan, or taken off it. See merge/loans.py.
+local function look(key, listed, lasting)
+  local name = string.sub(key, #KEYS[1] - 3)
+  local used = ceil(used_of(cell_current, cell_previous))
+  local carrying_milli = cell_demand_milli * window_us / 1000000 * rule.capacity / rule.quota
+  local wanting = cell_reserved > 0 or used * 1000 + cell_needs_milli > cell_capacity * 1000
+    or carrying_milli > cell_capacity * 1000
+  if not (wanting or lasting) then
+    if listed then
+      call('HDEL', key, LOANS)
+      strike_off(name)
+    end
+  elseif listed or count_listed(0) < WISHES_MAX then
+    if not listed then call('HSET', key, LOANS, pack(0)) end
+    local added = call('HSET', KEYS[1], name, pack(rule.name, rule.capacity, rule.quota, window_us, cell_capacity, used,
+      cell_needs_milli, cell_demand_milli, cell_reserved, 2 * rule.counts_for_us + PACES * rule.interval_us, hub_us))
+    if added > 0 then count_listed(1) end
+  end
+end
+
+-- What is said of a key for which there is no room.
+local function not_taken(epoch)
+  if not wide and rule_capacity > NARROW_MAX then widen() end
+  pieces[place] = to_bytes(row_format, epoch, 0, 0, 0, rule_capacity, 0, 0, 0, 0, 0, 0, 0, NOT_TAKEN, 0, 0, 0)
+end
+
+-- Whether nothing would be lost with the cell, as far as is known without its entries.
+local function forgettable()
+  if cell_lines ~= 0 or cell_current ~= 0 or cell_previous ~= 0 or cell_needs_milli ~= 0 then return false end
+  if rule.withheld > 0 or hub_us < cell_learn_until_us or cell_fill_milli > 0 then return false end
+  if rule.first_hit and abs(cell_epoch) > hub_us - (cell_epoch >= 0 and window_us or 0) then return false end
+  return cell_reset_us == 0 or hub_us - cell_reset_us > rule.counts_for_us
+end
+
+-- Whether there is nothing in a cell but its sums and what is at hand. What is read counts like what is scanned; a cell
+-- that is not looked at stays until a later batch, or until it expires.
+local function nobody_else(key)
+  if scans_left <= 0 then return false end
+  local fields, alone = call('HGETALL', key), true
+  for position = 1, #fields, 2 do
+    local field = fields[position]
+    if field ~= 'g' and field ~= node then
+      alone = false
+      if field ~= LOANS then scans_left = scans_left - 1 end
+    end
+  end
+  return alone
+end
+
+-- What the node says is cut down to where more would have no effect; see merge/bounds.py. A comparison costs less than a call.
+local function keep_within_bounds()
+  local capacity = rule.capacity
+  if report_current > SAID_MAX then
+    report_current = SAID_MAX
+  elseif report_current < 0 then
+    report_current = bucket and max(-SAID_MAX, report_current) or 0
+  end
+  if bucket then
+    if report_previous > rule.fill_max_milli then report_previous = rule.fill_max_milli end
+  elseif report_previous > SAID_MAX and not dated then
+    report_previous = SAID_MAX
+  end
+  if report_line > capacity then report_line = capacity end
+  if report_base > capacity then report_base = capacity end
+  if report_overdraft > rule.overdraft_max then report_overdraft = rule.overdraft_max end
+  if report_need_milli > rule.need_max_milli then report_need_milli = rule.need_max_milli end
+  if report_ask > rule.ask_max then report_ask = 0 end
+  if report_demand_milli > SAID_MAX then report_demand_milli = SAID_MAX end
+  if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
+end
+
+-- Whether nothing in this report contradicts that the node forgets the key with it, see report.py.
+local function is_farewell()
+  return report_line == 0 and report_base == 0 and report_overdraft == 0 and report_need_milli == 0
+    and report_demand_milli == 0
+end
+
+-- Writes what is at hand; returns whether the cell is still there.
+local function write(key, known, heard, loans, lasting)
+  local leaves = forgotten or (entry_line == 0 and empty())
+  if leaves then discount() end
+  if leaves and heard then call('HDEL', key, node) end
+  if forgotten then take_over(key) end
+  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
+  if leaves and forgettable() and nobody_else(key) then
+    if known then call('DEL', key) end
+    return false
+  end
+  if leaves then
+    call('HSET', key, 'g', written_cell())
+  else
+    call('HSET', key, 'g', written_cell(), node, written_entry())
+  end
+  return true
+end
+
+local function merge_cell(key)
+  local found
+  if rule_apart then found = call('HMGET', key, 'g', node, LOANS) else found = call('HMGET', key, 'g', node) end
+  local known, heard, loans, lasting = found[1], found[2], found[3], false
+  if known then
+    read_cell(known)
+    if hub_us > cell_expires_us then
+      call('DEL', key)
+      if loans then strike_off(string.sub(key, #KEYS[1] - 3)) end
+      known, loans = false, false
+    end
+  end
+  local epoch = rule_epoch
+  if report_epoch ~= epoch or rule_elsewhere then epoch = epoch_of(known and cell_epoch) end
+  if not known then
+    if cramped then return not_taken(epoch) end
+    heard = false
+    new_cell(key, epoch)
+  end
+  local outlived = cell_expires_us < hub_us + rule_lives_us
+  if outlived then cell_expires_us = hub_us + rule.kept_us end
+  if epoch > cell_epoch or epoch < cell_epoch - 1 then roll(epoch) end
+  if rule_elsewhere and rule.first_hit then
+    report_epoch = same_window(report_epoch, cell_epoch) and cell_epoch or cell_epoch - 1
+  end
+  if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
+  if report_reset_us > cell_reset_us then forget() end
+  if heard then
+    read_entry(heard)
+    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
+    discount()
+    lower()
+  else
+    new_entry()
+    welcome()
+  end
+  local used = take_counts()
+  local scanned_ago_us = hub_us - cell_scanned_us
+  if
+    scans_left > 0
+    and (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0)
+    and due(scanned_ago_us)
+  then
+    scan(key, (heard and 4 or known and 2 or 0) + (loans and 2 or 0))
+    if dated then used = used_of(entry_current, entry_previous) end
+  end
+  if cell_first == node then cell_first, cell_reserved = '', 0 end
+  lent = 0
+  if loans then lent, lasting = lent_by(loans) end
+  forgotten = report_asked == FORGOTTEN and is_farewell()
+  if not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
+  count()
+  cell_answer()
+  if not write(key, known, heard, loans, lasting) then return end
+  if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
+end
+
+-- Accounts are stored flat: when last seen, then name, charged, refunded for each limit.
+local function keep_account()
+  local stored = call('HGET', KEYS[3], batch.account)
+  local account = stored and unpack_(stored) or { hub_us }
+  account[1] = hub_us
+  for _, rule in ipairs(batch.rules) do
+    local place = #account + 1
+    for position = 2, #account, 3 do
+      if account[position] == rule.name then place = position end
+    end
+    account[place] = rule.name
+    account[place + 1] = max(account[place + 1] or 0, rule.charged)
+    account[place + 2] = max(account[place + 2] or 0, rule.refunded)
+  end
+  call('HSET', KEYS[3], batch.account, pack(account))
+end
+
+local function sweep()
+  local records = call('HGETALL', KEYS[2])
+  for position = 1, #records, 2 do
+    local record = unpack_(records[position + 1])
+    if hub_us - record[1] > record[4] + TOMBSTONE_US then call('HDEL', KEYS[2], records[position]) end
+  end
+  local accounts = call('HGETALL', KEYS[3])
+  local sums, closed = nil, {}
+  for position = 1, #accounts, 2 do
+    local account = unpack_(accounts[position + 1])
+    if accounts[position] == DEPARTED then
+      sums = account
+    elseif hub_us - account[1] > ACCOUNT_KEPT_US then
+      closed[#closed + 1] = account
+      call('HDEL', KEYS[3], accounts[position])
+    end
+  end
+  if #closed == 0 then return end
+  sums = sums or { hub_us }
+  for _, account in ipairs(closed) do
+    for position = 2, #account, 3 do
+      local place = #sums + 1
+      for known = 2, #sums, 3 do
+        if sums[known] == account[position] then place = known end
+      end
+      sums[place] = account[position]
+      sums[place + 1] = (sums[place + 1] or 0) + account[position + 1]
+      sums[place + 2] = (sums[place + 2] or 0) + account[position + 2]
+    end
+  end
+  call('HSET', KEYS[3], DEPARTED, pack(sums))
+end
+
+local function whole_text(number)
+  return string.format('%.0f', number)
+end
+
+-- Until when all nodes count as heard of, unless one leaves; and when one was given up last.
+local function look_around()
+  local calm_us
+  for _, record in pairs(all_records()) do
+    local seen_us, silent_us = record[1], record[1] + SILENT_INTERVALS * record[3]
+    if record[5] == 0 and hub_us - seen_us > record[4] then
+      meta.stirred_us = max(meta.stirred_us, seen_us + record[4])
+    elseif record[5] == 0 then
+      calm_us = min(calm_us or silent_us, silent_us)
+    end
+  end
+  meta.calm_us = calm_us or 0
+  call('HSET', KEYS[1], 'calm', whole_text(meta.calm_us), 'stirred', whole_text(meta.stirred_us))
+end
+
+local function live_at_least(key, lives_ms)
+  if call('PTTL', key) < lives_ms / 2 then call('PEXPIRE', key, lives_ms) end
+end
+
+-- ------------------------------------------------------------------ one exchange
+
+local function answer(status)
+  pieces[1] = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, rows_told, hub_us)
+  pieces[rows_told + 2] = meta.incarnation
+  return table.concat(pieces)
+end
+
+local rows = ARGV[2]
+local fine, raw = pcall(unpack_, ARGV[1])
+if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
+local well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
+if not well_formed then
+  -- A string that says what is wrong, unless the batch is so odd that a check has failed itself.
+  local what = tostring(report_format)
+  return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
+end
+batch = {
+  node = raw[2], account = raw[3], sequence = raw[4], incarnation = raw[5], candidate = raw[6],
+  certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
+}
+hub_us = tonumber(ARGV[3])
+if not hub_us then
+  local time = call('TIME')
+  hub_us = time[1] * 1000000 + time[2]
+end
+
+local fields = call('HMGET', KEYS[1], 'incarnation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred')
+meta = {
+  incarnation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
+  swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
+}
+local schema = tonumber(fields[5] or 0)
+if meta.incarnation and schema > VERSION then
+  return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. VERSION)
+end
+-- A server that has reached its maxmemory refuses a script the first write that may take memory, and none that comes
+-- after another write. So the first one is tried, and if it was refused, one that takes no memory goes before all others.
+local tried = redis.pcall('HSET', KEYS[1], 'schema', VERSION)
+if type(tried) == 'table' and tried.err and string.find(tried.err, OUT_OF_MEMORY, 1, true) then
+  if not meta.incarnation or schema < VERSION then return tried end
+  cramped = true
+  call('PEXPIRE', KEYS[1], max(call('PTTL', KEYS[1]), KEPT_MS))
+end
+if not meta.incarnation or schema < VERSION then
+  -- What an older schema has stored is lost to this one: its cells have other keys.
+  meta.lost = meta.incarnation and true or false
+  meta.born_us = batch.certainly_new and not meta.lost and 0 or hub_us
+  meta.incarnation = batch.candidate
+  call('HSET', KEYS[1], 'incarnation', meta.incarnation, 'born', whole_text(meta.born_us),
+    'lost', meta.lost and '1' or '0', 'schema', VERSION)
+end
+local stored = call('HGET', KEYS[2], batch.node)
+local record = stored and unpack_(stored)
+if record and (record[5] == 1 or hub_us - record[1] > record[4]) then
+  record[5] = 1
+  call('HSET', KEYS[2], batch.node, pack(record))
+  call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
+  return answer(LAPSED)
+end
+if record and batch.sequence <= record[2] then return answer(STALE) end
+if batch.incarnation ~= '' and batch.incarnation ~= meta.incarnation and not meta.lost then
+  meta.lost = true
+  if meta.born_us == 0 then meta.born_us = hub_us end
+  call('HSET', KEYS[1], 'lost', '1', 'born', whole_text(meta.born_us))
+end
+if hub_us - meta.swept_us > SWEEP_US then
+  sweep()
+  call('HSET', KEYS[1], 'swept', whole_text(hub_us))
+end
+call('HSET', KEYS[2], batch.node,
+  pack({ hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving and 1 or 0 }))
+if batch.leaving then
+  meta.stirred_us = hub_us
+  call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
+end
+local silent_us = hub_us + SILENT_INTERVALS * batch.interval_us
+if hub_us > meta.calm_us then
+  look_around()
+elseif silent_us < meta.calm_us then
+  meta.calm_us = silent_us
+  call('HSET', KEYS[1], 'calm', whole_text(silent_us))
+end
+local rules, lives_ms = batch.rules, KEPT_MS
+for position, limit in ipairs(rules) do
+  rules[position] = rule_of(limit)
+  lives_ms = max(lives_ms, ceil(rules[position].kept_us / 1000))
+end
+-- Every time, so that whoever may not do this hears of it before there is a cell that would never expire.
+call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
+keep_account()
+node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us
+local limit, used_limit
+local keys, cells = KEYS, #KEYS - 3
+-- Another cell is the first one each time, so that each has its turn at being scanned.
+rows_told = cells
+for position = 2, cells + 1 do pieces[position] = false end -- in order, so that a row finds its place without a search
+local first = cells > 0 and batch.sequence % cells * TURN % cells or 0
+for turn = 0, cells - 1 do
+  local position = (first + turn) % cells + 1
+  place = position + 1
+  report_epoch, report_reset_us, limit, report_current, report_previous, report_line, report_base, report_overdraft,
+    report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand =
+    from_bytes(report_format, rows, (position - 1) * report_bytes + 1)
+  if limit ~= used_limit then
+    use_rule(rules[limit + 1])
+    used_limit = limit
+  end
+  keep_within_bounds()
+  merge_cell(keys[position + 3])
+end
+live_at_least(KEYS[1], lives_ms)
+live_at_least(KEYS[3], lives_ms)
+return answer(MERGED)
+
+end
+
+return exchange()

@@ -1,0 +1,281 @@
+"""A hub on one Redis: the merge rule as a script, one round trip for each batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from hashlib import sha1
+from importlib.resources import files
+from secrets import token_hex
+from typing import Any, Final, Protocol
+
+import redis.asyncio
+from redis.exceptions import NoScriptError
+
+from reconverge.clock import MICROSECOND_NS, Clock
+from reconverge.diagnosis import Diagnosis
+from reconverge.errors import HubUnavailable
+from reconverge.hubs import HubSettings, redacted
+from reconverge.report import SCHEMA_VERSION, Answer, Batch, Lent, LimitReport, Loan, Rows, Totals, Wishes, add_totals
+from reconverge.trial import TRIAL, scratch_namespace
+from reconverge_sync.client.per_loop import Here
+from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
+from reconverge_sync.redis.connection import Connection, Place
+from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisPatient
+from reconverge_sync.redis.errors import as_unavailable
+from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
+from reconverge_sync.redis.resp import bulk, bulks, packed
+from reconverge_sync.redis.settings import POST, READ, Posted, posted
+
+SCRIPT: Final = files("reconverge_sync.redis").joinpath("exchange.lua").read_bytes()
+SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
+_BY_SHA: Final = bulks((b"EVALSHA", SCRIPT_SHA.encode()))
+_BY_TEXT: Final = bulks((b"EVAL", SCRIPT))
+_SHARED_KEYS: Final = ("meta", "nodes", "accounts")
+CONNECTIONS_MAX: Final = 4
+"""So many exchanges of one process are under way at once; those with further shards wait for their turn."""
+
+
+class Servers(Protocol):
+    """Whoever answers what is asked about a shard; belongs to one process and one event loop."""
+
+    async def ask(self, shard: int, *command: object) -> object:
+        """Have a command about keys of that shard answered. Raises whatever the client does."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        ...
+
+
+class OneServer:
+    """One server that answers for all shards."""
+
+    def __init__(self, client: redis.asyncio.Redis) -> None:
+        self.client = client
+        self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
+
+    async def ask(self, shard: int, *command: object) -> object:  # noqa: ARG002  # it has all of them
+        """See `Servers.ask`."""
+        async with self._turns:
+            return await self.client.execute_command(*command)
+
+    async def close(self) -> None:
+        """See `Servers.close`."""
+        await self.client.aclose()
+
+
+class RedisHub:
+    """Nodes meet in one Redis (6.2 or later). See `reconverge.Hub` for what it promises.
+
+    Beyond that: the client's own retries are off, because they count twice; everything is merged by one script, which
+    checks all of a batch before it writes; passwords appear in no message, traceback or repr.
+
+    A user of its own needs no more than this, for the namespace `shop` (and `+select` for another database than 0):
+
+        ACL SETUSER shop on >PASSWORD resetkeys ~shop:* resetchannels -@all +eval +evalsha
+            +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time
+
+    Args:
+        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`. As
+            query: `db`, and for TLS `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and
+            `ssl_cert_reqs`.
+        settings: the namespace, and the time that an exchange may take.
+        shards: into how many independent parts to divide the keys; all nodes must agree.
+        clock: for tests; the time comes from there instead of from the server.
+        new_name: names an incarnation of the server's data, if they begin with the batch at hand.
+        certainly_new: whether it is certain then that no node can hold lines from before.
+
+    Raises:
+        InvalidSetting: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: HubSettings,
+        *,
+        shards: int = 1,
+        clock: Clock | None = None,
+        new_name: Callable[[], str] = lambda: token_hex(8),
+        certainly_new: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._connection = self._read(url)
+        self._shown = redacted(url)
+        self._settings = settings
+        self._shards = shards
+        self._clock = clock
+        self._new_name = new_name
+        self._certainly_new = certainly_new
+        self._here: Here[Servers] = Here(self._open)
+        self._posted = Posted()
+
+    def _read(self, url: str) -> Connection:
+        return Connection(url)
+
+    def _open(self) -> Servers:
+        return OneServer(self._connection.client(self._settings.timeout_s, connections_max=CONNECTIONS_MAX))
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._shards
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await self._exchange(self._settings.namespace, batch)
+
+    async def _exchange(self, namespace: str, batch: Batch) -> Answer:
+        shared, rows = encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())
+        arguments = [shared, rows]
+        if self._clock is not None:
+            arguments.append(b"%d" % (self._clock.wall_ns() // MICROSECOND_NS))
+        keys = len(_SHARED_KEYS) + len(batch.cells)
+        parts = (bulk(b"%d" % keys), _bulks_of_keys(namespace, batch), bulks(arguments))
+        return decode_answer(await self._run(batch.shard, keys + len(arguments), *parts))
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        sums: dict[str, Totals] = {}
+        for shard in range(self._shards):
+            key = f"{_prefix(self._settings.namespace, shard)}accounts"
+            accounts: Any = await self._call("HGETALL", key, shard=shard)
+            add_totals(sums, decode_accounts(accounts))
+        return sums
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`."""
+        keep_ms = max(1, round(keep_s * 1000))
+        await self._call("EVAL", POST, 1, self._bulletin, payload, token_hex(8), keep_ms)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`. Unless something else was posted, only the mark of what was is asked for."""
+        reply = await self._call("EVAL", READ, 1, self._bulletin, self._posted.mark, bytes_max + 1)
+        self._posted = posted(reply, self._posted)
+        return self._posted.payload
+
+    async def wishes(self, shard: int) -> Wishes:
+        """See `Region.wishes`."""
+        prefix = _prefix(self._settings.namespace, shard)
+        reply = await self._call("EVAL", WISHES, 2, f"{prefix}meta", f"{prefix}nodes", self._told_time(), shard=shard)
+        return read_wishes(reply)
+
+    async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
+        """See `Region.lend`; at most 256 loans at a time."""
+        prefix = _prefix(self._settings.namespace, shard)
+        cells, arguments = lend_arguments(lender, sequence, loans)
+        arguments[2] = self._told_time()
+        keys = [f"{prefix}meta", *(prefix + cell for cell in cells)]
+        return read_lent(await self._call("EVAL", LEND, len(keys), *keys, *arguments, shard=shard), loans=len(loans))
+
+    def _told_time(self) -> str:
+        """For a script: in tests the time, else nothing, so that it takes the server's own."""
+        return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
+
+    @property
+    def _bulletin(self) -> str:
+        return f"{_prefix(self._settings.namespace, 0)}settings"
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`."""
+        return await RedisDiagnosis(self._patient(client=self._connected())).run()
+
+    def _patient(
+        self, place: Place | None = None, *, client: redis.asyncio.Redis, shard: int = 0, clustered: bool = False
+    ) -> RedisPatient:
+        """What there is to be known about a server before it is asked; by default the one that the URL names."""
+        namespace = self._settings.namespace
+        scratch = scratch_namespace(namespace)
+        trial = TRIAL._replace(shard=shard)
+
+        async def exchange(batch: Batch) -> Answer:
+            return await self._exchange(scratch, batch._replace(shard=shard))
+
+        return RedisPatient(
+            client=client,
+            address=self._connection.address if place is None else self._connection.address_of(place),
+            namespace=namespace,
+            script=SCRIPT,
+            keys=[key.decode() for key in _keys(namespace, trial)],
+            scratch_keys=[key.decode() for key in _keys(scratch, trial)],
+            exchange=exchange,
+            clustered=clustered,
+        )
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        servers = self._here.take()
+        if servers is not None:
+            await servers.close()
+
+    async def _run(self, shard: int, arguments: int, *parts: bytes) -> object:
+        """Run the script with so many keys and arguments; their number comes first among the parts."""
+        try:
+            return await self._call("EVALSHA", packed(3 + arguments, _BY_SHA, *parts), shard=shard)
+        except HubUnavailable as error:
+            if not isinstance(error.__cause__, NoScriptError):
+                raise
+        # The server has forgotten the script, or never had it; nothing was applied, and EVAL makes it known again.
+        return await self._call("EVAL", packed(3 + arguments, _BY_TEXT, *parts), shard=shard)
+
+    async def _call(self, *command: object, shard: int = 0) -> object:
+        problem: HubUnavailable | None = None
+        try:
+            return await self._here.get().ask(shard, *command)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever the client raises, this exchange has failed
+            problem = (
+                error.with_traceback(None)
+                if isinstance(error, HubUnavailable)
+                else as_unavailable(error, secrets=self._connection.secrets)
+            )
+            problem.__cause__ = error if isinstance(error, NoScriptError) else None
+        # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        raise problem
+
+    def _connected(self) -> redis.asyncio.Redis:
+        """The client of this process and this loop."""
+        server = self._here.get()
+        assert isinstance(server, OneServer)
+        return server.client
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._shown!r}, namespace={self._settings.namespace!r})"
+
+
+def _prefix(namespace: str, shard: int) -> str:
+    # The braces make one hash slot of a shard; neither the namespace nor a limit's name can contain any.
+    return f"{namespace}:{{{shard}}}:"
+
+
+def _keys(namespace: str, batch: Batch) -> list[bytes]:
+    prefixes = _prefixes(namespace, batch)
+    return _shared_keys(namespace, batch) + [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
+
+
+def _bulks_of_keys(namespace: str, batch: Batch) -> bytes:
+    """The same, as they travel."""
+    if isinstance(batch.cells, Rows):
+        return bulks(_shared_keys(namespace, batch)) + batch.cells.bulks(_prefixes(namespace, batch))
+    return bulks(_keys(namespace, batch))
+
+
+def _shared_keys(namespace: str, batch: Batch) -> list[bytes]:
+    prefix = _prefix(namespace, batch.shard)
+    return [f"{prefix}{name}".encode() for name in _SHARED_KEYS]
+
+
+def _prefixes(namespace: str, batch: Batch) -> list[bytes]:
+    prefix = _prefix(namespace, batch.shard)
+    return [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
+
+
+def _cells_of(limit: LimitReport) -> str:
+    """What is common to the keys of a limit's cells: all that tells them from those of another one."""
+    return f"c{SCHEMA_VERSION}:{limit.name}:{CELL_KINDS[limit.algorithm]}:{limit.window_us}{limit.variant}:"
+
+
+def open_redis(url: str, settings: HubSettings) -> RedisHub:
+    """The factory for `redis://`, `rediss://` and `redis+unix://`."""
+    return RedisHub(url, settings)

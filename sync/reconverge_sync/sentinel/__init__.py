@@ -1,0 +1,18 @@
+"""The hub on whichever Redis the Sentinels call the master."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reconverge_sync.sentinel.hub import SentinelHub, open_sentinel
+
+__all__ = ["SentinelHub", "open_sentinel"]
+
+
+def __getattr__(name: str) -> Any:
+    """What the hub's module offers; that is imported with the first use, as it needs the client of a server."""
+    if name in __all__:
+        return getattr(import_module("reconverge_sync.sentinel.hub"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,73 @@
+"""A hub on one Redis whose place may change: its Sentinels say where the master is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from reconverge.diagnosis import Diagnosis, Finding, Level
+from reconverge.hubs import HubSettings
+from reconverge_sync.redis.advice import as_failure
+from reconverge_sync.redis.connection import Connection, Place
+from reconverge_sync.redis.diagnose import RedisDiagnosis
+from reconverge_sync.redis.hub import RedisHub, Servers
+from reconverge_sync.sentinel.master import Watched
+
+DEFAULT_PORT: Final = 26379
+OPTIONS: Final = ("sentinel_username", "sentinel_password")
+SENTINEL: Final = "sentinel"
+
+
+class SentinelHub(RedisHub):
+    """Nodes meet in one Redis (6.2 or later) that Sentinels watch, and that is replaced when it fails.
+
+    What `RedisHub` promises, and: no replica is written to. What a new master lacks of what the old one had merged
+    is told again with the next report of each key: running counts are absolute.
+
+    The user needs what `RedisHub` says, on the master and its replicas. A user of the Sentinels needs no more than:
+
+        ACL SETUSER finder on >PASSWORD resetkeys resetchannels -@all +sentinel|get-master-addr-by-name
+
+    Args:
+        url: `redis+sentinel://[user[:password]@]host[:port][,host[:port]...]/SERVICE[/db]`, where the hosts are the
+            Sentinels and the user is one of the Redis; or `rediss+sentinel://` for TLS to all of them. As query:
+            `sentinel_username` and `sentinel_password`, and for TLS the options of `RedisHub`.
+        settings, shards, clock, new_name: see `RedisHub`.
+
+    Raises:
+        InvalidSetting: the URL cannot be used.
+    """
+
+    def _read(self, url: str) -> Connection:
+        return Connection(url, several=True, default_port=DEFAULT_PORT, options=OPTIONS, serves=True)
+
+    def _open(self) -> Servers:
+        return Watched(self._connection, self._settings.timeout_s)
+
+    async def diagnose(self) -> Diagnosis:
+        """See `reconverge.diagnosis.Diagnosable`."""
+        watched = self._here.get()
+        assert isinstance(watched, Watched)
+        service = self._connection.service
+        try:
+            place = await watched.place()
+        except Exception as error:  # noqa: BLE001  # whatever it is, there is something to say about it
+            failure = as_failure(error, encrypted=self._connection.address.encrypted)
+            fact = f"no Sentinel says where the master of {service} is: {failure.text}"
+            remedy = "Correct the hosts and the service in the URL; which services a Sentinel knows, it says itself:\n"
+            return Diagnosis([Finding(SENTINEL, Level.PROBLEM, fact, f"{remedy}  redis-cli -p 26379 SENTINEL MASTERS")])
+        diagnosis = await self._examine(place)
+        found = Finding(SENTINEL, Level.OK, f"the master of {service} is at {place}")
+        return replace(diagnosis, findings=[found, *diagnosis.findings])
+
+    async def _examine(self, place: Place) -> Diagnosis:
+        client = self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
+        try:
+            return await RedisDiagnosis(self._patient(place, client=client)).run()
+        finally:
+            await client.aclose()
+
+
+def open_sentinel(url: str, settings: HubSettings) -> SentinelHub:
+    """The factory for `redis+sentinel://` and `rediss+sentinel://`."""
+    return SentinelHub(url, settings)

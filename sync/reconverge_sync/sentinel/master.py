@@ -1,0 +1,157 @@
+"""The one master of a service, where most of its Sentinels say that it is, and as long as it says so itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection
+from typing import Any, Final
+
+import redis.asyncio
+from redis import exceptions
+
+from reconverge.errors import HubUnavailable
+from reconverge_sync.redis.connection import Connection, Place
+from reconverge_sync.redis.diagnose import pairs
+from reconverge_sync.redis.hub import CONNECTIONS_MAX, OneServer
+
+FIND_SHARE: Final = 0.4
+"""How much of an exchange's time finding the master may take."""
+ANSWER_SHARE: Final = 0.8
+"""How much of it the master may take; whoever takes longer is doubted, and it is looked for anew."""
+
+
+class Watched:
+    """Asks the master of a service, and finds out who that is, at first and after every failure. See `Servers`.
+
+    All Sentinels are asked at the same moment, and as soon as most of those that have not failed name the same server,
+    that is the one; if the time is up, the one that is named most. Every connection to it begins with the question
+    whether it is a master: no replica is written to, nor read.
+    """
+
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._server: OneServer | None = None
+        self._place: Place | None = None
+        self._in_doubt = True
+        self._finding = asyncio.Lock()
+        self._ends: set[asyncio.Task[None]] = set()
+
+    async def ask(self, shard: int, *command: object) -> object:
+        """See `Servers.ask`."""
+        async with asyncio.timeout(self._timeout_s):
+            server = await self._found()
+            sound = False
+            try:
+                answer = await server.ask(shard, *command)
+                sound = True
+            except exceptions.ResponseError as error:
+                sound = not isinstance(error, exceptions.ReadOnlyError) and "READONLY" not in str(error)
+                raise
+            finally:
+                if not sound:
+                    self._in_doubt = True
+            return answer
+
+    async def place(self) -> Place:
+        """Where the Sentinels say now that the master is. Raises HubUnavailable, or whatever the client does."""
+        async with asyncio.timeout(self._timeout_s * FIND_SHARE):
+            return await self._named()
+
+    async def close(self) -> None:
+        """See `Servers.close`."""
+        await self._close_server()
+        await asyncio.gather(*self._ends)
+
+    async def _close_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    async def _found(self) -> OneServer:
+        async with self._finding:
+            if self._server is None or self._in_doubt:
+                place = await self._named()
+                if self._server is None or place != self._place:
+                    await self._close_server()
+                    self._server = OneServer(self._client(place))
+                    self._place = place
+                self._in_doubt = False
+            return self._server
+
+    def _client(self, place: Place) -> redis.asyncio.Redis:
+        return self._connection.client(
+            self._timeout_s * ANSWER_SHARE,
+            connections_max=CONNECTIONS_MAX,
+            place=place,
+            redis_connect_func=_connect_to_master,
+        )
+
+    async def _named(self) -> Place:
+        clients = {place: self._sentinel(place) for place in self._connection.places}
+        questions = {
+            asyncio.create_task(self._vote_of(place, client), name="reconverge-vote")
+            for place, client in clients.items()
+        }
+        try:
+            return await self._most_named(questions)
+        finally:
+            # A task of its own: whoever waits here may be cancelled, and connections must be closed all the same.
+            end = asyncio.create_task(_dismiss(questions, list(clients.values())), name="reconverge-dismissal")
+            self._ends.add(end)
+            end.add_done_callback(self._ends.discard)
+            await asyncio.wait({end})
+
+    async def _most_named(self, questions: set[asyncio.Task[Place]]) -> Place:
+        votes: Counter[Place] = Counter()
+        problem: BaseException | None = None
+        until_s = asyncio.get_running_loop().time() + self._timeout_s * FIND_SHARE
+        while questions:
+            left_s = max(0.0, until_s - asyncio.get_running_loop().time())
+            done, questions = await asyncio.wait(questions, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            for question in done:
+                problem = problem or question.exception()
+                if question.exception() is None:
+                    votes[question.result()] += 1
+            if not done or (votes and votes.most_common(1)[0][1] > (votes.total() + len(questions)) // 2):
+                break
+        if votes:
+            return votes.most_common(1)[0][0]
+        raise problem or exceptions.TimeoutError("no Sentinel answers")
+
+    def _sentinel(self, place: Place) -> redis.asyncio.Redis:
+        more = self._connection.more
+        return self._connection.client(
+            self._timeout_s * FIND_SHARE,
+            connections_max=1,
+            place=place,
+            db=0,
+            username=more.get("sentinel_username"),
+            password=more.get("sentinel_password"),
+        )
+
+    async def _vote_of(self, sentinel: Place, client: redis.asyncio.Redis) -> Place:
+        service = self._connection.service
+        reply: Any = await client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+        if reply is None:
+            raise HubUnavailable("unknown-service", f"the Sentinel at {sentinel} knows no {service!r}", applied=False)
+        host, port = (part.decode() if isinstance(part, bytes) else str(part) for part in reply)
+        return Place(host, int(port))
+
+
+async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collection[redis.asyncio.Redis]) -> None:
+    """Ask no more, and close what was opened for that."""
+    for question in questions:
+        question.cancel()
+    await asyncio.gather(*questions, return_exceptions=True)
+    await asyncio.gather(*(client.aclose() for client in clients), return_exceptions=True)
+
+
+async def _connect_to_master(connection: Any) -> None:
+    """What a connection begins with: the login, and the question whether this is a master."""
+    await connection.on_connect()
+    await connection.send_command("HELLO")
+    role = pairs(await connection.read_response()).get("role")
+    if role != "master":
+        raise exceptions.ReadOnlyError(f"READONLY the server that the Sentinels name is a {role}")
