@@ -15,8 +15,8 @@ is left each time, and never all of it. The same holds for the line with which t
 overdraft is small, too. What a node needs beyond its stake it asks for, ahead of time if need be. The price is paid in
 a partition: a node that is cut off has its stake, and no more.
 
-The hub grants no more (`merge/granting.py`, `exchange.lua`), a node keeps no more (`kernel/_exchange.py`, `exchange.c`),
-so that lines become small again after a burst. Policies without a bound (`available`) have nothing to count, and keep
+The hub grants no more (`merge/granting.py`, `exchange.lua`), a node keeps no more (`kernel/_exchange.py`,
+`exchange.c`), so that lines become small again after a burst. Policies without a bound (`available`) have nothing to count, and keep
 large lines.
 """
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def relearns_ns(table: Cells) -> int:
-    """For how long a hub that has lost its data grants no lines on this limit: `learning_us` of merge/rule.py says so, too.
+    """For how long a hub that has lost its data grants no lines on this limit; the hub has it as `learning_us`.
 
     Until all that may still be used of lines from before is over, where the policy has no overshoot. Elsewhere it is no
     longer than until the next exchanges.
