@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from importlib import import_module
 from importlib.metadata import EntryPoint, distribution, entry_points, packages_distributions
 from importlib.resources import files
 from pathlib import Path
@@ -137,3 +138,25 @@ def _included_in(extra: str) -> set[str]:
     prefix = "reconverge["
     parts = [part.removeprefix(prefix).rstrip("]") for part in EXTRAS[extra] if part.startswith(prefix)]
     return {name for part in parts for name in part.split(",")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "redis.RedisHub",
+        "cluster.ClusterHub",
+        "sentinel.SentinelHub",
+        "embedded.EmbeddedHub",
+        "mqtt.MqttHub",
+        "memory.MemoryHub",
+    ],
+)
+def test_hubs_are_imported_from_where_they_always_were(name: str) -> None:
+    """Whatever rooms their files lie in; what is not there is an AttributeError as of any module."""
+    module, _, hub = name.partition(".")
+
+    room = import_module(f"reconverge_sync.{module}")
+
+    assert hub == getattr(room, hub).__name__
+    with pytest.raises(AttributeError, match="nosuch"):
+        room.nosuch  # noqa: B018  # it is looked up

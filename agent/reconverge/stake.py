@@ -16,8 +16,8 @@ overdraft is small, too. What a node needs beyond its stake it asks for, ahead o
 a partition: a node that is cut off has its stake, and no more.
 
 The hub grants no more (`merge/granting.py`, `exchange.lua`), a node keeps no more (`kernel/_exchange.py`,
-`exchange.c`), so that lines become small again after a burst. Policies without a bound (`available`) have nothing to count, and keep
-large lines.
+`exchange.c`), so that lines become small again after a burst. Policies without a bound (`available`) have nothing to
+count, and keep large lines.
 """
 
 from __future__ import annotations
