@@ -137,7 +137,7 @@ class Decider(Corrections):
     def reach(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         """How far the policy lets this node's use go, on what it knows."""
         if not self.keeps_spare:
-            return line  # whoever needs more than that can ask
+            return line  # a caller that needs more than that can ask
         return self.policy.reach(self._view(cell, line, cost, now_ns))
 
     def _cold_reach(self, cell: Cell, now_ns: int) -> int:
