@@ -436,3 +436,45 @@ async def test_a_server_works_without_a_hub_that_answers() -> None:
         statuses = [status for status, _ in await gets(client, *["/"] * 30)]
 
     assert [200] * 20 + [429] * 10 == statuses
+
+
+@in_a_loop
+async def test_an_application_that_is_installed_twice_is_limited_once() -> None:
+    """A factory that is called for what it has limited already charges no request twice."""
+    app, limits = web.Application(), Limits("4/minute", agent="memory://")
+
+    async def home(_request: web.Request) -> web.Response:
+        return web.Response(text="welcome")
+
+    app.router.add_get("/", home)
+    for _ in range(2):
+        limits.install(app)
+    async with TestClient(TestServer(app)) as client:
+        assert [200] * 4 + [429] == [(await client.get("/")).status for _ in range(5)]
+
+
+def test_a_limit_above_the_route_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """`@routes.get` has registered the bare handler then; one that is below it, or one of several routes, is none."""
+    app, limits, routes = web.Application(), Limits(agent="memory://"), web.RouteTableDef()
+
+    @limits.limit("2/minute")
+    @routes.get("/above")
+    async def above(_request: web.Request) -> web.Response:
+        return web.Response(text="above")
+
+    @routes.get("/below")
+    @limits.limit("2/minute")
+    async def below(_request: web.Request) -> web.Response:
+        return web.Response(text="below")
+
+    async def begin() -> None:
+        app.add_routes(routes)
+        limits.install(app)
+        async with TestClient(TestServer(app)):
+            pass
+
+    asyncio.run(begin())
+    told = [each.getMessage() for each in caplog.records if "is never asked" in each.getMessage()]
+
+    assert 1 == len(told)
+    assert "the limit of test_a_limit_above_the_route_is_told_of.<locals>.above is never asked" in told[0]

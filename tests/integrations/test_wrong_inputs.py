@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
 from flask import Flask
+from flask.views import MethodView
 
 from reconverge import Agent, InvalidSetting
 from reconverge.integrations import Guard, PlainRequest, Rule, by_header, by_ip, by_path_parameter
@@ -319,3 +320,72 @@ def test_flask_limits_an_application_once_however_often_it_is_told(agent: Agent)
     client = app.test_client()
 
     assert [200] * 4 + [429] == [client.get("/").status_code for _ in range(5)]
+
+
+def test_a_limit_for_fastapi_as_a_default_without_depends_is_told_of_once(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a route, and of what a route depends on: FastAPI takes it for a value."""
+    app, limits = FastAPI(), FASTAPI(agent)
+    limits.install(app)
+    limit: Any = limits("2/minute")
+
+    async def user(tier: Any = limit) -> str:
+        return "ada"
+
+    depends: Any = Depends(user)
+
+    @app.get("/a")
+    async def read(name: Any = depends, x: Any = limit) -> int:
+        return 1
+
+    ask_asgi(app, "/a", times=3)
+    told = [each.getMessage() for each in caplog.records if "limits nothing" in each.getMessage()]
+
+    assert ["read", "user"] == sorted("read" if " of read " in each else "user" for each in told)
+    assert all("=Depends(limits('5/minute'))" in each for each in told)
+
+
+def test_a_limit_for_fastapi_in_an_annotation_without_depends_is_an_error(agent: Agent) -> None:
+    """FastAPI leaves to pydantic what it does not know, and that would leave it out."""
+    limit: Any = FASTAPI(agent)("2/minute")
+
+    async def read(x: Any = None) -> int:
+        return 1
+
+    read.__annotations__["x"] = Annotated[None, limit]
+    with pytest.raises(InvalidSetting, match="stands there without Depends"):
+        FastAPI().get("/a")(read)
+
+
+def test_a_class_that_was_a_view_before_is_told_of_beside_another_endpoint(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The endpoint that came after the limit has it, and the one before has not."""
+    app = Flask("late")
+    limits = FlaskLimits(app=app, agent=agent)
+
+    class Items(MethodView):
+        def get(self) -> str:
+            return "get"
+
+    app.add_url_rule("/before", view_func=Items.as_view("before"))
+    limits.limit("3/minute")(Items)
+    app.add_url_rule("/after", view_func=Items.as_view("after"))
+    app.test_client().get("/after")
+    told = [each.getMessage() for each in caplog.records if "is never called" in each.getMessage()]
+
+    assert 1 == len(told)
+    assert "the endpoint 'before' is without it" in told[0]
+
+
+def test_what_is_spent_of_a_limit_that_does_not_settle_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """`spend` without settle="spent" charges nothing, and says so once and not for each request."""
+    guard = Guard(Agent())
+    fixed = guard.declare(Rule(limits="9/minute", name="fixed", cost=2))
+    spent = guard.declare(Rule(limits="9/minute", name="spent", cost=2, settle="spent"))
+    for declared in (spent, fixed, fixed):
+        guard.check(PlainRequest(client="192.0.2.1"), [declared]).spend(1)
+
+    assert 1 == caplog.text.count("spend() charges nothing, as the limit does not say settle='spent'")
+    assert {"InvalidSetting": 2} == guard.stats().failures

@@ -11,7 +11,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, Unpack, cast
 
-from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.addresses import Addresses, Located, single
 from reconverge.integrations.asgi import CLOSE_CODES, POLICY_VIOLATION
 from reconverge.integrations.declared import Declared
@@ -28,7 +28,7 @@ from reconverge.integrations.words import GuardSettings, one_of, rule_of
 try:
     from aiohttp import WSMessage, web
 
-    from reconverge.integrations.aiohttp_routes import handled_in, mount_of, routes_of
+    from reconverge.integrations.aiohttp_routes import handled_in, mount_of, routes_of, tell_unreached
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
@@ -155,6 +155,8 @@ class Limits:
         """Limit an application, with all that is mounted in it; before the middlewares that it has so far."""
         if not isinstance(app, web.Application):
             raise InvalidSetting("app", app, "is no web.Application of aiohttp; write limits.install(app)")
+        if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
+            return  # once is enough: a request would be charged twice
         app.middlewares.insert(0, self.middleware)
         app.on_startup.append(self._look)
         app.on_response_prepare.append(self.add_fields)
@@ -171,6 +173,7 @@ class Limits:
         """Compare the rules of handlers with the routes that lead to these."""
         self._looked = True
         routes = list(handled_in(app))
+        tell_unreached(app, [handler for handler, _ in self._handlers])
         for handler, declared in self._handlers:
             led = [route for each, route in routes if each is handler]
             if led:
@@ -189,7 +192,7 @@ class Limits:
 
         def decorate(handler: AnyHandler) -> AnyHandler:
             if not callable(handler):  # but a request: it stands in the place of the handler
-                raise InvalidSetting("limits", limits, f"stands above a handler without parentheses; {WRITE}")
+                raise InvalidSetting("limits", limits, _misplaced(limits, handler))
             declared = self.guard.declare(rule, owner=handler)
 
             @functools.wraps(handler)
@@ -350,6 +353,13 @@ class _Serving:
     def _finish(self, response: Response) -> None:
         for outcome in self.outcomes:
             outcome.finish(response)
+
+
+def _misplaced(limits: object, handler: object) -> str:
+    """What is wrong about a limit of something that is no handler."""
+    if callable(limits):
+        return f"stands above a handler without parentheses; {WRITE}"
+    return f"is put on {shown(handler)}, which is no handler; {WRITE}"
 
 
 def _request_in(args: tuple[Any, ...]) -> web.Request:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from typing import Final
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 
 from reconverge.integrations.paths import BELOW
 from reconverge.integrations.reach import Route, methods_in
+
+logger = logging.getLogger("reconverge")
 
 DEPTH_MAX: Final = 32
 """So many applications are looked into, one mounted in the other."""
@@ -71,3 +74,37 @@ def handled_in(app: web.Application, depth: int = 0) -> Iterator[tuple[object, R
                     yield getattr(handler, method.lower()), Route(resource.canonical, frozenset({method}))
             else:
                 yield handler, Route(resource.canonical, _methods_of(route))
+
+
+def tell_unreached(app: web.Application, limited: Iterable[Any]) -> None:
+    """Warn of each limited handler that no route leads to, while one leads to what it was made of.
+
+    A decorator above `@routes.get` wraps what that has registered already.
+    """
+    led_to = [*_handlers(app), *(handler for handler, _ in handled_in(app))]
+    reached = {id(each) for handler in led_to for each in _chain(handler)}
+    for handler in limited:
+        bare = handler.__wrapped__
+        if id(handler) not in reached and id(bare) in reached:
+            logger.warning(
+                "reconverge: the limit of %s is never asked: a route leads to the handler without it; put @limits.limit"
+                " below @routes.get, or add the limited handler to the router",
+                getattr(bare, "__qualname__", bare),
+            )
+
+
+def _handlers(app: web.Application, depth: int = 0) -> Iterator[object]:
+    """What routes lead to, as it was added: handlers, and classes of views."""
+    for resource in app.router.resources() if depth < DEPTH_MAX else ():
+        below = resource.get_info().get("app")
+        if isinstance(below, web.Application):
+            yield from _handlers(below, depth + 1)
+        else:
+            yield from (route.handler for route in resource)
+
+
+def _chain(handler: Any) -> Iterator[object]:
+    """A handler, and what it wraps."""
+    while handler is not None:
+        yield handler
+        handler = getattr(handler, "__wrapped__", None)

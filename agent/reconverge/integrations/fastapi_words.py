@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Annotated, Any, NoReturn
 
 from reconverge.errors import InvalidSetting
@@ -43,6 +43,10 @@ class Dependency:
         """What FastAPI looks for in a list of dependencies."""
         raise InvalidSetting("dependencies", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
 
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
+        """What FastAPI looks for in an annotation that names no Depends."""
+        raise InvalidSetting("annotation", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
+
     def __repr__(self) -> str:
         return f"<limit {self.__name__}>"
 
@@ -56,11 +60,42 @@ class NoRoute:
 
 def tell_of_endpoints(app: object, functions: Iterable[object]) -> None:
     """Warn of each function that was given for limits and is what serves a route: it is another `@limits` above it."""
-    endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders_of(app)}
+    holders = holders_of(app)
+    _tell_of_defaults(holders)
+    endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders}
     for function in functions:
         if id(function) in endpoints:
             name = name_of_function(function)
             logger.warning("reconverge: limits(%s) limits nothing, %s serves a route; %s", name, name, WRITE)
+
+
+def _tell_of_defaults(holders: Iterable[object]) -> None:
+    """Warn of each limit that is the default of a parameter: for FastAPI that is a value like any other."""
+    asked = {id(each): each for holder in holders for each in _asked(getattr(holder, "dependant", None))}
+    for function in asked.values():
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):  # of what is written in C
+            continue
+        for each in parameters:
+            if isinstance(each.default, Dependency):
+                logger.warning(
+                    "reconverge: the limit %r limits nothing, it is the default of %s of %s without Depends; write"
+                    " %s=Depends(limits('5/minute'))",
+                    each.default.__name__,
+                    each.name,
+                    name_of_function(function),
+                    each.name,
+                )
+
+
+def _asked(dependant: Any) -> Iterator[Callable[..., Any]]:
+    """What FastAPI calls for a route: the function that serves it, and all that it depends on."""
+    if dependant is not None:
+        if callable(dependant.call) and not isinstance(dependant.call, Dependency):
+            yield dependant.call
+        for below in dependant.dependencies:
+            yield from _asked(below)
 
 
 class NoParameter:

@@ -48,9 +48,13 @@ def tell_unreached(
     endpoints = {name: list(_chain(view)) for name, view in app.view_functions.items()}
     reached = {id(rule) for views in endpoints.values() for view in views for rule in rules_of(view)}
     for own, bare, text in limited:
-        if id(own) in reached:
+        if id(own) in reached and not inspect.isclass(bare):  # which may serve without it elsewhere, on purpose
             continue
-        names = [name for name, views in endpoints.items() if any(each is bare for each in views)]
+        names = [
+            name
+            for name, views in endpoints.items()
+            if any(each is bare for each in views) and not any(rule is own for view in views for rule in rules_of(view))
+        ]
         if names:
             logger.warning(
                 "reconverge: %s of %s is never called: the endpoint %r is without it; put @limits.limit below @app.get,"

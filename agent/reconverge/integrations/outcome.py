@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
-from reconverge.errors import ReconvergeError
+from reconverge.errors import InvalidSetting, ReconvergeError
 from reconverge.integrations.fields import OF_CONTENT, Fields, Told
 from reconverge.integrations.request import Response
 from reconverge.integrations.rules import SPENT
@@ -132,6 +132,11 @@ class Outcome:
 
         What is beyond the estimate is charged at once, the rest is given back at the end. Raises InvalidCost.
         """
+        meant = [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
+        if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
+            rule = meant[0].declared.rule
+            problem = f"spend() charges nothing, as the limit does not say settle={SPENT!r}; write that beside its cost"
+            self.guard.failed(InvalidSetting("settle", rule.settle, problem), meant[0].name)
         for ruling in self._unsettled:
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:
                 if name is None or name == ruling.name:
