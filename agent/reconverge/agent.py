@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from secrets import token_bytes, token_hex
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
+from reconverge.arguments import told
 from reconverge.bulletin import Reader
 from reconverge.caps import caps_as_said
 from reconverge.clock import SECOND_NS, Clock, SystemClock
@@ -62,6 +65,27 @@ from reconverge.watch import Watch
 logger = logging.getLogger("reconverge")
 
 AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
+
+AWAITING: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Of a function's code: it may await."""
+OF_LIMIT: Final = "is a setting of the limit itself; write agent.limit(name, Limit(quota, window, {}))"
+ELSEWHERE: Final = {
+    "burst": OF_LIMIT.format("algorithm='token-bucket', burst=..."),
+    **{
+        name: OF_LIMIT.format(f"{name}=...")
+        for name in ("slices", "count_refused", "warmup", "align", "timezone", "initial", "refill")
+    },
+    "key_func": "is a setting of the limits of a web framework; here the key stands with each decision, as in"
+    " limiter.allow('ada')",
+    "key": "stands with each decision, as in agent.limit(name, '5/minute').allow('ada')",
+}
+"""What is written for a setting of `Agent.limit`, and where it belongs."""
+OF_AGENT: Final = {
+    "in_doubt": "is a setting of the storages for the package limits; write it in their URI, as in"
+    " reconverge+redis://localhost:6379/0?in_doubt=refuse",
+    "url": "is called hub here; write Agent('redis://localhost:6379/0')",
+}
+"""The same for `Agent`."""
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
 """The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
@@ -117,6 +141,7 @@ class Agent:
         InvalidSetting, UnknownHub, MissingExtra, EventletPatched: see there.
     """
 
+    @told(OF_AGENT)
     def __init__(
         self,
         hub: str | Hub | None = None,
@@ -214,6 +239,7 @@ class Agent:
 
     # ------------------------------------------------------------ limits
 
+    @told(ELSEWHERE)
     def limit(
         self,
         name: str,
@@ -359,7 +385,7 @@ class Agent:
         self._start()
         if self._required.required and not self._ended:
             try:
-                self.check()
+                self._check(CHECK_S)
             except HubUnavailable:
                 self.stop(0)
                 raise
@@ -367,7 +393,8 @@ class Agent:
     def check(self, timeout: Seconds = CHECK_S) -> None:
         """Find out whether the hub answers: start, if need be, and wait until every shard has answered once more.
 
-        Within a loop that `async with agent` exchanges in, use `check_async`.
+        It waits, so in a coroutine use `check_async`. A function that a coroutine calls may call this: servers import
+        modules while their loop runs, and a module cannot await.
 
         Args:
             timeout: seconds after which a hub counts as one that does not answer. A setting that is wrong, such as a
@@ -376,7 +403,13 @@ class Agent:
         Raises:
             HubUnavailable: the hub does not answer; says what went wrong.
             InvalidSetting: no hub was named. An agent of `memory://`, named as such, has nothing to check.
+            RuntimeError: it is called in a coroutine, or in the loop that `async with agent` exchanges in.
         """
+        if sys._getframe(1).f_code.co_flags & AWAITING:  # noqa: SLF001  # `inspect` has it so, and reads files
+            raise RuntimeError("check() would block the event loop; write `await agent.check_async()` here")
+        self._check(timeout)
+
+    def _check(self, timeout: Seconds) -> None:
         runner = self._listening
         if isinstance(runner, TaskLoop) and runner.is_here:
             raise RuntimeError("check() would block the loop that exchanges; write `await agent.check_async()` here")
@@ -554,10 +587,11 @@ class Agent:
 
     def _make_reader(self, secret: str | bytes | Sequence[str | bytes] | None) -> Reader | None:
         """Whoever reads what is published; None where there is nobody to believe, or nowhere to read."""
+        name = "settings_secret" if secret else VARIABLE
         secret = secret or os.environ.get(VARIABLE)
         if not secret:
             return None
-        secrets = Secrets(secret)
+        secrets = Secrets(secret, name=name)
         if self._hub is None:
             return None
         if not isinstance(self._hub, Bulletin):

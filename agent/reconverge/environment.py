@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+from reconverge.errors import InvalidSetting
+from reconverge.hubs import scheme_of
 from reconverge.nearest import nearest
 
 logger = logging.getLogger("reconverge")
@@ -72,13 +74,23 @@ _said = set[str]()
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """The hub that a program names, or else the environment; memory://, which is told of, if neither does."""
-    if hub is None:
-        hub = os.environ.get(HUB)
-    if hub is None:
+    """The hub that a program names, or else the environment; memory://, which is told of, if neither does.
+
+    Raises InvalidSetting for what the environment says, by the name of the variable.
+    """
+    if hub is not None:
+        return hub
+    said = os.environ.get(HUB)
+    if said is None:
         tell_of_no_hub()
         return "memory://"
-    return hub
+    if not said:
+        raise InvalidSetting(HUB, said, "is empty; name a hub, such as redis://localhost:6379/0, or unset it")
+    try:
+        scheme_of(said)
+    except InvalidSetting as error:
+        raise InvalidSetting(HUB, error.value, error.problem) from None
+    return said
 
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str | None]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
+from reconverge.arguments import told
 from reconverge.calendar_windows import UNITS, CalendarWindows, is_zone, unit_of
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.durations import Seconds, in_seconds
@@ -83,6 +84,7 @@ LOG_QUOTA_MAX: Final = 100_000
 """A key remembers up to so many charges, at about fifty bytes each on every node."""
 
 
+@told()
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+from reconverge.errors import InvalidSetting
 from reconverge.hooks import (
     ExchangeFailed,
     HealthChanged,
@@ -69,7 +70,9 @@ class Lookout:
             self._begin()
 
     def add(self, hooks: Hooks) -> None:
-        """Tell `hooks` what happens from now on."""
+        """Tell `hooks` what happens from now on. Raises InvalidSetting for a class in the place of an object."""
+        if isinstance(hooks, type):
+            raise InvalidSetting("hooks", hooks, f"is a class; pass an object of it: add_hooks({hooks.__name__}())")
         if not self._hooks:
             self._begin()
         self._hooks = (*self._hooks, hooks)

@@ -32,7 +32,10 @@ def meeting_at(
     first = _opened(hub, settings)
     if fallback is None:
         return first
-    second = _opened(fallback, settings)
+    try:
+        second = _opened(fallback, settings)
+    except InvalidSetting as error:
+        raise InvalidSetting("fallback" if error.name == "hub" else error.name, error.value, error.problem) from None
     if first.hub is None or second.hub is None:
         raise InvalidSetting("fallback", second.name, f"needs two hubs; {MEMORY}:// has nobody to meet")
     both = two_hubs(

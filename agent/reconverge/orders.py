@@ -7,7 +7,7 @@ JSON. Whatever is not signed is thrown away before anything of it is read. Nothi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest, digest
@@ -100,21 +100,26 @@ class InvalidOrders(ReconvergeError, ValueError):
 class Secrets:
     """What signs, and shows itself nowhere. The first one signs; whatever any of them has signed is believed.
 
-    Given as a string, in which several are separated by blanks, or as bytes, or as a sequence of these.
+    Given as a string, in which several are separated by blanks, or as bytes, or as a sequence of these. `name` is what
+    messages call it: the setting, or the variable that it comes from.
 
     Raises InvalidSetting unless there are 1 to 8 of them, of at least 16 bytes each.
     """
 
     __slots__ = ("_secrets",)
 
-    def __init__(self, given: str | bytes | Sequence[str | bytes]) -> None:
+    def __init__(self, given: str | bytes | Sequence[str | bytes], *, name: str = "settings_secret") -> None:
+        said: object = given
+        if not isinstance(said, str | bytes | Iterable):
+            problem = f"is neither text nor bytes, but {type(said).__name__}; make one with: openssl rand -hex 32"
+            raise InvalidSetting(name, "***", problem)
         parts = [given] if isinstance(given, str | bytes) else list(given)
         secrets = [word for part in parts for word in _words(part)]
         if not 1 <= len(secrets) <= SECRETS_MAX:
-            raise InvalidSetting("settings_secret", "***", f"holds {len(secrets)} secrets; give 1 to {SECRETS_MAX}")
+            raise InvalidSetting(name, "***", f"holds {len(secrets)} secrets; give 1 to {SECRETS_MAX}")
         if min(map(len, secrets)) < SECRET_BYTES_MIN:
             problem = f"is shorter than {SECRET_BYTES_MIN} bytes; make one with: openssl rand -hex 32"
-            raise InvalidSetting("settings_secret", "***", problem)
+            raise InvalidSetting(name, "***", problem)
         self._secrets = tuple(secrets)
 
     def sign(self, body: bytes) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -230,6 +230,44 @@ def test_a_check_that_would_block_its_own_loop_says_what_to_write(
             await agent.check_async()
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("hub", ["memory://", "redis"])
+def test_a_check_in_any_coroutine_says_what_to_write(
+    hub: str, redis_server: RedisServer, make_agent: MakeAgent
+) -> None:
+    """It would block a loop that the agent does not exchange in, too, and a lifespan is an asynchronous generator."""
+    agent = make_agent(redis_server.url if hub == "redis" else hub)
+
+    async def check() -> None:
+        agent.check()
+
+    async def lifespan() -> AsyncIterator[None]:
+        agent.check()
+        yield
+
+    async def begins() -> None:
+        await anext(lifespan())
+
+    for begin in (check, begins):
+        with pytest.raises(RuntimeError, match=r"write `await agent.check_async"):
+            asyncio.run(begin())
+
+
+def test_a_check_of_a_module_that_a_running_loop_imports_is_none_of_a_coroutine(
+    redis_server: RedisServer, make_agent: MakeAgent
+) -> None:
+    """Servers such as uvicorn import an application while their loop runs, and a module cannot await."""
+    agent = make_agent(redis_server.url)
+    module = compile("agent.check()", "app.py", "exec")
+
+    async def serve() -> None:
+        exec(module, {"agent": agent})  # noqa: S102  # as an import does
+        agent.start()
+
+    asyncio.run(serve())
+
+    assert agent.ready
 
 
 class LateHub(MemoryHub):

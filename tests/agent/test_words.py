@@ -6,8 +6,11 @@ they say, such as a `timedelta`.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
@@ -15,7 +18,9 @@ from typing import Any, cast
 import pytest
 
 from reconverge import Agent, InvalidKey, InvalidLimit, InvalidSetting, Limit, UnknownHub, UnknownLimit
+from reconverge.arguments import told
 from reconverge.clock import ManualClock
+from reconverge.hooks import SilentHooks
 from reconverge.hubs import HubSettings, open_hub
 from reconverge.limiter import Limiter
 from tests.servers import RedisServer
@@ -28,6 +33,9 @@ def wrong(value: object) -> Any:
     return cast("Any", value)
 
 
+AGENT: Any = Agent
+
+
 def login(limit: Any = "5/minute", **settings: Any) -> Limiter:
     """A limit of an agent of its own."""
     return Agent("memory://").limit("login", limit, **settings)
@@ -35,6 +43,72 @@ def login(limit: Any = "5/minute", **settings: Any) -> Limiter:
 
 WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] = {
     "a parent by name": (lambda: login(parent="api"), InvalidSetting, ("parent='api'", "is no Limiter", "agent.limit")),
+    "a misspelt setting of an agent": (
+        lambda: AGENT("memory://", sync_intervall=1),
+        InvalidSetting,
+        ("sync_intervall=1", "no such setting of Agent", "did you mean 'sync_interval'?"),
+    ),
+    "a setting that is like none": (
+        lambda: AGENT("memory://", zzz=1),
+        InvalidSetting,
+        ("zzz=1", "known: hub, namespace, sync_interval"),
+    ),
+    "a setting of storages": (
+        lambda: AGENT("memory://", in_doubt="refuse"),
+        InvalidSetting,
+        ("in_doubt='refuse'", "storages", "?in_doubt=refuse"),
+    ),
+    "a misspelt secret is not shown": (
+        lambda: AGENT("memory://", settings_secrte="hunter2"),
+        InvalidSetting,
+        ("settings_secrte='***'", "did you mean 'settings_secret'?"),
+    ),
+    "a password in a misspelt hub is not shown": (
+        lambda: AGENT(hubb="redis://:hunter2@host"),
+        InvalidSetting,
+        ("hubb='***'", "did you mean 'hub'?"),
+    ),
+    "a namespace without a name": (
+        lambda: AGENT("memory://", "shop"),
+        InvalidSetting,
+        ("namespace='shop'", "without a name", "Agent(namespace=...)"),
+    ),
+    "a hub twice": (lambda: AGENT("memory://", hub="memory://"), InvalidSetting, ("hub='memory://'", "twice")),
+    "a burst beside a limit string": (
+        lambda: login(burst=10),
+        InvalidSetting,
+        ("burst=10", "of the limit itself", "Limit(quota, window, algorithm='token-bucket', burst=...)"),
+    ),
+    "a key function of an agent's limit": (
+        lambda: login(key_func=len),
+        InvalidSetting,
+        ("key_func=", "web framework", "limiter.allow('ada')"),
+    ),
+    "a limit without its quota": (
+        lambda: wrong(Agent("memory://")).limit("login"),
+        InvalidSetting,
+        ("limit=None", "is missing", "Agent.limit(limit=...)"),
+    ),
+    "a misspelt setting of a limit": (
+        lambda: wrong(Limit)(5, 60, algoritm="gcra"),
+        InvalidSetting,
+        ("algoritm='gcra'", "no such setting of Limit", "did you mean 'algorithm'?"),
+    ),
+    "a secret that is a number": (
+        lambda: AGENT("memory://", settings_secret=5),
+        InvalidSetting,
+        ("settings_secret='***'", "neither text nor bytes, but int", "openssl rand"),
+    ),
+    "a fallback that is no URL": (
+        lambda: Agent("redis://127.0.0.1", fallback="nonsense"),
+        InvalidSetting,
+        ("fallback='nonsense'", "is not a URL like"),
+    ),
+    "hooks that are a class": (
+        lambda: wrong(Agent("memory://")).add_hooks(SilentHooks),
+        InvalidSetting,
+        ("SilentHooks", "is a class", "add_hooks(SilentHooks())"),
+    ),
     "a clock that is none": (lambda: Agent("memory://", clock=wrong(5)), InvalidSetting, ("clock=5", "wall_ns()")),
     "a truth in words": (lambda: Agent("memory://", sigterm=wrong("no")), InvalidSetting, ("sigterm='no'", "False")),
     "a share that is a percentage": (lambda: login(soft=10), InvalidLimit, ("soft 10", "0.1, or '10%'", "10 % more")),
@@ -95,6 +169,54 @@ def test_a_wrong_input_is_told_with_its_fact_its_value_and_its_remedy(mistake: s
 
     assert error is type(caught.value)
     assert [] == [word for word in words if word not in str(caught.value)]
+
+
+@pytest.mark.parametrize("callable_", [Agent, Agent.limit, Limit], ids=["Agent", "limit", "Limit"])
+def test_the_signature_of_what_tells_of_wrong_arguments_is_its_own(callable_: Any) -> None:
+    """Editors and documentation read it."""
+    names = list(inspect.signature(callable_).parameters)
+
+    assert "args" not in names
+    assert len(names) > 10
+
+
+def test_an_error_of_types_within_a_call_stays_what_it_is() -> None:
+    """Such an error is no matter of arguments."""
+
+    @told()
+    def wrong_within(number: int) -> int:
+        return number + cast("int", wrong("one"))
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        wrong_within(1)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("RECONVERGE_HUB", "", "RECONVERGE_HUB='': is empty; name a hub"),
+        ("RECONVERGE_HUB", "localhost", "RECONVERGE_HUB='localhost': is not a URL like"),
+        ("RECONVERGE_SETTINGS_SECRET", "short", r"RECONVERGE_SETTINGS_SECRET='\*\*\*': is shorter than 16 bytes"),
+    ],
+)
+def test_a_wrong_value_of_the_environment_is_told_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+) -> None:
+    """The program says nothing of it, so the name of the setting would lead nowhere."""
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(InvalidSetting, match=words):
+        Agent()
+
+
+def test_the_package_runs_as_the_command() -> None:
+    """`python -m reconverge` is what stands for it where the command is not on the path."""
+    done = subprocess.run(  # our own interpreter
+        [sys.executable, "-m", "reconverge", "--help"], capture_output=True, text=True, check=False
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "doctor" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("ada", 1, None, 1)], ids=["none", "four"])

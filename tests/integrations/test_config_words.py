@@ -6,6 +6,7 @@ Method: a table of wrong files and variables, as newcomers write them, each with
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -61,6 +62,7 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "half a YAML": ("a.yaml", "limits: [\n", ("is not YAML",)),
 }
 VARIABLES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "nothing": ("", ("RECONVERGE_LIMITS: is empty", "unset it", '{"login": "100/minute"}')),
     "no JSON": ("login=5/minute", ("RECONVERGE_LIMITS: is not JSON", '{"login": "100/minute"}')),
     "a list": ("[1]", ("RECONVERGE_LIMITS: [1] is no table of limits", '{"login": "100/minute"}')),
     "a misspelt setting": (
@@ -158,6 +160,14 @@ def test_a_duration_may_be_a_timedelta_in_the_arguments_of_load() -> None:
 
     assert 200_000_000 == agent._kernel.interval_ns
     assert 400_000_000 == agent.limiter("login").table.interval_ns
+
+
+def test_a_thread_that_no_signal_reaches_is_told() -> None:
+    """Python has signals handled in the main thread alone."""
+    configuration = load(hub="memory://")
+
+    with ThreadPoolExecutor() as pool, pytest.raises(InvalidSetting, match="call it where the program starts"):
+        pool.submit(configuration.reload_on_sighup).result()
 
 
 def test_a_function_may_wait_for_a_timedelta() -> None:

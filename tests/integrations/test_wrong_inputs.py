@@ -45,6 +45,7 @@ DJANGO: Any = django_limit
 RULE: Any = Rule
 LIMITED: Any = limited
 GUARD: Any = Guard
+HEADER: Any = by_header
 
 
 def nothing() -> str:
@@ -149,6 +150,18 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     "aiohttp hub": (lambda _: AIOHTTP(hub="memory://"), "is called agent here"),
     "aiohttp key_fnc": (lambda agent: AIOHTTP(agent=agent).limit("1/day", key_fnc=by_ip), "'key_func'"),
     "django key_fnc": (lambda _: DJANGO("1/day", key_fnc=by_ip), "did you mean 'key_func'"),
+    "fastapi limits beside the hub": (lambda agent: FASTAPI(agent, "5/minute"), "write Depends(limits('5/minute'))"),
+    "fastapi shared by nothing": (lambda agent: FASTAPI(agent).shared_limit("1/day"), "scope='search'"),
+    "flask shared by nothing": (lambda agent: FLASK(agent=agent).shared_limit("1/day"), "scope='search'"),
+    "flask exempt with parentheses": (lambda agent: FLASK(agent=agent).exempt(), "@limits.exempt without parentheses"),
+    "flask around fastapi": (lambda agent: FLASK(app=FastAPI(), agent=agent), "no application of Flask"),
+    "by_header()": (lambda _: HEADER(), "write by_header('x-api-key')"),
+    "a rule without a name": (lambda _: RULE("5/minute"), "write Rule(limits=...)"),
+    "a rule without limits": (lambda _: RULE(name="x"), "write Rule(limits='5/minute')"),
+    "a rule's limit": (lambda _: RULE(limit="5/minute"), "did you mean 'limits'?"),
+    "a rule's path": (lambda _: RULE(limits="5/minute", path="/x"), "did you mean 'paths'?"),
+    "limited waitt": (lambda agent: LIMITED("1/day", agent=agent, waitt=1), "did you mean 'wait'?"),
+    "limited at a hub": (lambda _: LIMITED("1/day", agent="redis://host"), "agent = Agent('redis://localhost"),
     "fastapi limits None": (lambda agent: FASTAPI(agent)(None), "is no limit like '100/minute'"),
     "fastapi limits 5": (lambda agent: FASTAPI(agent).limit(5), "is no limit like '100/minute'"),
     "fastapi decorator above": (lambda agent: FASTAPI(agent)("1/day")(nothing), "no decorator; write @app.get(path"),
@@ -207,6 +220,17 @@ def test_a_wrong_setting_is_an_error_that_says_what_to_write(what: str, agent: A
         make(agent)
 
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(("word", "advice"), [("init_app", "limits.install"), ("exempt", "exempt_when")])
+def test_a_word_of_flask_is_told_in_fastapi(word: str, advice: str, agent: Agent) -> None:
+    """As an attribute that is not there, so that `hasattr` is false; of others Python's own words stand."""
+    limits = FASTAPI(agent)
+
+    with pytest.raises(AttributeError, match=f"limits.{word} is for Flask; .*{advice}"):
+        getattr(limits, word)
+    with pytest.raises(AttributeError, match="no attribute 'zzz'"):
+        _ = limits.zzz
 
 
 def test_what_is_said_of_a_failure_names_the_function(caplog: pytest.LogCaptureFixture) -> None:

@@ -105,7 +105,7 @@ def _secrets() -> Secrets:
         raise InvalidSetting(
             VARIABLE, "", "is not set; put the fleet's secret there, for instance: openssl rand -hex 32"
         )
-    return Secrets(os.environ[VARIABLE])
+    return Secrets(os.environ[VARIABLE], name=VARIABLE)
 
 
 def _read(file: Path, namespace: str, version: int | None) -> Orders:

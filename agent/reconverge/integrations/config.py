@@ -166,8 +166,11 @@ class Configuration:
     def reload_on_sighup(self) -> None:
         """Reload at SIGHUP, on a thread of its own; what is wrong is logged, and everything is as before.
 
-        Whatever handled that signal before is called as well. Raises ValueError unless called in the main thread.
+        Whatever handled that signal before is called as well. Raises InvalidSetting unless called in the main thread.
         """
+        if threading.current_thread() is not threading.main_thread():
+            here = threading.current_thread().name
+            raise InvalidSetting("reload_on_sighup", here, "is no main thread; call it where the program starts")
         before = signal.getsignal(signal.SIGHUP)
 
         def on_sighup(number: int, frame: FrameType | None) -> None:
@@ -370,10 +373,12 @@ def _said_by_environment() -> dict[str, Any]:
 
 def _read_limits_of_environment() -> dict[str, Any]:
     """What the environment says of limits. Raises InvalidConfiguration if that cannot be read."""
-    text = os.environ.get(VARIABLES[LIMITS], "").strip()
-    if not text:
+    text = os.environ.get(VARIABLES[LIMITS])
+    if text is None:
         return {}
     advice = """write a table by name: {"login": "100/minute"}"""
+    if not text.strip():
+        raise InvalidConfiguration(ENVIRONMENT, f"is empty; {advice}, or unset it", field=VARIABLES[LIMITS])
     try:
         said = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from reconverge.agent import Agent
+from reconverge.arguments import told
 from reconverge.decision import Decision
 from reconverge.durations import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidSetting
+from reconverge.hubs import redacted
 from reconverge.integrations.declared import quotas_of_fixed
 from reconverge.integrations.keys import fitting, plain, waits, written
 from reconverge.integrations.outcome import RateLimited
@@ -29,6 +31,7 @@ EVERY_CALL: Final = "calls"
 """What all calls of a function count under that has no key."""
 
 
+@told()
 def limited(
     limits: Fixed,
     *,
@@ -60,8 +63,7 @@ def limited(
     if callable(given) and not isinstance(given, Limiter):
         problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
         raise InvalidSetting("limits", given, problem)
-    if not isinstance(limits, Limiter) and agent is None:
-        raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
+    _check_agent(agent, needed=not isinstance(limits, Limiter))
     if not isinstance(wait := in_seconds(wait), bool) and not (isinstance(wait, int | float) and wait >= 0):
         raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
     for what, value in (("key", key), ("cost", cost)):
@@ -79,6 +81,14 @@ def limited(
         return call.around(function)
 
     return decorate
+
+
+def _check_agent(agent: object, *, needed: bool) -> None:
+    if agent is None and needed:
+        raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
+    if agent is not None and not isinstance(agent, Agent):
+        problem = "is no Agent; make one for all functions, agent = Agent('redis://localhost:6379/0'), and pass it"
+        raise InvalidSetting("agent", redacted(agent) if isinstance(agent, str) else agent, problem)
 
 
 class _Call:

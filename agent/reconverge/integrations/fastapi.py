@@ -14,9 +14,10 @@ import re
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Final, Unpack, cast, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origin
 
 from reconverge.agent import Agent
+from reconverge.arguments import NAMELESS, told
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
 from reconverge.integrations.asgi_routes import routes_of
@@ -28,7 +29,7 @@ from reconverge.integrations.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.reach import Reach, Route
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
-from reconverge.integrations.words import CommonSettings, one_of, rule_of
+from reconverge.integrations.words import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.limit import Limit
 from reconverge.limiter import Limiter
 
@@ -49,6 +50,12 @@ OUTCOMES: Final = "reconverge.outcomes"
 KEYS: Final = "reconverge.keys"
 """Under which the scope has what the dependencies have returned that requests are counted by."""
 POLICY_VIOLATION: Final = 1008
+OF_FLASK: Final = {
+    "init_app": "in FastAPI write limits.install(app)",
+    "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
+    " or write limits('5/minute', exempt_when=...)",
+}
+"""What the extension for Flask has, and what to write here."""
 
 
 class FromDependency:
@@ -96,6 +103,7 @@ class Limits:
         InvalidSetting: see `Guard`.
     """
 
+    @told({NAMELESS: "is one value too many: limits stand at the routes; write Depends(limits('5/minute'))"})
     def __init__(
         self,
         agent: Agent | str | None = None,
@@ -190,6 +198,7 @@ class Limits:
             name = f"{name}.{name_of_function(rule.key_func)}"
         return name.replace("<lambda>", "key")
 
+    @told(SCOPE)
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
         """As calling it does, for routes that count together under the name of their `scope`."""
         check_shared(scope)
@@ -206,6 +215,14 @@ class Limits:
             raise InvalidSetting("app", app, problem)
         app.add_middleware(_Fields, functions=self._functions)
         app.add_exception_handler(TooManyRequests, answer_refusal)
+
+    if not TYPE_CHECKING:  # for type checkers these are not there at all
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what stands for a word of Flask's extension."""
+            if name in OF_FLASK:
+                raise AttributeError(f"limits.{name} is for Flask; {OF_FLASK[name]}", name=name, obj=self)
+            return object.__getattribute__(self, name)
 
 
 class _Fields:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent import Agent
+from reconverge.arguments import told
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.declared import Declared
 from reconverge.integrations.fields import RETRY_AFTER
@@ -39,7 +40,7 @@ from reconverge.integrations.request import FAILED
 from reconverge.integrations.request import Response as Ended
 from reconverge.integrations.rules import Limits as RuleLimits
 from reconverge.integrations.rules import Rule, RuleSettings, UnscopedSettings, check_shared, checked_flag
-from reconverge.integrations.words import CommonSettings, one_of, rule_of
+from reconverge.integrations.words import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.wsgi import SettlingBody, declare_blocking, listed, merged
 from reconverge.limit import Limit
 
@@ -49,7 +50,7 @@ try:
 
     from reconverge.integrations import flask_views
     from reconverge.integrations.flask_request import FlaskRequest
-    from reconverge.integrations.flask_views import PARENTHESES, check_view, decorated_class
+    from reconverge.integrations.flask_views import PARENTHESES, check_view, checked_app, decorated_class
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
 
@@ -131,7 +132,7 @@ class Limits:
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
-        agent = agent_for(agent, storage_uri, {} if app is None or guard is not None else app.config)
+        agent = agent_for(agent, storage_uri, {} if app is None or guard is not None else checked_app(app).config)
         guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
@@ -163,9 +164,7 @@ class Limits:
 
     def init_app(self, app: flask.Flask) -> None:
         """Limit an application. Raises InvalidSetting for what its configuration says wrongly of limits."""
-        if not isinstance(app, flask.Flask):
-            raise InvalidSetting("app", app, "is no application of Flask")
-        self._read(app.config)
+        self._read(checked_app(app).config)
         if app in self._apps:  # once is enough: it would be charged twice
             return
         flask.request_started.disconnect(self._without_app)
@@ -232,6 +231,7 @@ class Limits:
 
         return decorate
 
+    @told(SCOPE)
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
@@ -244,6 +244,7 @@ class Limits:
         settings.setdefault("name", f"shared.{scope}")
         return self.limit(limit_value, scope=scope, **settings)
 
+    @told({"view": "is missing; write @limits.exempt without parentheses"})
     def exempt(self, view: Any) -> Any:
         """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""
         if isinstance(view, flask.Blueprint):

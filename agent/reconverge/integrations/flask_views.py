@@ -25,6 +25,14 @@ logger = logging.getLogger("reconverge")
 PARENTHESES = "stands above a view without parentheses; write @limits.limit('5/minute')"
 
 
+def checked_app(app: object) -> flask.Flask:
+    """The application, as it is. Raises InvalidSetting for what is none of Flask."""
+    if not isinstance(app, flask.Flask):
+        problem = "is no application of Flask; for others see reconverge.integrations.fastapi, .aiohttp, .asgi, .wsgi"
+        raise InvalidSetting("app", app, problem)
+    return app
+
+
 def check_view(view: object, word: str) -> None:
     """Raise InvalidSetting for what is no view, no class of views and no blueprint."""
     if isinstance(view, flask.Flask):

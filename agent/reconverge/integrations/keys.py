@@ -21,6 +21,7 @@ from pathlib import PurePath
 from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from reconverge.arguments import told
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.addresses import IPV6_PREFIX, grouped
 from reconverge.integrations.request import Request
@@ -86,6 +87,7 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
     return _named(by_network, by_ip_network, ipv6_prefix)
 
 
+@told({"name": "is missing; write by_header('x-api-key')"})
 def by_header(name: str) -> KeyFunction:
     """By the value of a header field, such as an API key. Whoever can make values up has as many keys as he likes.
 
@@ -137,6 +139,7 @@ def by_method(request: Request) -> str:
     return request.method if request.method in METHODS else NOWHERE
 
 
+@told({"name": "is missing; write by_path_parameter('tenant')"})
 def by_path_parameter(name: str) -> KeyFunction:
     """By a value in the path, such as `tenant` in `/{tenant}/items`."""
     _check_text("name", name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
+from reconverge.arguments import told
 from reconverge.declaration import QUOTAS_MAX
 from reconverge.errors import InvalidSetting, shown
 from reconverge.integrations.cold import cold_s
@@ -34,6 +35,7 @@ SPENT: Final = "spent"
 """The application says itself what a request has used, with `Outcome.spend`."""
 
 
+@told({"limits": "is missing; write Rule(limits='5/minute')"})
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """One thing that is limited.

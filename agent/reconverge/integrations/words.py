@@ -43,6 +43,8 @@ class GuardSettings(CommonSettings, total=False):
     key_func: KeyFunction
 
 
+SCOPE: Final = {"scope": "is missing; write shared_limit('5/minute', scope='search'), which names what counts together"}
+"""What to say where limits are shared by nothing."""
 LIKENESS_MIN: Final = 0.6
 """Here a wrong guess does no harm: any other word is an error, too."""
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)

@@ -1,0 +1,105 @@
+"""Has calls that Python cannot make end in an error of this package, which says what to write.
+
+A misspelt argument ends in Python's own TypeError, which lists no known names and knows nothing of where a setting
+belongs. What is decorated with `told` raises `InvalidSetting` in its place. The call is made first, and its arguments
+are looked at only after Python has refused them, so a call that is right costs one more frame. For constructors and
+declarations; decisions are not decorated.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+from reconverge.errors import InvalidSetting
+from reconverge.nearest import asked
+
+Told = TypeVar("Told")
+NAMELESS: Final = ""
+"""Under which `told` finds advice about a value that has no name, and may not be without."""
+HIDDEN: Final = "***"
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def told(advice: Mapping[str, str] | None = None) -> Callable[[Told], Told]:
+    """A decorator for a function, a method, or a class, whose constructor is meant.
+
+    Args:
+        advice: what to say of an argument of that name where it is unknown or missing, and under `NAMELESS` of a value
+            that needs a name.
+    """
+
+    def decorate(given: Told) -> Told:
+        if inspect.isclass(given):
+            made: Any = given
+            made.__init__ = _telling(made.__init__, advice or {})
+            return given
+        return cast("Told", _telling(cast("Callable[..., Any]", given), advice or {}))
+
+    return decorate
+
+
+def _telling(function: Callable[..., Any], advice: Mapping[str, str]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            mistake = _mistake(function, args, kwargs, advice)
+            if mistake is None:  # the call was right, and something within went wrong
+                raise
+        raise mistake
+
+    return call
+
+
+def _mistake(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], advice: Mapping[str, str]
+) -> InvalidSetting | None:
+    """What is wrong with the arguments; None if nothing is."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        parameters = signature.parameters
+        what = function.__qualname__.removesuffix(".__init__")
+        known = [name for name, each in parameters.items() if each.kind in _NAMED and name != "self"]
+        placed = [name for name, each in parameters.items() if each.kind in _PLACED]
+        anything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+        unknown = [] if anything else [name for name in kwargs if name not in known]
+        if unknown:
+            return _of_unknown(what, unknown[0], kwargs[unknown[0]], known, advice)
+        if len(args) > len(placed):
+            return _of_nameless(what, args[len(placed)], [name for name in known if name not in placed], advice)
+        for name in placed[: len(args)]:
+            if name in kwargs:
+                return InvalidSetting(name, _shown(name, kwargs[name]), f"is given to {what} twice; leave out one")
+        for name in (*placed[len(args) :], *known):
+            if name not in kwargs and name not in placed[: len(args)]:
+                if parameters[name].default is inspect.Parameter.empty:
+                    return InvalidSetting(name, None, advice.get(name, f"is missing; write {what}({name}=...)"))
+        raise
+    return None
+
+
+def _of_unknown(what: str, name: str, value: object, known: list[str], advice: Mapping[str, str]) -> InvalidSetting:
+    meant = asked(name, known)
+    problem = f"there is no such setting of {what}{meant or '; known: ' + ', '.join(known)}"
+    return InvalidSetting(name, _shown(name + meant, value), advice.get(name, problem))
+
+
+def _of_nameless(what: str, value: object, named: list[str], advice: Mapping[str, str]) -> InvalidSetting:
+    if not named:
+        return InvalidSetting("arguments", _shown("", value), f"is one value too many for {what}; leave it out")
+    shown = _shown(named[0], value)
+    problem = f"stands without a name; write {what}({named[0]}=...), or another of: {', '.join(named)}"
+    return InvalidSetting(named[0], shown, advice.get(NAMELESS, problem))
+
+
+def _shown(name: str, value: object) -> object:
+    """The value, unless it may hold a password: what is misspelt may be a secret or a URL."""
+    text = value if isinstance(value, str) else ""
+    return HIDDEN if "secret" in name.lower() or "@" in text else value
