@@ -580,7 +580,7 @@ class Agent:
 
     @staticmethod
     def _check_needs_none(*, require_hub: bool, region_share: float) -> None:
-        """Raise InvalidSetting for what a node that meets nobody cannot do."""
+        """Raise InvalidSetting for what a node without a hub cannot do."""
         for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
             if value != none:
                 raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")

@@ -211,7 +211,7 @@ def test_an_agent_that_is_told_to_meet_nobody_has_nothing_to_check(make_agent: M
 
 
 def test_a_hub_that_was_forgotten_does_not_pass_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Agent()` meets nobody, and a program that checks its hub meant to meet somebody."""
+    """`Agent()` has no hub, and a program that checks its hub meant to have one."""
     monkeypatch.delenv("RECONVERGE_HUB", raising=False)
 
     with pytest.raises(InvalidSetting, match="RECONVERGE_HUB"):

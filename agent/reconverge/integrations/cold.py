@@ -18,9 +18,17 @@ POLL_S: Final = 0.001
 """How often one looks for the answer; a round trip takes about as long."""
 POLLS: Final = 8
 """Whoever has waited long looks less often: after so many parts of the time that has passed."""
-_WAIT: Final = re.compile(r"wait:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
+_TIME: Final = re.compile(r"(?P<word>[a-z]+):(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 _clock: Final = SystemClock()
 """The machine's, whatever clock the agent has: it is the network that is waited for."""
+
+
+def said_s(word: str, setting: object) -> float | None:
+    """The seconds that a setting such as "wait:10ms" or "ask:1.5 s" says behind its word; None if it does not."""
+    match = _TIME.fullmatch(setting) if isinstance(setting, str) else None
+    if match is None or match["word"] != word:
+        return None
+    return float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
 
 
 def cold_s(cold: object) -> float:
@@ -30,10 +38,9 @@ def cold_s(cold: object) -> float:
     """
     if cold == DECIDE:
         return 0.0
-    match = _WAIT.fullmatch(cold) if isinstance(cold, str) else None
-    if match is None:
+    wait_s = said_s("wait", cold)
+    if wait_s is None:
         raise InvalidSetting("cold", cold, f"is neither {DECIDE!r} nor a time to wait such as 'wait:10ms'")
-    wait_s = float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
     if not wait_s <= WAIT_MAX_S:
         raise InvalidSetting("cold", cold, f"is longer than {WAIT_MAX_S:g} s, and a request waits")
     return wait_s

@@ -13,14 +13,13 @@ answers again. Memory decides there.
 from __future__ import annotations
 
 import logging
-import re
 from typing import Final
 
 from reconverge.agent import Agent
 from reconverge.clock import ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.cold import Cold, cold_key, has_a_loop, unheard
+from reconverge.integrations.cold import WAIT_MAX_S, Cold, cold_key, has_a_loop, said_s, unheard
 from reconverge.kernel import Reentry, WaitTable
 from reconverge.limiter import Limiter
 
@@ -31,8 +30,6 @@ REFUSE: Final = "refuse"
 ASK: Final = "ask:50ms"
 SMALL: Final = 32
 """The largest quota that is kept at the hub: each request that it admits costs an exchange."""
-WITHIN_S_MAX: Final = 10.0
-_ASK: Final = re.compile(r"ask:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 
 
 def within_s(in_doubt: object) -> float:
@@ -42,12 +39,11 @@ def within_s(in_doubt: object) -> float:
     """
     if in_doubt == REFUSE:
         return 0.0
-    match = _ASK.fullmatch(in_doubt) if isinstance(in_doubt, str) else None
-    if match is None:
+    asked_s = said_s("ask", in_doubt)
+    if asked_s is None:
         raise InvalidSetting("in_doubt", in_doubt, f"is neither {REFUSE!r} nor a time to ask within, such as {ASK!r}")
-    asked_s = float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
-    if not 0 < asked_s <= WITHIN_S_MAX:
-        raise InvalidSetting("in_doubt", in_doubt, f"is not between 0 and {WITHIN_S_MAX:g} s, and a request waits")
+    if not 0 < asked_s <= WAIT_MAX_S:
+        raise InvalidSetting("in_doubt", in_doubt, f"is not between 0 and {WAIT_MAX_S:g} s, and a request waits")
     return asked_s
 
 

@@ -44,7 +44,7 @@ class Cells:
     compiled = False
     """Whether the compiled kernel decides about it; see `serve`."""
     keeps_spare = True
-    """Whether rights that nobody has asked this node for yet may lie on it; see `Changes.leave_spare_at_hub`."""
+    """Whether rights that no caller has asked this node for yet may lie on it; see `Changes.leave_spare_at_hub`."""
     reentered = 0
     """Calls that came in the middle of a decision, on its thread."""
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+FILE_TEXT_MAX: Final = 500
+"""The longest text that is shown of an error that names a file, whose path may be long."""
 _UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
 UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
 """Negative numbers are those of names that have no address."""

@@ -10,7 +10,7 @@ from aiomqtt import MqttError
 from aiomqtt.exceptions import MqttConnectError
 
 from reconverge.errors import HubUnavailable
-from reconverge_sync.client.error_texts import NO_NAME_TEXT, UNREACHED_TEXT, shown
+from reconverge_sync.client.error_texts import FILE_TEXT_MAX, NO_NAME_TEXT, UNREACHED_TEXT, shown
 from reconverge_sync.client.tls import UnusableFile
 
 _BY_CODE: Final = {
@@ -28,8 +28,6 @@ _BY_CODE: Final = {
     159: "busy",
 }
 TEXT_MAX: Final = 200
-FILE_TEXT_MAX: Final = 500
-"""Of a text that names a file, whose path may be long."""
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
