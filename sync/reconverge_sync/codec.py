@@ -12,6 +12,11 @@ In a row, the epoch and the moment of a reset have 64 bits. All else are amounts
 or answer fit into that, and of 64 bits if not; so a row of a batch has 60 bytes or 104, and one of an answer 72 or 128.
 """
 
+# Why rows. A batch as msgpack cost a Redis 17.5 us for each cell: arrays that became tables and tables that became
+# msgpack again, and a checking call for each number. A row is read at once, what has 32 bits and no sign needs no
+# check, and a cell costs 6.6 us. Amounts above 32 bits are rare, so a batch that has one is wide as a whole instead of
+# telling widths apart cell by cell.
+
 from __future__ import annotations
 
 import struct

@@ -1,5 +1,9 @@
 """How to encrypt, for all connections of a URL: one context, which is made anew when its files have changed."""
 
+# redis-py makes a context for each connection, and reads all authorities of the system into it although one is named:
+# 36 to 43 ms of the loop's time. Three Sentinels took 95 to 157 ms so, of an exchange that has 400; on a busy machine
+# agents did not come back from a failover. Shared, and with the named authority alone, it is 7 to 9 ms.
+
 from __future__ import annotations
 
 import ssl

@@ -1,5 +1,12 @@
 """One server of a cluster, and what is on the way to it: all that is asked at one moment travels together."""
 
+# Theory of operation.
+#
+# All shards of a server are due at about the same moment, and a write for each would be a system call for each. So what
+# is asked while FLIGHTS_MAX pipelines are under way waits, and goes with the next one. A pipeline is a task of its own:
+# if the task belonged to the question that began it, a caller that gives up would take the answers of all others with
+# it.
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,24 @@
 """Who owns which shard in a cluster, and how to find out when that has changed."""
 
+# Theory of operation.
+#
+# Each shard is one hash slot, and each has a syncer of its own. What becomes of one server must hold up no shard of
+# another one.
+#
+# redis-py's client of a cluster closes all that it has when one connection fails, asks for the map again under one lock
+# that every question waits for, and asks the next server only when the one before has timed out. With one of three
+# masters killed, shards of the living ones paused for a second. So the map is kept here, and redis-py connects, logs in
+# and speaks the protocol, with one client for each server.
+#
+#     MOVED                                       corrects the map for one slot; followed within the exchange
+#     ASK                                         followed for this one question, with ASKING before it
+#     CLUSTERDOWN, READONLY, a dead connection    a new map; if it names another owner, that one is asked
+#     TRYAGAIN, and all else                      told to the syncer, whose next exchange says everything again
+#
+# A new map is asked for when an owner is unknown or did not answer. Not more often than every MAP_AGE_S, because all
+# shards of a dead owner ask at once; and of one server after the other without waiting long for any (HEDGE_SHARE),
+# because the first one to be asked may be the one that hangs.
+
 from __future__ import annotations
 
 import asyncio

@@ -3,6 +3,33 @@
 Part of the merge rule, so `exchange.lua` says the same to Redis.
 """
 
+# Theory of operation.
+#
+# Three kinds of lines are raised here, each up to a sum of its own: the line (what is in use and may be used now), the
+# base (the line with which the next fixed window begins) and the overdraft (what `balanced` may use past its line).
+#
+# Shares follow needs. A node's need is what it expects to use until its next exchange. If all needs fit into what is
+# not used (`pool`), a node gets its need, and of the rest SLACK_SHARED in proportion to its need: some of the rest
+# stays free for a node that the hub has yet to hear of. If they do not fit, the pool is divided in proportion to the
+# needs.
+#
+# The next node finds something. A node that comes first would get all that is free, and refuse nothing, while the
+# second refuses until the first has given back: on a new key of a quota of a million, four nodes that came at once saw
+# up to one request in nine refused. So a grant beyond a need stops at nine tenths of what is free (TAKEN_AT_ONCE); a
+# need itself is granted whole.
+#
+# Asks are whole. What a node had to refuse because it did not fit into its line is its ask. Two nodes that ask for 10
+# and get 6 each could both admit nothing, for ever. So an ask is met whole or not at all, and the oldest one first:
+# what comes free meanwhile is saved up for it (`Cell.first`, `Cell.reserved`), and nothing of that is granted to
+# others.
+#
+# Bases are raised only for a node whose report is of the hub's own window. A node that has yet to open that window
+# would do so with the base that it hears of now, while the ledger has counted its old base as its line: the lines of
+# one window would sum to more than the capacity. `TestProtocol` fails without `report.epoch == cell.epoch`.
+#
+# A bucket drains by its lines: a node with a line of a third drains a third of the rate. One in debt (use beyond its
+# line) would drain it too slowly. Its debt is not free for the others anyway, so it may hold what is free up to that.
+
 from __future__ import annotations
 
 from math import ceil, floor

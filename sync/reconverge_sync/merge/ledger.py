@@ -4,6 +4,36 @@ The sums are kept as the entries change, so that a merge costs the same for four
 then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a hash.
 """
 
+# Theory of operation.
+#
+# A merge reads one entry and writes one entry: it takes the entry out of the sums, changes it, and adds it again
+# (`Cell.count`). Every field of an entry that `count` adds up must therefore be changed only between the two, or while
+# all sums are cleared and counted anew.
+#
+# Use fades with time, without any report. In a sliding window the sums stay as they are, and `Cell.used` is asked for a
+# moment. A bucket is as full as its nodes last said. What only a look at each entry can tell, such as the end of a date
+# or of a lease, waits for the next scan; until then too much counts as used, and never too little.
+#
+# Departed nodes are one entry. When a node's lease is over, its entry is turned into what it may have used by then and
+# is folded into DEPARTED; so a cell keeps one entry for all nodes that ever left. What they used goes on fading by the
+# limit's own rule:
+#
+# - a window forgets it or lets it fade, as it does any count;
+# - a bucket is drained by the part of the rate that goes with the lines of the departed, in steps of FADE_MILLI_MIN,
+#   because rounding down at every scan would slow the drain;
+# - use with dates is kept in two generations, `current` and `previous`, each with the latest end of its members. A new
+#   departure joins `current`; `previous` is never prolonged. With one generation, nodes that leave now and then would
+#   prolong the use of all that left before, again and again.
+#
+# A key that begins without a part of its capacity (`initial`) has that part in DEPARTED from the start, where it drains
+# as use does (`Cell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the hub
+# remembers such keys for REMEMBERED_US.
+#
+# What nodes bring along may be more than there is: after a loss of data, after a move from another hub, when a loan has
+# ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `Cell.answer` tells each node
+# of no more than there is room for. If the ledger were cut at once and the answer got lost, the difference would be
+# granted to another node while the first still uses it.
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -1,20 +1,57 @@
 """The merge rule: how a hub turns the reports of all nodes into lines that never sum to more than the capacity.
 
 This is the definition; `exchange.lua` says the same to Redis, and a test feeds both the same batches. It does no I/O
-and reads no clock. What it rests on:
-
-* A node lowers a line before it reports, the hub raises a line before it answers. So at every moment the lines that
-  the nodes know of sum to at most the lines that the hub has granted, and those to at most the capacity, whatever is
-  lost, late, repeated or cut.
-* Per node the newest batch replaces the older ones, and every number in it is absolute.
-* A line comes back to the hub only when its node says so, or when the node's lease is over; a node stops using its
-  lines before the hub's end of its lease.
-* A node may forget a key whose use still counts: it says so, and the hub keeps that use as it keeps that of a node that
-  has left.
-
-Amounts are integers and fractions are worked out with plain division, in the order written here, because Lua has
-nothing but doubles and both must agree to the last unit.
+and reads no clock.
 """
+
+# Theory of operation.
+#
+# The problem. Every node decides alone, at once, and the limit belongs to all of them. Between two exchanges a node
+# knows only what the others had used when the hub last heard of them. If each admits while that total is below the
+# limit, N nodes that are cut off from each other admit N times the limit.
+#
+# What does not work. The limit divided by N never exceeds it, and refuses most of it where traffic is uneven. Batches
+# that nodes take from one counter are lost with a node that dies, and cannot be taken back from one that is idle. A
+# node that hands capacity to another one directly needs an answer to know that it has arrived, and loses or doubles it
+# when the answer is lost.
+#
+# How it works. For each key of a limit (a cell) the hub keeps one entry per node: what the node has used, and its line,
+# the use up to which it may go alone. Two rules of order hold the sum of all lines to the capacity, at every moment and
+# on both sides of the network:
+#
+#       node                                           hub
+#     1 lowers its line
+#     2 reports use, line, need    --------------->  3 replaces the node's entry (never adds to it)
+#                                                    4 free = capacity - lines of all nodes - their debts
+#                                                    5 raises the node's line towards its share of what is free
+#     6 installs the line          <---------------    and answers with absolute numbers
+#
+#     lines that nodes know of  <=  lines in the ledger  <=  capacity
+#
+# If a report is lost, the ledger has the higher line, which is too careful. If an answer is lost, likewise: the node
+# goes on below the line that the ledger has for it. A batch that arrives twice, or after a newer one, has a sequence
+# number that is not higher than the last and changes nothing.
+#
+# A line comes back to the hub in two ways only: its node says so, or the node's lease is over. A node counts its lease
+# from when it sent the batch, the hub from when it merged it, so the node stops first. Whether a node that fell silent
+# is dead or cut off, nothing can tell; so what it held counts as used until that would have faded (`Entry.depart`).
+# Before that, what a node that misses SILENT_INTERVALS exchanges may be using counts as used, and no need of it counts.
+#
+# A hub that has lost its data believes what nodes say of their lines, and grants nothing until all nodes that hold some
+# can have spoken (`_learning`). A node may also forget a key whose use still counts: it says so, and the hub keeps that
+# use as it keeps that of a node that has left (`_take_over`).
+#
+# What a merge may cost. A hub runs one batch at a time, and every node waits for it. So a merge works on sums that are
+# kept as entries change, and reads all entries of a cell only when a sum may have become wrong by time alone: `_due`
+# says when that is, at most once in an interval, and SCANNED_MAX ends it for one batch. Which cells come first turns
+# from batch to batch, so that a batch that runs out of scans does not leave out the same cells every time.
+#
+# Amounts are integers, and fractions are worked out with plain division, in the order written here, because Lua has
+# nothing but doubles and both twins must agree to the last unit.
+#
+# Related: the escrow method (O'Neil, ACM TODS 1986) and the demarcation protocol (Barbara and Garcia-Molina, VLDB
+# Journal 1994), which keep a sum below a bound by local limits that are lowered before others are raised; bounded
+# counters (Balegas et al., SRDS 2015). Leases: Gray and Cheriton, SOSP 1989.
 
 from __future__ import annotations
 

@@ -4,6 +4,22 @@ Three ways to lay windows out: end to end from 1970 on; by a calendar, of which 
 window that they are in; and from the first hit, in which case the number of a window is the moment at which it began.
 """
 
+# Theory of operation.
+#
+# Nodes and hub must name the same window by the same number, though their clocks differ, messages are late, and the hub
+# inside Redis knows no time zones.
+#
+# - Windows of one length are `time // length`. The hub's clock decides. A node that is slightly ahead is followed into
+#   the next window, because its counts belong there; one that is behind is not followed back.
+# - A calendar's windows have no common length (a day has 23 to 25 hours), so the node's report says which window it is
+#   in and when that opens and closes. The hub believes that if its own clock is in that window; else it takes the
+#   window before or after. A late message moves no cell back, and a node whose clock is far ahead moves none on.
+# - A window that begins with the first hit has the microsecond of its beginning for its number, and between two windows
+#   the cell has the negative of the moment at which the next may begin. Between windows all lines are bases, so any
+#   node may open one without asking; the first that the hub hears of is the window for all. The next must not begin
+#   within a window's length of the last beginning: lines are dealt out once for each window, and two that overlap would
+#   be one window with twice the capacity.
+
 from __future__ import annotations
 
 from reconverge.report import CellReport, LimitReport

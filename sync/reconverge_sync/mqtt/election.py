@@ -1,14 +1,55 @@
-"""Who answers the others: elects one member at a time through a broker, without a clock that they share. No I/O.
+"""Which member answers the others: elects one at a time through a broker, without a clock that they share. No I/O."""
 
-Whoever would answer says so to all, itself included, again and again: these are its claims. It may answer for as long
-as a claim that it has sent comes back within its tenure, and no higher one has come before. Whoever wants to take over
-claims a higher term and, once that has come back, waits for a tenure before it answers. A broker hands everyone the
-claims in the order in which it took them; so what the one before sent after that order changed comes back to it behind
-the higher claim, what it sent earlier has run out by the time the next one answers, and there are never two.
-
-What if the broker does not keep that order, or drops a claim? Then both have to miss the other's: the one that answers
-has to miss the higher claims, and the one that waits has to miss the lower, each of which makes it wait anew.
-"""
+# Theory of operation.
+#
+# The problem. A broker of MQTT passes messages on and stores next to nothing, so one of the members has to keep the
+# ledger for all. There must never be two that answer at the same time: both would grant the same capacity.
+#
+# Why the naive ways fail. "The member with the smallest name" needs a list of members that all agree on; a member that
+# is cut off is on its own list. A retained message as a lock stays when its owner dies, and a broker may forget it. A
+# majority needs to know how many members there are, which nothing does: processes come and go as they like. And no
+# election ends a process that was stopped for ten seconds in the middle of an answer.
+#
+# How it works. A member that answers (the leader) publishes claims, one each beat, and hears its own like everybody
+# else's. A claim that comes back allows it to answer for a tenure, counted from when the claim was *sent*, unless a
+# higher claim comes. A member that hears no claim for a tenure publishes a claim with a higher term. Once that has come
+# back, it waits for a tenure, and then answers.
+#
+# A broker hands all subscribers of a topic the messages in one order. Let A be the leader and B the claimant:
+#
+#     order at the broker    A7    A8    B1    A9
+#     A hears                A7    A8    B1, which is higher: from here A answers no more, and A9 allows nothing
+#     B hears                A7    A8    B1, its own: |---- waits a tenure ----| B answers
+#
+# A8, sent before B1 came through, allows A to answer for a tenure at most. That is over before B's wait is.
+#
+# So A has either heard B1 and stopped, or heard nothing since A8 and run out of tenure. No two clocks are compared:
+# both lengths begin with events of which the broker fixed the order, and DRIFT covers clocks of different pace.
+#
+# If the broker breaks that order, or drops claims, both members have to miss the other's to answer together: the one
+# that answers has to miss all higher claims, and the one that waits has to miss the lower ones, each of which makes it
+# wait anew.
+#
+# An answer must be heard within its time as well: `may_answer` is asked with the time that the answer may take, and the
+# asking member ignores one that comes later. So a process that is stopped between deciding and answering does no harm.
+#
+# What would go wrong otherwise:
+#
+# - A member is one connection. After a loss of the connection a higher claim may have gone by unheard, so the member
+#   starts anew as a follower, under a new name (`join`).
+# - A retained claim is heard by every new member, and may be from long ago. One such claim says nothing about the
+#   present; two different claims that say `answers` do (`succeeds`): then there are lines from before, and the new
+#   ledger is one that has lost data.
+# - A claim with the highest term there is would block the election for good, if terms had no end or a claim never aged.
+#   A claim that is silent for a tenure does not stand in the way of a lower one, and at TERM_MAX names decide.
+# - A process that was asleep hears the silence of all others at once. It gives them two beats to be heard before it
+#   claims, once (`excuse`).
+#
+# A leader that stops in good order hands its ledger to a member of its choice. That one claims, and need not wait for a
+# tenure of the predecessor that it names (`inherit`).
+#
+# Sources: leases after Gray and Cheriton, SOSP 1989; terms as in Raft (Ongaro and Ousterhout, USENIX ATC 2014), with
+# the order of one broker in the place of a majority.
 
 from __future__ import annotations
 

@@ -5,6 +5,19 @@ back without its data: the members' reports rebuild it. Only who hands over to a
 along. The hub's clock goes on from what the new steward knew of it.
 """
 
+# Theory of operation.
+#
+# The ledger is the merge rule's `Shard`, unchanged. What is added here is when it is void:
+#
+# - A new term begins with an empty ledger, as a server that has lost its data. Reports of the members rebuild it, and
+#   the learning of the merge rule keeps it from granting lines twice. `Shard(lost=True)` makes it learn from the start
+#   if any member has answered before, so that a node that comes first is not taken for the first there ever was.
+# - A ledger of an earlier term of the same member is void: another member may have answered in between.
+# - A ledger that was handed over goes on, because its owner has stopped to answer before.
+#
+# The clock of the ledger must not jump with the member that keeps it, because windows are numbered by it. So a new
+# leader goes on by what it knew of the clock of the one before, from the answers that it got; and never back.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

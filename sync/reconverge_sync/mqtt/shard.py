@@ -4,6 +4,17 @@ Nothing here waits for a network: letters are handed in as they come, and handed
 after the other, in steps between which the loop has its turn.
 """
 
+# Theory of operation.
+#
+# Merging takes 22 to 43 us a cell in Python, so a batch of 256 cells 6 to 11 ms, and this runs on an event loop that
+# may be the application's own. So a batch is merged in steps of one cell, and after SLICE_NS the loop has its turn.
+# Between two steps the ledger is in the middle of a batch, so batches are merged one after the other, and at most
+# JOBS_MAX wait: a member that hears no answer within a third of a tenure says everything again, which is harmless,
+# because counts are absolute. Hence batches and answers also go with QoS 0.
+#
+# Whatever may write to the topics may write nonsense. All of a message is checked before anything changes, as the
+# script of Redis does it; what is of no use is counted by reason and dropped.
+
 from __future__ import annotations
 
 import asyncio

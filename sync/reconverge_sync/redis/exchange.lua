@@ -9,7 +9,16 @@
 -- Everything is checked before the first write, so that a batch is merged whole or not at all.
 --
 -- Most of it runs for each cell of each exchange. So what is at hand is in variables, not in tables; what depends on
--- the limit alone is worked out once; and numbers are read from strings, and written, many at a time.
+-- the limit alone is worked out once; and numbers are read from strings, and written, many at a time. The commands of
+-- Redis are little of it: 0.4 to 0.8 us each, three for a cell. msgpack arrays that became tables and tables that became
+-- msgpack again, a checking call for each number, and fields looked up by a number that had to be looked up first made
+-- a cell cost 17.5 us where it costs 6.6.
+--
+-- The answer is packed in one piece, because Redis' Lua hashes every byte of every string that is made; a sixth of the
+-- time goes there, and shorter keys save more than shorter code. The expiry of a cell moves in steps of a quarter of its
+-- time to live, so that PEXPIRE is seldom called. Tried and left: storing as doubles (no faster together with all else,
+-- twice the memory), storing in narrow integers (faster with Redis 7, slower with 6.2), all of a cell in one string
+-- (saves no call, and the cost and the traffic to a replica grow with the fleet).
 
 -- What is at hand: a cell, one of its entries, a report, and the rule of the limit, field by field. As variables,
 -- not in tables, because they are looked up some two hundred times for each cell.
@@ -27,8 +36,9 @@ local report_need_milli, report_ask, report_asked, report_demand_milli, report_w
 local rule, fixed, sliding, bucket, dated, window_us
 local lent = 0
 
--- All else is in a function of its own: what is local outside of it, the functions inside find at once, and with every
--- exchange they are made anew.
+-- All else is in a function of its own. For each closure that is made, Lua searches a list for each local that it
+-- captures, unless that is captured already: with the variables above inside of this function, that alone took 30 us of
+-- each exchange, in which all functions are made anew.
 local function exchange()
 
 local VERSION = 3

@@ -5,6 +5,13 @@ command is put together here, and handed to redis-py for what it knows better: c
 letting go of a connection on which an answer may still be under way.
 """
 
+# Packing takes 65 to 86 us of CPU for a batch of 256 keys, where redis-py takes 177 to 201. A connection of our own out
+# of its pool, with `send_packed_command` and `read_response`, would save another 4 to 15 us. It would have to know how
+# each version of redis-py lends connections, and when it lets go of one after an interruption; a connection that is
+# kept with an answer under way hands that answer to the next exchange (`test_a_cancelled_exchange_does_no_harm`).
+#
+# Keys stay declared as keys, for Redis Cluster and for users with rights to some keys only.
+
 from __future__ import annotations
 
 from collections.abc import Iterable

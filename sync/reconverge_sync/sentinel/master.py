@@ -1,5 +1,18 @@
 """The one master of a service, where most of its Sentinels say that it is, and as long as it says so itself."""
 
+# Theory of operation.
+#
+# A Sentinel that hangs must not cost its time limit at each discovery, and one that a partition has cut off must not be
+# believed alone. redis-py's client asks the Sentinels one after the other and believes the first. Here all are asked at
+# once, and most of those that have not failed decide; if the time is up, the name with the most votes.
+#
+# Sentinels may be wrong for a while, so the server is asked as well: every new connection says HELLO, for which no
+# right is needed, and goes no further unless the answer says `master`. Otherwise `totals`, which only reads, would be
+# read from a replica.
+#
+# Any failure but an ordinary error reply puts the place in doubt, and the next exchange asks the Sentinels again.
+# Nothing is retried within an exchange: that is up to the syncer.
+
 from __future__ import annotations
 
 import asyncio
