@@ -25,8 +25,6 @@ from reconverge.durations import Seconds, in_seconds
 from reconverge.environment import HUB, hub_as_said, tell_of_variables
 from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
 from reconverge.exchanges import Exchanges
-from reconverge.hint_channel import HintChannel
-from reconverge.hinting import hinting_for
 from reconverge.hooks import Hooks
 from reconverge.hub import Bulletin, Hub
 from reconverge.hub_check import CHECK_S, RequiredHub, until_answered
@@ -46,6 +44,7 @@ from reconverge.policies import choose
 from reconverge.process import register
 from reconverge.runners import Runner
 from reconverge.settings import (
+    REMOVED,
     check_count,
     check_lease,
     check_seconds,
@@ -84,6 +83,7 @@ OF_AGENT: Final = {
     "in_doubt": "is a setting of the storages for the package limits; write it in their URI, as in"
     " reconverge+redis://localhost:6379/0?in_doubt=refuse",
     "url": "is called hub here; write Agent('redis://localhost:6379/0')",
+    **REMOVED,
 }
 """The same for `Agent`."""
 
@@ -133,8 +133,6 @@ class Agent:
         require_hub: have `start`, `with agent` and `async with agent` wait for the hub's answer, as `check` does, and
             raise `HubUnavailable` without one; the agent is stopped then. The guards of web frameworks start such an
             agent when they are made.
-        hints: a URL (`mqtt://`, `mqtts://`) by way of which nodes tell each other at once that a key is used up; see
-            `reconverge.hints`. By default `RECONVERGE_HINTS`, if set; of no consequence without a hub.
         clock: where time comes from.
 
     Raises:
@@ -164,7 +162,6 @@ class Agent:
         fallback: str | Hub | None = None,
         region_share: float = 1.0,
         require_hub: bool = False,
-        hints: str | HintChannel | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._required = RequiredHub(required=require_hub, named=hub is not None or HUB in os.environ)
@@ -230,7 +227,6 @@ class Agent:
         )
         self._obedience = Obedience(self._pacing.publish)
         self._reader = self._make_reader(settings_secret)
-        self._make_hinting = hinting_for(hints, met_at, kernel, self._clock)
         tell_of_installation()
         tell_of_variables()
         self._begin()
@@ -528,7 +524,6 @@ class Agent:
             overdue=self._exchanges.overdue_s,
             durations=self.watch.durations.copy(),
             orders=None if self._reader is None else self._obedience.told(self._reader.stats()),
-            hints=None if self._exchanges.hinting is None else self._exchanges.hinting.stats(),
         )
 
     def health(self) -> Health:
@@ -619,7 +614,6 @@ class Agent:
             timeout_s=self._timeout_s,
             hub_name=self._hub_name,
             reader=self._reader,
-            hinting=self._make_hinting(),
         )
         if not self._kernel.alone:
             self._kernel.wake = self._wake

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from reconverge.errors import InvalidSetting
 from reconverge.hubs import scheme_of
 from reconverge.nearest import nearest
+from reconverge.settings import REMOVED
 
 logger = logging.getLogger("reconverge")
 
@@ -35,7 +36,6 @@ KNOWN: Final = frozenset(
         "CONFIG",
         "EXCHANGE_TIMEOUT",
         "FALLBACK",
-        "HINTS",
         "HUB",
         "KEY_BYTES_MAX",
         "LEASE_TTL",
@@ -60,8 +60,7 @@ KNOWN: Final = frozenset(
 )
 """All variables that any part of this package reads."""
 OF_AGENT: Final = frozenset(
-    f"{PREFIX}{name}"
-    for name in ("HINTS", "HUB", "NO_EXTENSIONS", "REDIS_SERVER", "SETTINGS_SECRET", "SWITCH", "WIDE_HUB")
+    f"{PREFIX}{name}" for name in ("HUB", "NO_EXTENSIONS", "REDIS_SERVER", "SETTINGS_SECRET", "SWITCH", "WIDE_HUB")
 )
 """Those that have their effect without `load`."""
 _FOREIGN: Final = re.compile(
@@ -106,8 +105,16 @@ def tell_of_misspelt_variables() -> None:
     for name, meant in misspelt(os.environ).items():
         if name not in _said:
             _said.add(name)
-            advice = f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(KNOWN))}"
+            advice = _advice(name, meant)
             logger.warning("reconverge: the environment variable %s is not known, and has no effect; %s", name, advice)
+
+
+def _advice(name: str, meant: str | None) -> str:
+    """What to do about a variable that is not known."""
+    removed = REMOVED.get(name.removeprefix(PREFIX).lower())
+    if removed is not None:
+        return f"this setting {removed}"
+    return f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(KNOWN))}"
 
 
 def variables_are_read() -> None:

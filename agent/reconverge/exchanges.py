@@ -12,12 +12,11 @@ from reconverge.answers import check_answer, check_posted
 from reconverge.bulletin import Reader
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hinting import Hinting
 from reconverge.hub import Bulletin, Hub, Working
 from reconverge.hubs import advice_about
 from reconverge.kernel import first_odd_cell
 from reconverge.orders import PAYLOAD_BYTES_MAX
-from reconverge.report import Answer, Batch, Status
+from reconverge.report import Answer, Batch
 from reconverge.restoration import Restorations
 from reconverge.runners import Drivers
 from reconverge.syncer import Syncer
@@ -47,12 +46,9 @@ class Exchanges(Drivers):
         timeout_s: float,
         hub_name: str,
         reader: Reader | None = None,
-        hinting: Hinting | None = None,
     ) -> None:
         super().__init__()
         self._syncers = syncers
-        self.hinting = hinting
-        """Who tells and hears hints, if anybody does."""
         self._reader = reader
         self._open_hub = open_hub
         self._clock = clock
@@ -108,9 +104,7 @@ class Exchanges(Drivers):
 
     @property
     def at_work(self) -> bool:
-        """Whether something goes on in the loop between exchanges; then `rest` is what to wait with."""
-        if self.hinting is not None:
-            return True
+        """Whether the hub has something to do between exchanges; then `rest` is what to wait with."""
         hub = self._hub
         return hub is not None and isinstance(hub, Working) and hub.at_work
 
@@ -134,8 +128,6 @@ class Exchanges(Drivers):
             if self._reconnects:
                 self._reconnects = False
                 await self._let_go()
-            if self.hinting is not None:
-                self.hinting.begin()
             if len(self._syncers) > 1:
                 await self._carry_out_side_by_side(going_on)
             else:
@@ -171,12 +163,11 @@ class Exchanges(Drivers):
 
     async def _let_go(self) -> None:
         hub, self._hub = self._hub, None
-        for closes in (hub, self.hinting):
+        if hub is not None:
             try:
-                if closes is not None:
-                    await asyncio.wait_for(closes.close(), self._timeout_s)
+                await asyncio.wait_for(hub.close(), self._timeout_s)
             except Exception:
-                logger.debug("reconverge: closing a connection failed", exc_info=True)
+                logger.debug("reconverge: closing the hub failed", exc_info=True)
 
     def _look_for_restoration(self) -> None:
         sign = "" if self.watch_for_restorations is None else self.watch_for_restorations.sign()
@@ -189,8 +180,6 @@ class Exchanges(Drivers):
         self._reconnects = True
         for syncer in self._syncers:
             syncer.renounce(self._clock.monotonic_ns())
-        if self.hinting is not None:
-            self.hinting.become_another()
         if self.restorations == 1:
             logger.warning(
                 "reconverge: the node goes on under a new name, and without lines until the next answer, as %s: this"
@@ -397,8 +386,6 @@ class Exchanges(Drivers):
         try:
             self.watch.answered(batch, answer, seconds=seconds)
             self.watch.look_at_room(self._syncers[0].kernel)
-            if self.hinting is not None and answer.status is Status.MERGED:
-                self.hinting.answered(batch)
         except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange
             self._note_bug(error)
 

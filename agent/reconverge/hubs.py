@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from importlib.metadata import entry_points
+from typing import Final
 
 from reconverge.errors import InvalidSetting, MissingExtra, UnknownHub
 from reconverge.hub import Hub
@@ -42,25 +42,15 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
         InvalidSetting: the URL cannot be read.
     """
     scheme = scheme_of(url)
-    entries = installed(GROUP)
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme not in entries:
         raise UnknownHub(scheme, {*entries, MEMORY})
-    hub = f"{'an' if scheme[0] in 'aeiou' else 'a'} {scheme}:// hub"
-    factory: HubFactory = loaded(entries[scheme], hub, EXTRAS.get(scheme, "redis"))
-    return factory(url, settings)
-
-
-def installed(group: str) -> dict[str, EntryPoint]:
-    """By scheme, what the installed packages offer under that entry-point group."""
-    return {entry.name: entry for entry in entry_points(group=group)}
-
-
-def loaded(entry: EntryPoint, what: str, extra: str) -> Any:
-    """What the entry stands for; `what` needs that `extra`. Raises MissingExtra."""
     try:
-        return entry.load()
+        factory: HubFactory = entries[scheme].load()
     except ModuleNotFoundError as error:
-        raise MissingExtra(what, error.name or "?", extra) from error
+        hub = f"{'an' if scheme[0] in 'aeiou' else 'a'} {scheme}:// hub"
+        raise MissingExtra(hub, error.name or "?", EXTRAS.get(scheme, "redis")) from error
+    return factory(url, settings)
 
 
 def scheme_of(url: str) -> str:

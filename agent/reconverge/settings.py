@@ -13,6 +13,8 @@ MIN_SYNC_INTERVAL: Final = 0.005
 LEASE_INTERVALS_MIN: Final = 6
 MILLION: Final = 1_000_000
 LEASE_TIMEOUTS_MIN: Final = 3
+REMOVED: Final = {"hints": "was removed; leave it out, and shorten sync_interval if nodes refuse too early"}
+"""Settings of an agent that former versions had, and what to do about them."""
 NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from reconverge.bulletin import OrdersStats
-from reconverge.hints import HintsStats
 from reconverge.switches import ON, Switchboard
 from reconverge.syncer import SyncerStats
 from reconverge.watch import BEYOND_CAP, Durations, Watch
@@ -73,8 +72,6 @@ class AgentStats:
     """How long the exchanges took that were answered."""
     orders: OrdersStats | None = None
     """What is known of published settings; None without a `settings_secret` and a hub."""
-    hints: HintsStats | None = None
-    """What was told to others and heard of them; None without `hints` and a hub."""
 
 
 def stats_of_limits(

@@ -58,6 +58,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
         InvalidSetting,
         ("in_doubt='refuse'", "storages", "?in_doubt=refuse"),
     ),
+    "a setting of a former version": (
+        lambda: AGENT("memory://", hints="mqtt://ada:hunter2@localhost:1883"),
+        InvalidSetting,
+        ("hints='***'", "was removed", "leave it out", "shorten sync_interval"),
+    ),
     "a misspelt secret is not shown": (
         lambda: AGENT("memory://", settings_secrte="hunter2"),
         InvalidSetting,

@@ -258,10 +258,3 @@ def test_a_fallback_is_read_as_strictly(url: str) -> None:
     """It is used when nobody looks."""
     with pytest.raises(InvalidSetting):
         Agent("redis://localhost", fallback=url)
-
-
-@pytest.mark.parametrize("url", ["mqtts://host?ssl_check_hostname=ture", "mqtts://host?ssl_check_hostname="])
-def test_the_url_of_hints_is_read_as_strictly(url: str) -> None:
-    """They travel by the same brokers."""
-    with pytest.raises(InvalidSetting):
-        Agent("redis://localhost", hints=url)

@@ -96,7 +96,6 @@ def agents() -> None:
         sigterm=False,
         switch="on",
         settings_secret=["new", b"old"],
-        hints="mqtt://localhost:1883",
         clock=SystemClock(),
     )
 

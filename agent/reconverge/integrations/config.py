@@ -49,7 +49,6 @@ VARIABLES: Final = {
     "fallback": "RECONVERGE_FALLBACK",
     "region_share": "RECONVERGE_REGION_SHARE",
     "require_hub": "RECONVERGE_REQUIRE_HUB",
-    "hints": "RECONVERGE_HINTS",
     "limits": "RECONVERGE_LIMITS",
 }
 """The variable of the environment for each setting; that of the limits holds JSON."""
@@ -113,13 +112,12 @@ class Settings(BaseSettings):
     fallback: SecretStr | None = None
     region_share: float | None = None
     require_hub: bool | None = None
-    hints: SecretStr | None = None
     limits: dict[str, LimitSettings] = {}
 
     def for_agent(self) -> dict[str, Any]:
         """What `Agent` is made with."""
         said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
-        for name in ("hub", "settings_secret", "fallback", "hints"):
+        for name in ("hub", "settings_secret", "fallback"):
             if isinstance(said[name], SecretStr):
                 said[name] = said[name].get_secret_value()
         return {name: value for name, value in said.items() if value is not None}

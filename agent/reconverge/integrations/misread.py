@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from reconverge.errors import shown
 from reconverge.nearest import asked
+from reconverge.settings import REMOVED
 
 UNKNOWN: Final = "extra_forbidden"
 MISSING: Final = "missing"
@@ -40,6 +41,8 @@ def problem_of(
     """
     kind, value = str(mistake["type"]), mistake.get("input")
     if kind == UNKNOWN:
+        if len(path) == 1 and path[0] in REMOVED:
+            return REMOVED[str(path[0])]
         if len(path) > 1 and path[-1] in agents:
             return f"is a setting of the agent, and none of a limit; write it above [limits]; known: {', '.join(known)}"
         return f"there is no such setting; known: {', '.join(known)}{asked(path[-1], known)}"

@@ -8,7 +8,6 @@ from reconverge.kernel._decision import Usage
 from reconverge.kernel._elastic import Elastic
 from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry, first_odd_cell
 from reconverge.kernel._evicted import HASH_KEY_BYTES
-from reconverge.kernel._exchange import hasten
 from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel._joint import Joint, settle
 from reconverge.kernel._lock import in_a_decision
@@ -52,7 +51,6 @@ __all__ = [
     "change_pace",
     "first_odd_cell",
     "gate_of",
-    "hasten",
     "in_a_decision",
     "many_of",
     "settle",

@@ -198,22 +198,6 @@ def look_again(cell: Cell, now_ns: int) -> bool:
     return False
 
 
-def hasten(cell: Cell, now_ns: int) -> bool:
-    """Have a cell exchanged ahead of time, because others lack what it may hold; returns whether that is of any use.
-
-    It is not if an exchange is wanted anyway, nor if the node has nothing to give back and knows that all is used.
-    """
-    table = cell.table
-    if cell.wanted or cell.shard.alone or table.policy.merged_only:
-        return False
-    table.advance(cell, now_ns)
-    if table.headroom(cell, now_ns) < table.unit and table.fleet_used(cell, now_ns) >= cell.capacity:
-        return False
-    table.stir(cell)
-    table.want(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
-    return True
-
-
 def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     """Say when to look at this cell again if nothing is asked of it until then.
 

@@ -37,14 +37,13 @@ from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
 from reconverge.simulation.experiment import Experiment
-from reconverge.simulation.fleet import Fleet, Hinted
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
 
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
 OWN_PACE_SHARE: Final = 0.3
-HINTED_SHARE: Final = 0.25
 WINDOWS_MAX: Final = 12
 LEASE_TIMEOUTS_MIN: Final = 3
 LAPSE_SHARE: Final = 0.3
@@ -102,7 +101,6 @@ class Case:
             f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, "
             f"the limit's own lease {(fleet.limit_lease_ns or 0) / SECOND_NS:g} s, "
             f"the limit's own interval {(fleet.own_interval_ns or 0) / SECOND_NS:g} s, "
-            f"hints {'none' if fleet.hinted is None else fleet.hinted}, "
             f"{self.experiment.windows} windows of {traffic}, "
             f"faults {list(self.experiment.faults)}"
         )
@@ -119,18 +117,7 @@ def draw_case(mode: str, seed: int) -> Case:
         case = _liveness_case(random, seed)
     else:
         case = _lapse_case(random, seed) if random.random() < LAPSE_SHARE else _safety_case(random, seed)
-    case = _with_own_pace(Random(f"{mode} {seed} pace"), case)
-    return _with_hints(Random(f"{mode} {seed} hints"), case)
-
-
-def _with_hints(random: Random, case: Case) -> Case:
-    """Now and then the nodes tell each other what is used up; some hear of it, some late."""
-    if random.random() >= HINTED_SHARE:
-        return case
-    hinted = Hinted(
-        latency_ns=int(case.experiment.fleet.round_trip_ns * 10 ** random.uniform(-1, 2)), lost=random.random()
-    )
-    return replace(case, experiment=replace(case.experiment, fleet=replace(case.experiment.fleet, hinted=hinted)))
+    return _with_own_pace(Random(f"{mode} {seed} pace"), case)
 
 
 def _with_own_pace(random: Random, case: Case) -> Case:

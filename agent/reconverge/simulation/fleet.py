@@ -19,16 +19,6 @@ SHARED_KEY: Final = "shared"
 
 
 @dataclass(frozen=True, slots=True)
-class Hinted:
-    """How hints travel; what becomes of one is drawn anew for every node that hears it."""
-
-    latency_ns: int = 3 * MILLISECOND_NS
-    """How long one takes, give or take half as much."""
-    lost: float = 0.0
-    """Which share of them never arrives."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fleet:
     """The settings of a simulated fleet. The same as an agent's, and the network's round trip."""
 
@@ -51,8 +41,6 @@ class Fleet:
     """Each with a hub of its own; the nodes belong to one after the other in turn."""
     region_ppm: int = MILLION
     """The part of every capacity that each region has by itself, in millionths."""
-    hinted: Hinted | None = None
-    """How hints travel from node to node, if they do."""
 
     @property
     def shortest_interval_ns(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconverge.hints import Hints
 from reconverge.kernel import Kernel, Table
 from reconverge.report import Batch
 from reconverge.simulation.fleet import Asked
@@ -35,10 +34,9 @@ class NodeClock:
 class Member:
     """One node, and what it has under way."""
 
-    __slots__ = ("alive", "asked", "batch", "clock", "due_ns", "hints", "index", "kernel", "sent_ns", "syncer", "woken")
+    __slots__ = ("alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "woken")
 
     kernel: Kernel
-    hints: Hints
     asked: Asked
     syncer: Syncer
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota, HubUnavailable
-from reconverge.hints import SENDER_BYTES, Hints
 from reconverge.kernel import Kernel
 from reconverge.limit import FIRST_HIT
 from reconverge.merge_rule import MergeRule, open_merge_rule
@@ -23,7 +22,6 @@ from reconverge.report import Answer, Batch
 from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.fleet import LIMIT_NAME, Fleet
-from reconverge.simulation.grapevine import Grapevine
 from reconverge.simulation.member import Member, NodeClock
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
@@ -38,9 +36,8 @@ LATENCY_SPREAD: Final = 0.2
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
 KEY_BYTES_MAX: Final = 256
 
-WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, HINT = range(6)
-"""What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes, a hint arrives
-or may be given."""
+WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT = range(5)
+"""What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes."""
 
 
 class World:
@@ -65,7 +62,6 @@ class World:
         self._names = 0
         self._events: list[tuple[int, int, int, int, object]] = []
         self._order = 0
-        self._grapevine = Grapevine(self, Random(f"hints {seed}"))
         self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self._decided: list[list[Decided]] = [[] for _ in fleet.quotas]
@@ -99,7 +95,7 @@ class World:
                     epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that nobody has corrected yet
                 decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, allowed, known, slice_number))
             if node.woken:
-                self.look_at(node)
+                self._look_at(node)
         self.pass_until(until_ns)
         return History(self._decided, self.messages, self._hub_windows)
 
@@ -121,9 +117,6 @@ class World:
             elif action == GIVEN_UP:
                 assert isinstance(what, tuple)
                 self._give_up(node, *what)
-            elif action == HINT:
-                assert what is None or isinstance(what, bytes)
-                self._grapevine.pass_on(node, what)
             else:
                 assert isinstance(what, Fault | Member)
                 self._strike(what)
@@ -167,7 +160,7 @@ class World:
             return []
         for key in most:
             observer.table.decide(key, 0, self.now_ns)
-        self.look_at(observer)
+        self._look_at(observer)
         self.pass_until(
             self.now_ns + self.fleet.longest_interval_ns + self.fleet.timeout_ns + 5 * self.fleet.round_trip_ns
         )
@@ -186,7 +179,7 @@ class World:
         for node in self.nodes:
             for key in list(node.table.cells) if node.alive else ():
                 node.table.decide(key, 0, self.now_ns)
-            self.look_at(node)
+            self._look_at(node)
 
     def disagreements(self) -> list[str]:
         """Where nodes differ in what they think was used, in words; to be asked some time after `ask_everywhere`."""
@@ -223,7 +216,6 @@ class World:
         node.asked = fleet.declare(node.kernel, self.policy)
         random = Random(self._random.random())
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
-        node.hints = Hints(node.kernel, sender=node.index.to_bytes(SENDER_BYTES))
         node.batch = None
         node.alive = True
 
@@ -238,7 +230,7 @@ class World:
         """Send what the node has to say, if anything."""
         batch = node.syncer.take(self.now_ns)
         if batch is None:
-            self.look_at(node)
+            self._look_at(node)
             return
         node.batch, node.sent_ns = batch, self.now_ns
         self._count_message()
@@ -271,16 +263,15 @@ class World:
             return  # it has given up, or is not the same process any more
         node.batch = None
         node.syncer.merged(batch, answer, sent_ns=node.sent_ns, now_ns=self.now_ns)
-        self._grapevine.answered(node, batch)
-        self.look_at(node)
+        self._look_at(node)
 
     def _give_up(self, node: Member, batch: Batch, kind: str) -> None:
         if node.batch is batch:
             node.batch = None
             node.syncer.failed(kind, now_ns=self.now_ns)
-            self.look_at(node)
+            self._look_at(node)
 
-    def look_at(self, node: Member) -> None:
+    def _look_at(self, node: Member) -> None:
         """See when the node wants to speak next."""
         node.woken = False
         if node.batch is None and node.alive:
@@ -367,10 +358,6 @@ class World:
             for cell in table.cells.values():
                 table.measure(cell)
         return Counter({table.name: table.tallies[0].charged for table in node.asked.tables})
-
-    def push_hint(self, moment_ns: int, index: int, hint: bytes | None) -> None:
-        """Have a node hear a hint, or, if there is none, give one if it has any."""
-        self._push(moment_ns, HINT, index, hint)
 
     def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:
         self._order += 1

@@ -47,12 +47,10 @@ _silent.setLevel(logging.CRITICAL + 1)
 class MqttLink:
     """Connects once. `hear` is told what comes, in the loop, and must neither wait nor raise.
 
-    When the connection is lost, the broker says so on `gone_topic`, if there is one.
+    When the connection is lost, the broker says so on `gone_topic`.
     """
 
-    def __init__(
-        self, address: BrokerAddress, *, name: str, gone_topic: str | None, timeout_s: float, hear: Hear
-    ) -> None:
+    def __init__(self, address: BrokerAddress, *, name: str, gone_topic: str, timeout_s: float, hear: Hear) -> None:
         self._address = address
         self._name = name
         self._gone_topic = gone_topic
@@ -118,7 +116,7 @@ class MqttLink:
             identifier=self._name,
             protocol=aiomqtt.ProtocolVersion.V5 if newer else aiomqtt.ProtocolVersion.V311,
             clean_session=None if newer else True,
-            will=None if self._gone_topic is None else aiomqtt.Will(self._gone_topic, b"", qos=1),
+            will=aiomqtt.Will(self._gone_topic, b"", qos=1),
             keepalive=KEEPALIVE_S,
             timeout=self._timeout_s,
             queue_type=Ear,
