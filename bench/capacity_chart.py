@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bench.chart import FLOOR_COLOUR, OTHERS_COLOUR, OURS_COLOUR
 from reconverge.clock import SECOND_NS
-from reconverge.simulation.capacity import HUB_CPU_PCT_MAX, Coefficients, load, regular_pace
+from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX, Coefficients, load, regular_pace
 
 FLEETS: Final = (10, 50, 200, 1000)
 SHADES: Final = ("#99d5cf", "#4fa79f", OURS_COLOUR, "#083f3b")

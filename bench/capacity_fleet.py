@@ -14,11 +14,11 @@ from redis import Redis
 
 from bench.timing import no_collector
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.hubs import HubSettings
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.registry import HubSettings
 from reconverge.kernel import Kernel
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
-from reconverge.syncer import Syncer
 from reconverge_sync.redis.hub import RedisHub
 
 START_S: Final = 1_750_000_000.0

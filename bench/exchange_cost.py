@@ -25,12 +25,12 @@ import redis.asyncio
 from redis import Redis
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.hubs import HubSettings
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import SCHEMA_VERSION, Batch
 from reconverge.kernel import Kernel
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
-from reconverge.report import SCHEMA_VERSION, Batch
-from reconverge.syncer import Syncer
 from reconverge_sync.codec import decode_answer, encode_batch
 from reconverge_sync.embedded.binary import find_redis_server
 from reconverge_sync.redis.hub import RedisHub, _bulks_of_keys

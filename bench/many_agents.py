@@ -25,7 +25,7 @@ from bench.child import ROOT
 from bench.machine import circumstances, in_a_sentence
 from bench.servers import OwnRedis
 from reconverge import Agent, Limit
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.limit import FIXED_WINDOW
 from reconverge_sync.redis.hub import RedisHub
 

@@ -17,7 +17,7 @@ import msgpack
 from redis import Redis
 
 from bench.exchange_cost import redis_server
-from reconverge.report import SCHEMA_VERSION
+from reconverge.hub.report import SCHEMA_VERSION
 from reconverge_sync.redis.hub import SCRIPT
 
 START_US: Final = 1_750_000_000_000_000

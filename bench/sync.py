@@ -22,11 +22,11 @@ from bench.servers import ServerMeter, redis_on_loopback
 from bench.timing import no_collector
 from reconverge import Agent, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
-from reconverge.hubs import HubSettings
+from reconverge.exchange.syncer import CELLS_MAX, Syncer
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import Kernel
 from reconverge.policies import BALANCED
-from reconverge.report import Answer, Batch
-from reconverge.syncer import CELLS_MAX, Syncer
 from reconverge_sync.redis.hub import RedisHub
 
 PART: Final = "sync"

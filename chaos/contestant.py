@@ -17,10 +17,10 @@ from reconverge import Agent, Limiter
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Bulletin, Hub
-from reconverge.hubs import HubSettings, open_hub
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.kernel import Reentry, Verdict
 from reconverge.limit import FIXED_WINDOW, Limit
-from reconverge.report import Answer, Batch, Totals
 
 CENSUS_KEY: Final = "all"
 CENSUS: Final = Limit(10**12, 30 * 86_400.0, algorithm=FIXED_WINDOW)

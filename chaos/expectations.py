@@ -13,7 +13,7 @@ from chaos.case import Case, Expectation, Violation
 from chaos.checker import LOST, first_answer_ns, forgetting
 from chaos.history import OK, Part
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.syncer import BACKOFF_CAP_NS
+from reconverge.exchange.syncer import BACKOFF_CAP_NS
 
 UNNOTICED: Final = "unnoticed"
 UNFLAGGED: Final = "unflagged"

@@ -13,8 +13,8 @@ from chaos.names import OURS, SETTINGS_SECRET
 from chaos.namespace import cut_rules, loss_rules
 from chaos.proxy import Toxic
 from reconverge.hub import Bulletin
-from reconverge.hubs import HubSettings, open_hub
-from reconverge.orders import Orders, Secrets, seal
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.remote_settings.signed import Orders, Secrets, seal
 
 if TYPE_CHECKING:
     from chaos.stage import Stage

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
-from reconverge.report import WHOLE_MAX, Answer, Batch, CellAnswer, Totals
+from reconverge.hub.report import WHOLE_MAX, Answer, Batch, CellAnswer, Totals
 from reconverge_sync.codec import decode_answer, encode_answer
 
 READ_BYTES: Final = 65_536

@@ -9,8 +9,8 @@ from typing import Final
 
 from chaos.names import CENSUS_NAME, LIMIT_NAME
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
-from reconverge.hubs import HubSettings, open_hub
-from reconverge.report import Batch
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.hub.report import Batch
 
 LEASE_US: Final = 30_000_000
 

@@ -18,10 +18,10 @@ from random import Random
 from typing import Final
 
 from chaos.report import circumstances
-from reconverge.cli import fleet
-from reconverge.cli.fleet import Outcome, Setup
-from reconverge.cli.judgement import arrivals_of, judge
-from reconverge.cli.trace import Request
+from reconverge.cli.replay import fleet
+from reconverge.cli.replay.fleet import Outcome, Setup
+from reconverge.cli.replay.judgement import arrivals_of, judge
+from reconverge.cli.replay.trace import Request
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, Limit
 from reconverge.policies import POLICIES
 from reconverge.simulation.truth import Charge, excess_by_place, ideal_admissions

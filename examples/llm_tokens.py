@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from reconverge import Agent, Limit, Limiter
-from reconverge.hubs import HubSettings, open_hub
+from reconverge.hub.registry import HubSettings, open_hub
 
 RECORDING = Path(__file__).parent / "data" / "llm-conv-2023.csv.gz"
 WORKERS = 4

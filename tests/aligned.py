@@ -6,10 +6,10 @@ from collections import defaultdict
 from dataclasses import replace
 
 from reconverge.clock import ManualClock
-from reconverge.kernel._cell import Cell
-from reconverge.kernel._compiled import serve
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.table.native import serve
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
-from reconverge.report import Answer, Batch
 from reconverge.simulation.first_hits import Opened, fleet_windows
 from reconverge_sync.memory import MemoryHub
 from tests.node import Node, Truth

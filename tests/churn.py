@@ -15,10 +15,10 @@ from typing import Any
 
 from reconverge import Agent, Limit, Limiter, ReconvergeError
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel._engine import Cell, Decision, Lock, Store
+from reconverge.kernel.engine import Cell, Decision, Lock, Store
 from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP
+from reconverge.limiter.waiters import ThreadBell, waiting_at
 from reconverge.policies import BALANCED
-from reconverge.waiting import ThreadBell, waiting_at
 from reconverge_sync.memory import MemoryHub
 from tests.node import START_S, Node
 

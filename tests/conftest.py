@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from reconverge import Agent, process
+from reconverge import Agent
 from reconverge.kernel import COMPILED, IMPLEMENTATION
-from reconverge.kernel._engine import PYTHON_IS_ASKED_FOR
+from reconverge.kernel.engine import PYTHON_IS_ASKED_FOR
+from reconverge.runtime import process
 from tests.servers import RedisServer
 from tests.threads import running_threads
 from tests.waiting import eventually

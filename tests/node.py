@@ -8,12 +8,12 @@ from itertools import count
 from random import Random
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange.syncer import SILENCE_NS, Syncer
+from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import Kernel, WaitTable
 from reconverge.limit import Limit
 from reconverge.policies import Policy
-from reconverge.report import Answer, Batch
 from reconverge.simulation.truth import at_once
-from reconverge.syncer import SILENCE_NS, Syncer
 from reconverge_sync.memory import MemoryHub
 
 START_S = 1_750_000_000.0

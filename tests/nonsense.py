@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from reconverge.clock import Clock
-from reconverge.report import WHOLE_MAX, Answer, AnswerRows, Batch, CellAnswer, Status
+from reconverge.hub.report import WHOLE_MAX, Answer, AnswerRows, Batch, CellAnswer, Status
 from reconverge_sync.memory import MemoryHub
 
 Nonsense = Callable[[Answer], Any]

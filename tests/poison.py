@@ -11,8 +11,8 @@ from typing import Any
 
 import msgpack
 
+from reconverge.hub.report import SCHEMA_VERSION, Answer, Batch, CellReport, LimitReport, Status, Totals
 from reconverge.limit import FIXED_WINDOW
-from reconverge.report import SCHEMA_VERSION, Answer, Batch, CellReport, LimitReport, Status, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt import messages as letters
 from reconverge_sync.mqtt.election import Claim

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from reconverge import Agent
-from reconverge.bulletin import OrdersStats
 from reconverge.clock import SystemClock
 from reconverge.hub import Bulletin
-from reconverge.hubs import HubSettings
-from reconverge.orders import LimitOrder, Orders, Secrets, Word, seal
+from reconverge.hub.registry import HubSettings
+from reconverge.remote_settings.poller import OrdersStats
+from reconverge.remote_settings.signed import LimitOrder, Orders, Secrets, Word, seal
 from reconverge.testing.bulletin_contract import BulletinHub
 from reconverge_sync.redis.hub import RedisHub
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from reconverge import Agent
-from reconverge.report import Answer, Batch
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.nonsense import LIES, NONSENSE, OddHub
 from tests.servers import wait_until

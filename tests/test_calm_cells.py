@@ -13,9 +13,9 @@ import redis
 
 from reconverge.clock import ManualClock
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
-from reconverge.report import CellAnswer, Status
-from reconverge.testing._scene import INTERVAL_S, START_S, Scene, Voice, limit
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import CellAnswer, Status
+from reconverge.testing.claims.scene import INTERVAL_S, START_S, Scene, Voice, limit
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge.rule import CALM_INTERVALS, SILENT_INTERVALS
 from reconverge_sync.redis.hub import RedisHub

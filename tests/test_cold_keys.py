@@ -13,7 +13,7 @@ import pytest
 
 from bench.capacity_fleet import Fleet, Shape, Spent
 from reconverge.clock import ManualClock
-from reconverge.kernel._exchange import ALONE_INTERVALS_MAX, TIGHT_SHARE
+from reconverge.kernel.reporting.cell_reports import ALONE_INTERVALS_MAX, TIGHT_SHARE
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub

@@ -26,10 +26,10 @@ import typer.main
 
 from reconverge import Agent
 from reconverge.cli.app import app
-from reconverge.hubs import GROUP, MEMORY
+from reconverge.hub.registry import GROUP, MEMORY
 from reconverge.limit import ALGORITHMS
 from reconverge.policies import POLICIES
-from reconverge.process import stop_all
+from reconverge.runtime.process import stop_all
 from tests.servers import RedisServer
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from reconverge.environment import HUB, NO_HUB
+from reconverge.agent.environment import HUB, NO_HUB
 from tests.servers import RedisServer, free_port
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

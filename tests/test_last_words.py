@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from reconverge import Agent
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.memory import MemoryHub
 from tests.servers import wait_until
 

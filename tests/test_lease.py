@@ -12,14 +12,14 @@ import pytest
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.hub_clock import DRIFT
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.clock import DRIFT
+from reconverge.hub.report import Status
 from reconverge.kernel import Kernel
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
-from reconverge.report import Status
 from reconverge.simulation import Experiment, Fleet, Traffic, World
-from reconverge.syncer import Syncer
-from reconverge.testing._scene import Voice, limit
+from reconverge.testing.claims.scene import Voice, limit
 from reconverge_sync.memory import MemoryHub
 from tests.node import START_S
 

@@ -14,8 +14,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
-from reconverge.hubs import HubSettings
-from reconverge.report import (
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import (
     FORGOTTEN,
     SCHEMA_VERSION,
     UNBOUNDED,

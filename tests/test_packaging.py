@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from reconverge import Hub
-from reconverge.hubs import GROUP, HubSettings
+from reconverge.hub.registry import GROUP, HubSettings
 from reconverge_sync.redis.hub import SCRIPT
 
 ROOT = Path(__file__).parent.parent

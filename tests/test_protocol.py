@@ -11,10 +11,11 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reconverge.caps import as_daring
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange.syncer import SILENCE_NS
+from reconverge.hub.report import Batch, Totals
 from reconverge.kernel import COMPILED, Cell, Verdict, gate_of
-from reconverge.kernel._room import UNTOUCHED_NS
+from reconverge.kernel.keys.eviction import UNTOUCHED_NS
 from reconverge.limit import (
     ALGORITHMS,
     BURSTING,
@@ -25,9 +26,8 @@ from reconverge.limit import (
     Limit,
 )
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.report import Batch, Totals
+from reconverge.remote_settings.caps import as_daring
 from reconverge.simulation.truth import declared_bound
-from reconverge.syncer import SILENCE_NS
 from reconverge_sync.memory import MemoryHub
 from tests.aligned import (
     TWISTS,

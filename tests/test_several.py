@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from reconverge.clock import ManualClock
-from reconverge.declaration import quotas_of
+from reconverge.hub.report import Batch
 from reconverge.kernel import Joint, Verdict, settle
 from reconverge.limit import ALGORITHMS, Limit
+from reconverge.limit.quotas import quotas_of
 from reconverge.policies import choose
-from reconverge.report import Batch
 from reconverge_sync.memory import MemoryHub
 from tests.aligned import BucketTruth, truth_of
 from tests.node import START_S, Node

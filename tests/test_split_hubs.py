@@ -13,14 +13,14 @@ import pytest
 
 from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
+from reconverge.exchange.syncer import Syncer
 from reconverge.hub import Hub
-from reconverge.hub_choice import PROBE_MAX_NS
+from reconverge.hub.fallback import TwoHubs
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.hub.selector import PROBE_MAX_NS
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.report import Answer, Batch, Totals
-from reconverge.syncer import Syncer
-from reconverge.testing._fleet import INTERVAL_NS, KEYS, LIMIT_NAME, Fleet, Member
-from reconverge.two_hubs import TwoHubs
+from reconverge.testing.claims.fleet import INTERVAL_NS, KEYS, LIMIT_NAME, Fleet, Member
 from reconverge_sync.memory import MemoryHub
 
 MEMBERS = 4

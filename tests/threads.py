@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from reconverge import Agent, process
-from reconverge.thread_loop import ThreadLoop
+from reconverge import Agent
+from reconverge.exchange.thread_runner import ThreadLoop
+from reconverge.runtime import process
 
 
 def running_threads() -> list[ThreadLoop]:

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 from reconverge.decision import Decision, Usage
 from reconverge.kernel import IMPLEMENTATION
-from reconverge.kernel._cell import Cell, Headroom
-from reconverge.kernel._engine import Reports
+from reconverge.kernel.cell import Cell, Headroom
+from reconverge.kernel.engine import Reports
 from tests.twin_world import Data, Step, World
 
 ROOT = Path(__file__).parent.parent

@@ -8,10 +8,10 @@ from typing import Any
 from reconverge import Limit, Limiter, ReconvergeError, Reservation
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.decision import Decision, Usage
+from reconverge.hub.report import Batch
 from reconverge.kernel import Kernel
+from reconverge.limiter.waiters import Steps, ThreadBell, waiting_at
 from reconverge.policies import choose
-from reconverge.report import Batch
-from reconverge.waiting import Steps, ThreadBell, waiting_at
 from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, START_S, Node
 

@@ -4,7 +4,7 @@ Every node holds a line that it may fill alone; all lines together never exceed 
 moves the lines to where the traffic is.
 """
 
-from reconverge.agent import Agent
+from reconverge.agent.agent import Agent
 from reconverge.clock import Clock
 from reconverge.decision import Decision, Usage
 from reconverge.errors import (
@@ -22,10 +22,11 @@ from reconverge.errors import (
     UnknownKind,
     UnknownLimit,
 )
+from reconverge.former_names import keep_former_names
 from reconverge.hub import Hub
-from reconverge.limit import Limit
-from reconverge.limiter import Limiter
-from reconverge.reservation import Reservation
+from reconverge.limit.limit import Limit
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.reservation import Reservation
 from reconverge.stats import AgentStats, Health, LimitStats
 
 __all__ = [
@@ -54,3 +55,5 @@ __all__ = [
     "UnknownLimit",
     "Usage",
 ]
+
+keep_former_names()

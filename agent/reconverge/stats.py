@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconverge.bulletin import OrdersStats
-from reconverge.switches import ON, Switchboard
-from reconverge.syncer import SyncerStats
-from reconverge.watch import BEYOND_CAP, Durations, Watch
+from reconverge.exchange.answer_stats import BEYOND_CAP, Durations, Watch
+from reconverge.exchange.syncer import SyncerStats
+from reconverge.limiter.modes import ON, Switchboard
+from reconverge.remote_settings.poller import OrdersStats
 
 if TYPE_CHECKING:
     from reconverge.kernel import WaitTable

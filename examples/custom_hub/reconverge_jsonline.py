@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hubs import HubSettings, redacted
-from reconverge.merge_rule import MergeRule, open_merge_rule
-from reconverge.plain import plain_answer, plain_batch, plain_totals, read_answer, read_batch, read_totals
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.json_codec import plain_answer, plain_batch, plain_totals, read_answer, read_batch, read_totals
+from reconverge.hub.merge_rule import MergeRule, open_merge_rule
+from reconverge.hub.registry import HubSettings, redacted
+from reconverge.hub.report import Answer, Batch, Totals
 
 T = TypeVar("T")
 LINE_BYTES_MAX = 4 * 1024 * 1024

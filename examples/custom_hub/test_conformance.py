@@ -7,7 +7,7 @@ from reconverge_jsonline import JsonLineHub, Server
 
 from reconverge.clock import ManualClock
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubContract
 
 

@@ -26,16 +26,7 @@ from typing import Any, Final, cast
 import msgpack
 
 from reconverge.errors import HubUnavailable
-from reconverge.limit import (
-    FIXED_WINDOW,
-    GCRA,
-    PACED,
-    SLIDING_LOG,
-    SLIDING_SLICES,
-    SLIDING_WINDOW,
-    TOKEN_BUCKET,
-)
-from reconverge.report import (
+from reconverge.hub.report import (
     ANSWER_ROWS,
     REPORT_ROWS,
     SCHEMA_VERSION,
@@ -48,6 +39,15 @@ from reconverge.report import (
     Totals,
     add_totals,
     told_limit,
+)
+from reconverge.limit.limit import (
+    FIXED_WINDOW,
+    GCRA,
+    PACED,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SLIDING_WINDOW,
+    TOKEN_BUCKET,
 )
 
 KINDS: Final = {

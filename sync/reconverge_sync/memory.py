@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from secrets import token_hex
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
-from reconverge.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
+from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
 
 

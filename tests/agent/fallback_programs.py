@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from reconverge import Agent
-from reconverge import hub_choice as choice_module
 from reconverge.clock import SECOND_NS
-from reconverge.two_hubs import TwoHubs
+from reconverge.hub import selector as choice_module
+from reconverge.hub.fallback import TwoHubs
 from tests.agent.programs import say, wait_for_a_line
 from tests.agent.world import NEVER_FULL
 from tests.waiting import eventually

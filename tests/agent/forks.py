@@ -18,8 +18,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from reconverge import Agent, Limit, Limiter
-from reconverge.report import Answer, Batch, Totals
-from reconverge.waiting import waiting_at
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.limiter.waiters import waiting_at
 from reconverge_sync.embedded.hub import directory_of
 from reconverge_sync.memory import MemoryHub
 from tests.agent.programs import say, wait_for_a_line

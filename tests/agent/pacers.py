@@ -10,7 +10,7 @@ from typing import Final
 from reconverge import Agent, Limit
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.kernel import WaitTable
-from reconverge.kernel._pace import CATCH_UP_NS
+from reconverge.kernel.algorithms.paced import CATCH_UP_NS
 from tests.agent.programs import say, wait_for_a_line
 from tests.waiting import eventually_in_loop
 

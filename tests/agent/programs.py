@@ -21,11 +21,11 @@ from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import NoReturn
 
-import reconverge.event_loop
-import reconverge.process
-import reconverge.thread_loop
+import reconverge.exchange.thread_runner
+import reconverge.runtime.event_loop
+import reconverge.runtime.process
 from reconverge import Agent, Limiter, ReconvergeError
-from reconverge.restoration import JUMP_NS, Restorations
+from reconverge.runtime.restoration import JUMP_NS, Restorations
 from tests.agent.world import HOUR_S, NEVER_FULL, admitted_of, exchanges_of, introduce
 from tests.waiting import POLL_S, eventually
 
@@ -103,7 +103,7 @@ def leaves_its_loop_closed_where_no_thread_can_be_had(hub: str) -> None:
     def refuse(_run: Callable[[], None], *, name: str) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    for module in (reconverge.event_loop, reconverge.thread_loop):
+    for module in (reconverge.runtime.event_loop, reconverge.exchange.thread_runner):
         vars(module)["start_thread"] = refuse
 
 
@@ -240,14 +240,14 @@ class Herald:
     def stop_for_good(self, timeout_s: float) -> None:
         """See `Stoppable`."""
         say("leaving")
-        eventually(lambda: reconverge.process._told_pid, "SIGTERM", timeout_s * 10)
+        eventually(lambda: reconverge.runtime.process._told_pid, "SIGTERM", timeout_s * 10)
 
 
 def ends_by_itself_and_says_when_it_leaves(hub: str) -> None:
     """What is told to end is ending already."""
     begin(hub)
     herald = Herald()
-    reconverge.process.register(herald, sigterm=True)
+    reconverge.runtime.process.register(herald, sigterm=True)
     atexit.register(lambda: herald)  # it is known as long as the process
 
 
@@ -287,7 +287,7 @@ def decides_on_another_thread(hub: str) -> None:
 
 def never_lets_go(hub: str) -> None:
     """Another thread, which is no daemon, would keep the process alive for ever; the grace is short for once."""
-    reconverge.process.SIGTERM_GRACE_S = 0.2  # type: ignore[misc]
+    reconverge.runtime.process.SIGTERM_GRACE_S = 0.2  # type: ignore[misc]
     threading.Thread(target=threading.Event().wait).start()
     rests(hub)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from reconverge import Agent
-from reconverge.report import Answer, Batch
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.agent.conftest import MakeAgent
 from tests.agent.world import NEVER_FULL, admitted_of, exchange_threads

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from reconverge import Agent, HubUnavailable, InvalidSetting
+from reconverge.hub.report import Answer, Batch
 from reconverge.integrations.fastapi import Limits as FastAPILimits
 from reconverge.integrations.flask import Limits as FlaskLimits
-from reconverge.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.agent.conftest import MakeAgent
 from tests.agent.world import exchange_threads

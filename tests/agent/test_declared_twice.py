@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge import Agent, Limit, watch
+from reconverge import Agent, Limit
+from reconverge.exchange import answer_stats as watch
 from reconverge.policies import STRICT
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub

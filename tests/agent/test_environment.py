@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from reconverge.environment import KNOWN, misspelt
+from reconverge.agent.environment import KNOWN, misspelt
 from reconverge.integrations.config import FILE, VARIABLES
 from tests.twin import PATHS, ROOT
 

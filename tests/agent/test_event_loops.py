@@ -16,7 +16,7 @@ from secrets import token_hex
 import pytest
 
 from reconverge import Agent
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.memory import MemoryHub
 from tests.agent.conftest import MakeAgent
 from tests.agent.world import (

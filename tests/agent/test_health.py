@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from reconverge import Agent, Health
+from reconverge.exchange.syncer import SyncerStats
 from reconverge.stats import AgentStats, health_of
-from reconverge.syncer import SyncerStats
 from tests.agent.conftest import MakeAgent
 from tests.agent.world import introduce
 from tests.servers import RedisServer, free_port

@@ -9,7 +9,7 @@ import importlib.util
 
 import pytest
 
-from reconverge.native_threads import in_main_interpreter
+from reconverge.runtime.threads import in_main_interpreter
 from tests.agent.process import Process
 from tests.agent.world import net_at
 from tests.servers import RedisServer

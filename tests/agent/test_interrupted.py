@@ -16,10 +16,17 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, Limiter, agent, event_loop, exchanges, loop, native_threads, process, runners, thread_loop
-from reconverge import turns as turns_module
-from reconverge import waiting as waiting_module
-from reconverge.report import Totals
+from reconverge import Agent, Limiter
+from reconverge.agent import agent
+from reconverge.exchange import driver as exchanges
+from reconverge.exchange import ownership as runners
+from reconverge.exchange import task_runner as loop
+from reconverge.exchange import thread_runner as thread_loop
+from reconverge.hub.report import Totals
+from reconverge.limiter import queue as turns_module
+from reconverge.limiter import waiters as waiting_module
+from reconverge.runtime import event_loop, process
+from reconverge.runtime import threads as native_threads
 from reconverge_sync.memory import MemoryHub
 from tests.agent.conftest import MakeAgent
 from tests.agent.interruptions import Interruption, Interruptor, throw

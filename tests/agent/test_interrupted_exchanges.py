@@ -21,15 +21,16 @@ from typing import Final, NamedTuple
 import pytest
 
 import reconverge
-from reconverge import Limiter, exchanges
+from reconverge import Limiter
 from reconverge.clock import NEVER_NS, SECOND_NS, ManualClock
-from reconverge.declaration import quotas_of
 from reconverge.errors import HubUnavailable
-from reconverge.exchanges import Exchanges
+from reconverge.exchange import driver as exchanges
+from reconverge.exchange.driver import Exchanges
+from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge.kernel import COMPILED
 from reconverge.limit import Limit
+from reconverge.limit.quotas import quotas_of
 from reconverge.policies import STRICT
-from reconverge.report import Answer, Batch, Totals, add_totals
 from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node
 from tests.opcodes import Ended, Interrupted, interrupted_at, raise_ended, raise_interrupted

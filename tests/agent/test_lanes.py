@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from reconverge import Agent
-from reconverge.report import Answer, Batch
-from reconverge.syncer import CELLS_MAX
+from reconverge.exchange.syncer import CELLS_MAX
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.agent.world import NEVER_FULL, node_of
 from tests.waiting import eventually

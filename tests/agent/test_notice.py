@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from reconverge.kernel._engine import asks_for_python
+from reconverge.kernel.engine import asks_for_python
 from tests.twin import PATHS, ROOT
 
 WITHHOLDS = "import sys; sys.modules['reconverge.kernel._native'] = None"

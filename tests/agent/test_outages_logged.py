@@ -12,8 +12,8 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
-from reconverge.exchanges import OUTAGES_LOGGED_MAX, QUIET_NS, Exchanges
-from reconverge.report import Answer, Batch
+from reconverge.exchange.driver import OUTAGES_LOGGED_MAX, QUIET_NS, Exchanges
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.unit.talker import MINUTE, World, busy
 

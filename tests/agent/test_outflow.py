@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from reconverge.clock import SECOND_NS
-from reconverge.kernel._pace import CATCH_UP_NS
+from reconverge.kernel.algorithms.paced import CATCH_UP_NS
 from tests.agent.process import Process
 from tests.servers import RedisServer
 

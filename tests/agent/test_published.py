@@ -16,9 +16,9 @@ import pytest
 from reconverge import Agent, HubUnavailable, InvalidSetting, LimitConflict
 from reconverge.clock import SECOND_NS
 from reconverge.hooks import LogHooks, SettingsChanged, SettingsRejected, SilentHooks
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.integrations.metrics import Readings
-from reconverge.orders import LimitOrder
-from reconverge.report import Answer, Batch, Totals
+from reconverge.remote_settings.signed import LimitOrder
 from reconverge.stats import READY
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub

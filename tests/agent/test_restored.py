@@ -17,8 +17,8 @@ import pytest
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS
-from reconverge.report import Totals
-from reconverge.restoration import JUMP_NS, LOOK_NS, Restorations
+from reconverge.hub.report import Totals
+from reconverge.runtime.restoration import JUMP_NS, LOOK_NS, Restorations
 from reconverge_sync.memory import MemoryHub
 from tests.agent.conftest import MakeAgent
 from tests.agent.process import Process

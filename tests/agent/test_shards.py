@@ -11,7 +11,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
-from reconverge.report import Answer, Batch
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.waiting import POLL_S, eventually, eventually_in_loop
 

@@ -15,7 +15,7 @@ import pytest
 
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.waiting import waiting_at
+from reconverge.limiter.waiters import waiting_at
 from tests.agent.process import Process
 from tests.agent.waiters import counted_tries, run, scene_of, settled
 from tests.waiting import eventually, eventually_in_loop

@@ -13,8 +13,8 @@ import pytest
 
 from reconverge import CostExceedsQuota, Limit, Limiter, UnknownKind
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.limiter.waiters import waiting_at
 from reconverge.policies import STRICT
-from reconverge.waiting import waiting_at
 from reconverge_sync.memory import MemoryHub
 from tests.agent.conftest import MakeAgent
 from tests.agent.waiters import Scene, counted_tries, run, scene_of, settled

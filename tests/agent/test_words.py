@@ -21,7 +21,7 @@ from reconverge import Agent, InvalidKey, InvalidLimit, InvalidSetting, Limit, U
 from reconverge.arguments import told
 from reconverge.clock import ManualClock
 from reconverge.hooks import SilentHooks
-from reconverge.hubs import HubSettings, open_hub
+from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.limiter import Limiter
 from tests.servers import RedisServer
 

@@ -11,7 +11,7 @@ import pytest
 
 from reconverge import Agent, Decision, Limit, Limiter
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.waiting import Waiting, waiting_at
+from reconverge.limiter.waiters import Waiting, waiting_at
 from tests.waiting import eventually
 
 TURNS = 50

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from reconverge import Agent, Limiter
-from reconverge.hubs import HubSettings
-from reconverge.report import Totals
-from reconverge.thread_loop import ThreadLoop
+from reconverge.exchange.thread_runner import ThreadLoop
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
 from reconverge_sync.redis.hub import RedisHub
 from tests.threads import running_threads
 from tests.waiting import eventually

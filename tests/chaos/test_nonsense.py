@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from chaos.nonsense import BYTES, COUNTS, ROWS, TIME, TYPES, LyingProxy, ThirdPartyHub, bulk, lie, reply_end
-from reconverge.report import Answer, Batch, CellAnswer, Status
+from reconverge.hub.report import Answer, Batch, CellAnswer, Status
 from reconverge_sync.codec import decode_answer, encode_answer
 from reconverge_sync.memory import MemoryHub
 from tests.servers import RedisServer

@@ -7,12 +7,12 @@ from itertools import chain, repeat
 
 import pytest
 
-from reconverge.cli import checkup
-from reconverge.cli.checkup import Checkup, Pace, check_up
+from reconverge.cli.doctor import checkup
+from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
 from reconverge.clock import MILLISECOND_NS, ManualClock
-from reconverge.diagnosis import Diagnosis, Finding, Level
-from reconverge.report import Answer, Batch
-from reconverge.trial import EXCHANGES_MAX
+from reconverge.hub.diagnosis import Diagnosis, Finding, Level
+from reconverge.hub.probe import EXCHANGES_MAX
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 
 DEFAULTS = Pace(sync_interval_s=0.1, timeout_s=1.0)

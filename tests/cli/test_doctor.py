@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from reconverge.cli import doctor
+from reconverge.cli.doctor import doctor
 from reconverge_sync.redis.advice import as_failure
 from tests.certificates import Certificates
 from tests.cli.checked import PASSWORD, check

@@ -10,7 +10,7 @@ import shlex
 import pytest
 import redis
 
-from reconverge.diagnosis import Level
+from reconverge.hub.diagnosis import Level
 from reconverge_sync.redis.keys import BYTES_PER_KEY, CALLS_MAX, MANY, SCANNED_AT_ONCE, Sample, judge_keys
 from tests.cli.checked import ALL_RIGHTS, allow, check
 from tests.servers import RedisServer

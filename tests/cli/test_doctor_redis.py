@@ -13,11 +13,11 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from reconverge.diagnosis import Finding, Level
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.report import Answer, Batch
-from reconverge.trial import trial_batch
+from reconverge.hub.diagnosis import Finding, Level
+from reconverge.hub.probe import trial_batch
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.redis.advice import Address
 from reconverge_sync.redis.checks import RedisServer as Introduced
 from reconverge_sync.redis.checks import judge_load, judge_server

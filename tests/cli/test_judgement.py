@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from reconverge import Limit
-from reconverge.cli.figures import as_figures, verdict_on
-from reconverge.cli.fleet import Outcome, Setup
-from reconverge.cli.judgement import Judgement, judge
-from reconverge.cli.trace import Request
-from reconverge.cli.worker import History
+from reconverge.cli.replay.figures import as_figures, verdict_on
+from reconverge.cli.replay.fleet import Outcome, Setup
+from reconverge.cli.replay.judgement import Judgement, judge
+from reconverge.cli.replay.trace import Request
+from reconverge.cli.replay.worker import History
 from reconverge.clock import SECOND_NS
 
 WINDOW_S = 10

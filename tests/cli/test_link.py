@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from reconverge.cli.link import Links
+from reconverge.cli.replay.link import Links
 from reconverge.errors import InvalidSetting
 from tests.waiting import eventually
 

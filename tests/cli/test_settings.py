@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from reconverge import Agent, ReconvergeError
 from reconverge.cli.app import app
 from reconverge.clock import SystemClock
-from reconverge.hubs import HubSettings, open_hub
-from reconverge.orders import Orders, Secrets
-from reconverge.publication import UnverifiedSettings
-from reconverge.publication import publish as publish_orders
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.remote_settings.publisher import UnverifiedSettings
+from reconverge.remote_settings.publisher import publish as publish_orders
+from reconverge.remote_settings.signed import Orders, Secrets
 from tests.brokers import Mosquitto
 from tests.cli.checked import Said
 from tests.hubs.conftest import GuardedMosquitto, certificates, guarded_mosquitto, mosquitto

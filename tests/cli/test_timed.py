@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, Limit
-from reconverge.cli import worker
-from reconverge.cli.figures import figures_rows
-from reconverge.cli.fleet import Outcome, Setup
-from reconverge.cli.judgement import judge
-from reconverge.cli.trace import Request
-from reconverge.cli.worker import Gauge, History, Plan, Share
+from reconverge.cli.replay import worker
+from reconverge.cli.replay.figures import figures_rows
+from reconverge.cli.replay.fleet import Outcome, Setup
+from reconverge.cli.replay.judgement import judge
+from reconverge.cli.replay.trace import Request
+from reconverge.cli.replay.worker import Gauge, History, Plan, Share
 from reconverge.clock import SystemClock
 from reconverge.limiter import Limiter
 
@@ -42,7 +42,7 @@ def slowed(call: object, took_ns: list[int]) -> object:
 
 def history_of_a_node(monkeypatch: pytest.MonkeyPatch) -> History:
     """What a node of the fleet, alone and in this process, tells of twenty requests."""
-    monkeypatch.setattr("reconverge.cli.worker.signal.signal", lambda *_: signal.SIG_DFL)
+    monkeypatch.setattr("reconverge.cli.replay.worker.signal.signal", lambda *_: signal.SIG_DFL)
     # A node is silent about outages; this process goes on after it.
     monkeypatch.setattr(logging.getLogger("reconverge"), "setLevel", lambda _: None)
     ours, theirs = multiprocessing.Pipe()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconverge.cli.trace import Columns, InvalidTrace, Request, read_arrivals, read_trace, without_gaps
+from reconverge.cli.replay.trace import Columns, InvalidTrace, Request, read_arrivals, read_trace, without_gaps
 from reconverge.simulation import Arrival
 
 GOOD = "t_s,client,tokens\n0.5,ada,3\n2.5,bob,4\n"

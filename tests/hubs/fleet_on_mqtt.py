@@ -7,8 +7,8 @@ from secrets import token_hex
 from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.hubs import HubSettings
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import BEATS
 from reconverge_sync.mqtt.hub import MqttHub

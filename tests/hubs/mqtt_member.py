@@ -14,7 +14,7 @@ import sys
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.limiter import Limiter
 from reconverge_sync.mqtt.hub import MqttHub
 

@@ -12,8 +12,8 @@ import pytest
 
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.testing._scene import START_S, Scene
+from reconverge.hub.registry import HubSettings
+from reconverge.testing.claims.scene import START_S, Scene
 from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.conftest import allow, shop_url
 from tests.servers import RedisServer

@@ -15,7 +15,7 @@ import redis
 from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Bulletin, Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.testing import BulletinContract
 from reconverge.testing.bulletin_contract import BulletinHub
 from reconverge_sync.embedded.hub import EmbeddedHub

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubContract, ManualClock
 from reconverge_sync.cluster.hub import ClusterHub
 from tests.certificates import Certificates

@@ -12,9 +12,9 @@ import pytest
 
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.report import Totals
-from reconverge.testing._scene import START_S, Scene, limit
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
+from reconverge.testing.claims.scene import START_S, Scene, limit
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.slots import slot_of
 from tests.redis_cluster import RedisCluster, SlotMove

@@ -14,8 +14,8 @@ import pytest
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.report import Totals
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.slots import slot_of
 from tests.redis_cluster import RedisCluster, SlotMove

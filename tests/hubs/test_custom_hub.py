@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from reconverge.clock import ManualClock
-from reconverge.plain import read_batch
-from reconverge.report import Batch
+from reconverge.hub.json_codec import read_batch
+from reconverge.hub.report import Batch
 from tests.servers import free_port, wait_until
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "custom_hub"

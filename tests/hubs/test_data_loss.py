@@ -12,10 +12,10 @@ import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing._fleet import LEASE_NS, LIMIT_NAME, Fleet
+from reconverge.testing.claims.fleet import LEASE_NS, LIMIT_NAME, Fleet
 from reconverge_sync.redis.hub import RedisHub
 from tests.servers import RedisServer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubContract, ManualClock
 from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.redis.hub import RedisHub

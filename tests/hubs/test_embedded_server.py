@@ -23,8 +23,8 @@ import pytest
 from reconverge import Agent, InvalidSetting, MissingExtra
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.testing._scene import Scene
+from reconverge.hub.registry import HubSettings
+from reconverge.testing.claims.scene import Scene
 from reconverge_sync.embedded import hub as embedded
 from reconverge_sync.embedded.hub import EmbeddedHub
 from tests.waiting import eventually

@@ -16,8 +16,8 @@ import pytest
 import redis
 
 from reconverge import Agent, Limiter
-from reconverge.hubs import HubSettings
-from reconverge.report import SCHEMA_VERSION, Totals
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import SCHEMA_VERSION, Totals
 from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.conftest import PASSWORD, shop_url
 from tests.servers import RedisServer, free_port

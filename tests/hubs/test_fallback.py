@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from reconverge import Agent, Hub, HubUnavailable, InvalidSetting
-from reconverge import hub_choice as choice_module
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.hub import Bulletin
+from reconverge.hub import selector as choice_module
+from reconverge.hub.fallback import two_hubs
 from reconverge.integrations.config import load
-from reconverge.two_hubs import two_hubs
 from reconverge_sync.memory import MemoryHub
 from tests.agent.process import Process
 from tests.agent.world import NEVER_FULL, admitted_of, net_at

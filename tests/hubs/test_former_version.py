@@ -18,12 +18,12 @@ import pytest
 from reconverge.clock import SECOND_NS, Clock, ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.json_codec import read_limit
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Batch, CellReport, LimitReport, heard_limit, told_limit
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
-from reconverge.plain import read_limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.report import Batch, CellReport, LimitReport, heard_limit, told_limit
-from reconverge.testing._fleet import KEYS, LEASE_NS, Fleet, Member
+from reconverge.testing.claims.fleet import KEYS, LEASE_NS, Fleet, Member
 from reconverge_sync.mqtt.messages import read_batch, write_batch
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.resp import bulks, packed

@@ -15,10 +15,10 @@ from reconverge import Agent
 from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
-from reconverge.report import NOT_TAKEN, CellAnswer
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import NOT_TAKEN, CellAnswer
 from reconverge.stats import DEGRADED
-from reconverge.testing._scene import Voice, limit
+from reconverge.testing.claims.scene import Voice, limit
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.servers import RedisServer

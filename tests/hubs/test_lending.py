@@ -11,8 +11,8 @@ import pytest
 from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Region
-from reconverge.hubs import HubSettings
-from reconverge.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Loan, Status, Wish
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Loan, Status, Wish
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub

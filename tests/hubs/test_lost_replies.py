@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from reconverge import Agent, Hub
-from reconverge.hubs import HubSettings
-from reconverge.report import Totals
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
 from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.relay import Relay
 from tests.hubs.wrong_hubs import Dropping, Requeuing

@@ -11,7 +11,7 @@ import pytest
 
 from reconverge.clock import ManualClock
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubContract
 from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from reconverge import Agent
-from reconverge.hubs import HubSettings
-from reconverge.report import Status
-from reconverge.trial import trial_batch
+from reconverge.hub.probe import trial_batch
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Status
 from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto
 from tests.waiting import eventually

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from reconverge.report import NOT_TAKEN
+from reconverge.hub.report import NOT_TAKEN
 from reconverge_sync.mqtt import shard as desk
 from tests.brokers import Mosquitto
 from tests.hubs.fleet_on_mqtt import MqttFleet

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from reconverge.report import Totals
+from reconverge.hub.report import Totals
 from tests.brokers import Mosquitto
 from tests.hubs.fleet_on_mqtt import MqttFleet
 from tests.poison import batch

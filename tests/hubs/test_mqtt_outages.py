@@ -15,10 +15,10 @@ import pytest
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.report import Totals
-from reconverge.restoration import JUMP_NS, Restorations
-from reconverge.trial import trial_batch
+from reconverge.hub.probe import trial_batch
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
+from reconverge.runtime.restoration import JUMP_NS, Restorations
 from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto
 from tests.hubs.conftest import GuardedMosquitto

@@ -16,7 +16,7 @@ import aiomqtt
 import pytest
 
 from reconverge.clock import ManualClock
-from reconverge.report import Status
+from reconverge.hub.report import Status
 from reconverge_sync.mqtt import messages as letters
 from reconverge_sync.mqtt.election import TERM_MAX, Claim
 from reconverge_sync.mqtt.leader import WAIT_NS, Steward

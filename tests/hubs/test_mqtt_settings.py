@@ -17,9 +17,9 @@ import pytest
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.orders import LimitOrder
-from reconverge.trial import trial_batch
+from reconverge.hub.probe import trial_batch
+from reconverge.hub.registry import HubSettings
+from reconverge.remote_settings.signed import LimitOrder
 from reconverge_sync.mqtt.hub import MqttHub
 from tests.brokers import Mosquitto
 from tests.published import OTHER, SECRET, known_by, login, post_to, sealed_now

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
+from reconverge.hub.report import Answer, Batch, Status
 from reconverge.policies import STRICT
-from reconverge.report import Answer, Batch, Status
 from reconverge_sync.codec import ANSWER_HEADER, decode_answer, encode_answer
 from reconverge_sync.mqtt.messages import Misfit, read_answer, write_answer
 from tests.hubs.parrot import Parrot

@@ -13,8 +13,8 @@ from functools import partial
 import pytest
 
 from reconverge import Agent, Limiter
-from reconverge.hubs import HubSettings
-from reconverge.report import Totals
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
 from reconverge_sync.redis.hub import RedisHub
 from tests.servers import RedisServer
 from tests.waiting import eventually

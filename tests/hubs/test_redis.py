@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubContract, ManualClock
 from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import Certificates

@@ -15,8 +15,8 @@ from redis import exceptions
 
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.testing._scene import Scene
+from reconverge.hub.registry import HubSettings
+from reconverge.testing.claims.scene import Scene
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hub import RedisHub
 from tests.hubs.parrot import Parrot

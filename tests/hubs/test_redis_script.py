@@ -16,13 +16,13 @@ import msgpack
 import pytest
 import redis
 
-from reconverge.answers import check_answer
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
+from reconverge.hub.answers import check_answer
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import SCHEMA_VERSION, Batch, CellReport
 from reconverge.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
-from reconverge.report import SCHEMA_VERSION, Batch, CellReport
-from reconverge.testing._scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
+from reconverge.testing.claims.scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.merge.rule import SCANNED_MAX
 from reconverge_sync.redis.hub import SCRIPT, RedisHub

@@ -18,9 +18,9 @@ from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings, open_hub
-from reconverge.report import Batch
-from reconverge.testing._scene import Scene
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.hub.report import Batch
+from reconverge.testing.claims.scene import Scene
 from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import Certificates
 from tests.hubs.conftest import TLSRedis, allow

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconverge.hub import Hub
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubContract, ManualClock
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.certificates import Certificates, tls_options

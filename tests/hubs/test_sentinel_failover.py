@@ -14,9 +14,9 @@ import pytest
 from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.report import Totals
-from reconverge.testing._scene import Scene
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
+from reconverge.testing.claims.scene import Scene
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.redis_sentinel import SERVICE, RedisService
 from tests.servers import free_port

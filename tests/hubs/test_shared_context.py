@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconverge.hubs import HubSettings
+from reconverge.hub.registry import HubSettings
 from reconverge_sync.client.tls import SharedContext, UnusableFile, tls_context
 from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import Certificates

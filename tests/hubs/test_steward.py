@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
-from reconverge.report import Answer, Batch, CellReport, LimitReport, Status
+from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.testing import ManualClock
 from reconverge_sync.mqtt.election import TENURE_NS, Claim, Role
 from reconverge_sync.mqtt.leader import Steward

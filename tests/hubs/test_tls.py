@@ -12,8 +12,8 @@ import pytest
 
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.testing._scene import Scene
+from reconverge.hub.registry import HubSettings
+from reconverge.testing.claims.scene import Scene
 from reconverge_sync.redis.hub import RedisHub
 from tests.certificates import Certificates
 from tests.hubs.conftest import TLSRedis

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, UnknownHub
-from reconverge.hubs import HubSettings, open_hub, redacted
+from reconverge.hub.registry import HubSettings, open_hub, redacted
 from reconverge_sync.mqtt.url import BrokerAddress
 from reconverge_sync.redis.connection import Connection
 from reconverge_sync.redis.hub import RedisHub

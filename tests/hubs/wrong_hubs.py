@@ -10,8 +10,8 @@ from itertools import count
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings
-from reconverge.report import Answer, Batch, CellReport, Status, Totals
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Answer, Batch, CellReport, Status, Totals
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge.bounds import LEASE_MAX_US
 from reconverge_sync.redis.hub import RedisHub

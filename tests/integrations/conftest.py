@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from reconverge import Agent
-from reconverge.integrations import Guard, shared_agent
+from reconverge.integrations import Guard
+from reconverge.integrations.dropin import shared_agent
 from reconverge.testing import ManualClock
 
 START_S = 1_700_000_000.0

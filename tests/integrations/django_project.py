@@ -22,7 +22,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from reconverge.integrations import by_header
-from reconverge.integrations.request import Response
+from reconverge.integrations.web.request.request import Response
 
 HERE = "tests.integrations.django_project"
 MIDDLEWARE = [

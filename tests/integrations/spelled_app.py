@@ -20,7 +20,7 @@ from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from reconverge.integrations import Rule, everybody
-from reconverge.integrations.paths import Places
+from reconverge.integrations.web.request.paths import Places
 
 REACHED: Final = "x-reached"
 PLANTED: Final = "x-planted"

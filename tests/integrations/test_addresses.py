@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
 from reconverge.integrations import Addresses
-from reconverge.integrations.addresses import HOPS_MAX, UNIX, grouped
+from reconverge.integrations.web.request.addresses import HOPS_MAX, UNIX, grouped
 
 PROXY = "10.0.0.1"
 CLIENT = "203.0.113.7"

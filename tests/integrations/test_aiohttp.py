@@ -20,7 +20,7 @@ from reconverge import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.integrations import Guard, Rule, by_header, by_route
 from reconverge.integrations.aiohttp import Limits, outcome_of
-from reconverge.integrations.request import Response
+from reconverge.integrations.web.request.request import Response
 from tests.servers import RedisServer, free_port
 from tests.waiting import EVENTUALLY_S, eventually_in_loop
 

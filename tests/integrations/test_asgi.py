@@ -15,7 +15,7 @@ import pytest
 from reconverge import Agent
 from reconverge.integrations import OUTCOME, SPENT, Rule, by_header, by_route
 from reconverge.integrations.asgi import AsgiRequest, RateLimitMiddleware
-from reconverge.integrations.asgi_routes import route_of
+from reconverge.integrations.asgi.routes import route_of
 from tests.integrations.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
 from tests.integrations.webserver import check_fields
 from tests.waiting import eventually_in_loop

@@ -12,7 +12,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.integrations import Guard, PlainRequest, Rule
-from reconverge.integrations.cold import cold_key, cold_s
+from reconverge.integrations.web.first_answer import cold_key, cold_s
 from tests.integrations.asking import ADA
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS
-from reconverge.integrations.coming_again import INTERVALS_MAX, ROOM_FOR, for_any_node
+from reconverge.integrations.web.retry_after import INTERVALS_MAX, ROOM_FOR, for_any_node
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, STRICT, Policy
 from reconverge.testing import ManualClock

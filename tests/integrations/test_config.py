@@ -18,7 +18,7 @@ import pytest
 
 from reconverge import Agent, UnknownHub
 from reconverge.integrations.config import VARIABLES, Configuration, Settings, load
-from reconverge.integrations.places import InvalidConfiguration
+from reconverge.integrations.config.positions import InvalidConfiguration
 from tests.agent.world import admitted_of, net_at
 from tests.published import SECRET, known_by, login, post_at, sealed_now
 from tests.servers import RedisServer

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from reconverge import Agent, InvalidSetting
+from reconverge.integrations.clients.outgoing import Outgoing
 from reconverge.integrations.config import load
+from reconverge.integrations.config.positions import InvalidConfiguration
 from reconverge.integrations.decorators import limited
-from reconverge.integrations.outcome import RateLimited
-from reconverge.integrations.outgoing import Outgoing
-from reconverge.integrations.places import InvalidConfiguration
-from reconverge.integrations.shared_agent import agent_at, settings_at
+from reconverge.integrations.dropin.shared_agent import agent_at, settings_at
+from reconverge.integrations.web.outcome import RateLimited
 
 FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "a number for a limit": ("a.toml", "[limits]\nlogin = 5\n", ("limits.login: 5", "a limit string such as")),

@@ -35,11 +35,12 @@ from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from reconverge.errors import InvalidLimit, InvalidSetting
-from reconverge.integrations import Addresses, django_exempt
-from reconverge.integrations import django as django_integration
-from reconverge.integrations.django import DjangoRequest, Serving, guard, limit, outcome_of
-from reconverge.integrations.django_settings import configured as what_is_said
-from reconverge.integrations.request import CANCELLED
+from reconverge.integrations import Addresses
+from reconverge.integrations.django import exemptions as django_exempt
+from reconverge.integrations.django import middleware as django_integration
+from reconverge.integrations.django.middleware import DjangoRequest, Serving, guard, limit, outcome_of
+from reconverge.integrations.django.settings import configured as what_is_said
+from reconverge.integrations.web.request.request import CANCELLED
 from tests.integrations import django_project
 from tests.integrations.asking import environment_of
 from tests.servers import RedisServer, free_port

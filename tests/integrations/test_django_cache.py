@@ -21,7 +21,8 @@ from django.conf import settings
 from django.core.cache.backends.base import CacheKeyWarning
 
 from reconverge import InvalidSetting
-from reconverge.integrations import django_cache, shared_counts
+from reconverge.integrations.django import cache as django_cache
+from reconverge.integrations.dropin import shared_counts
 from reconverge.testing import ManualClock
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
@@ -263,7 +264,7 @@ def test_a_count_that_is_begun_while_another_thread_sees_the_old_one_end_is_kept
 WORKER = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from reconverge.integrations.django_cache import ReconvergeCache
+from reconverge.integrations.django.cache import ReconvergeCache
 
 def hit(number):
     cache = ReconvergeCache(sys.argv[1], {"OPTIONS": {"sync_interval": 0.02, "namespace": sys.argv[2]}})

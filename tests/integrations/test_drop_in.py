@@ -26,7 +26,7 @@ from limits import parse
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from reconverge.integrations.limits_book import FIXED, MOVING, SLIDING
+from reconverge.integrations.dropin.storage import FIXED, MOVING, SLIDING
 from tests.integrations.served import Served
 from tests.integrations.storages import limiter_at
 from tests.servers import RedisServer, free_port

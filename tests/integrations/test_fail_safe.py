@@ -20,15 +20,15 @@ from fastapi import Depends, FastAPI
 from reconverge import Agent, InvalidSetting, Limit
 from reconverge.errors import UnknownKind
 from reconverge.integrations import SPENT, Guard, PlainRequest, Response, Rule
-from reconverge.integrations import asgi as asgi_limits
-from reconverge.integrations import fastapi as fastapi_limits
-from reconverge.integrations import flask as flask_limits
 from reconverge.integrations import wsgi as wsgi_limits
+from reconverge.integrations.asgi import middleware as asgi_limits
 from reconverge.integrations.config import load
-from reconverge.integrations.declared import TIERS_MAX
 from reconverge.integrations.decorators import limited
+from reconverge.integrations.fastapi import limits as fastapi_limits
+from reconverge.integrations.flask import extension as flask_limits
 from reconverge.integrations.httpx import LimitedTransport, QuotaUsedUp
-from reconverge.integrations.outcome import RateLimited
+from reconverge.integrations.web.bound_rule import TIERS_MAX
+from reconverge.integrations.web.outcome import RateLimited
 from tests.integrations.asking import ADA
 
 METHODS = {"GET": 1, "POST": 2}

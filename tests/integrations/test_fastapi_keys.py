@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from reconverge import Agent, InvalidSetting
 from reconverge.integrations import by_header, by_user
 from reconverge.integrations.asgi import RateLimitMiddleware
-from reconverge.integrations.declared import MISSED_MAX
 from reconverge.integrations.fastapi import Limits
+from reconverge.integrations.web.bound_rule import MISSED_MAX
 from tests.integrations.asking import ADA, BOB, ask_asgi, statuses
 
 

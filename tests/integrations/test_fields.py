@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge import Agent, Decision, InvalidSetting, Limit
-from reconverge.integrations.fields import (
+from reconverge.integrations.web.fields import (
     DRAFT_06,
     IETF_11,
     X_RATELIMIT,

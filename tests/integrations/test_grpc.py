@@ -21,7 +21,7 @@ from google.protobuf import any_pb2, duration_pb2
 from reconverge import Agent
 from reconverge.errors import InvalidSetting
 from reconverge.integrations import Addresses, Guard, Rule
-from reconverge.integrations.grpc import (
+from reconverge.integrations.grpc.interceptors import (
     AioRateLimitInterceptor,
     GrpcRequest,
     RateLimitInterceptor,
@@ -31,8 +31,8 @@ from reconverge.integrations.grpc import (
     by_rpc,
     current_outcome,
 )
-from reconverge.integrations.grpc_status import retry_info
-from reconverge.integrations.request import Response
+from reconverge.integrations.grpc.status import retry_info
+from reconverge.integrations.web.request.request import Response
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 

@@ -31,8 +31,8 @@ from reconverge.integrations import (
     by_user,
 )
 from reconverge.integrations.asgi import RateLimitMiddleware
-from reconverge.integrations.declared import TIERS_MAX
-from reconverge.integrations.paths import path_pattern
+from reconverge.integrations.web.bound_rule import TIERS_MAX
+from reconverge.integrations.web.request.paths import path_pattern
 from reconverge.testing import ManualClock
 
 ADA = PlainRequest(client="192.0.2.1", route="/items", headers={"x-key": "ada"})

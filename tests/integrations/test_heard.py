@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.integrations.heard import HELD_MAX, Heard, heard
+from reconverge.integrations.clients.server_fields import HELD_MAX, Heard, heard
 
 NOON = 1_800_000_000.0
 

@@ -22,9 +22,9 @@ from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.integrations import Guard, PlainRequest, Rule
 from reconverge.integrations.asgi import RateLimitMiddleware
-from reconverge.integrations.failures import Failures
+from reconverge.integrations.clients.outgoing import Outgoing
 from reconverge.integrations.flask import Limits
-from reconverge.integrations.outgoing import Outgoing
+from reconverge.integrations.web.failures import Failures
 from reconverge.testing import ManualClock
 from tests.integrations.asking import ADA, Answer, asgi_answer, http_scope
 from tests.integrations.storages import limiter_at

@@ -13,8 +13,8 @@ from aiohttp.test_utils import TestServer as AiohttpServer
 
 from reconverge import Agent
 from reconverge.integrations import Guard, PlainRequest, by_ip
-from reconverge.integrations.addresses import Addresses
 from reconverge.integrations.aiohttp import Limits
+from reconverge.integrations.web.request.addresses import Addresses
 from reconverge.integrations.wsgi import WsgiRequest
 from tests.integrations.asking import environment_of
 

@@ -32,7 +32,7 @@ from reconverge.integrations import (
     everybody,
     together,
 )
-from reconverge.integrations.keys import HASHED, asks, fitting, joined, plain, waits, written
+from reconverge.integrations.web.request.keys import HASHED, asks, fitting, joined, plain, waits, written
 
 KEY_BYTES_MAX = 256
 

@@ -18,7 +18,7 @@ import pytest
 from limits import RateLimitItem, RateLimitItemPerMinute, RateLimitItemPerSecond, WindowStats, parse
 
 from reconverge import InvalidCost, InvalidSetting
-from reconverge.integrations.limits_book import FIXED, LIMITS_MAX, MOVING, SLICES, SLIDING
+from reconverge.integrations.dropin.storage import FIXED, LIMITS_MAX, MOVING, SLICES, SLIDING
 from reconverge.limit import LOG_QUOTA_MAX, QUOTA_MAX
 from reconverge.testing import ManualClock
 from tests.integrations.storages import limiter_at, storage_at

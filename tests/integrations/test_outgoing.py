@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from reconverge import Agent, InvalidCost, InvalidSetting, Limiter
-from reconverge.integrations.outgoing import HELD_KEYS_MAX, Outgoing
+from reconverge.integrations.clients.outgoing import HELD_KEYS_MAX, Outgoing
 from reconverge.testing import ManualClock
 
 

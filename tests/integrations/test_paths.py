@@ -36,8 +36,8 @@ from reconverge.integrations import wsgi as wsgi_limits
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.flask import Limits as FlaskLimits
-from reconverge.integrations.paths import Places, normal_forms, takes_nothing, takes_slashes
-from reconverge.integrations.reach import nearest
+from reconverge.integrations.web.request.paths import Places, normal_forms, takes_nothing, takes_slashes
+from reconverge.integrations.web.unreached import nearest
 
 LONG: Final = 100_000
 

@@ -17,8 +17,8 @@ import pytest
 from limits import RateLimitItem, parse
 
 from reconverge import InvalidSetting, Limiter
-from reconverge.integrations.cold import Cold
-from reconverge.integrations.limits_book import FIXED, MOVING, SLIDING
+from reconverge.integrations.dropin.storage import FIXED, MOVING, SLIDING
+from reconverge.integrations.web.first_answer import Cold
 from tests.integrations.storages import limiter_at
 from tests.servers import RedisServer
 from tests.waiting import eventually

@@ -16,10 +16,10 @@ from bench.capacity_page import tables
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
-from reconverge.simulation.capacity import COEFFICIENTS, Coefficients, cold_reports, load, regular_pace
-from reconverge.simulation.experiment import Experiment, run_once
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Traffic
+from reconverge.simulation.studies.capacity import COEFFICIENTS, Coefficients, cold_reports, load, regular_pace
+from reconverge.simulation.studies.experiment import Experiment, run_once
 
 RESULTS = Path(__file__).parent.parent.parent / "bench" / "results" / "capacity.json"
 PLAIN = Coefficients(100.0, 10.0, 50.0, 2.0, 300.0, 100.0, 40.0, 72.0, 150.0, 120.0)

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.stake import STAKE, STAKED_OVERDRAFT
 from reconverge.limit import (
     CALENDAR,
     FIRST_HIT,
@@ -29,7 +30,6 @@ from reconverge.simulation.fault import Fault
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.world import World
-from reconverge.stake import STAKE, STAKED_OVERDRAFT
 from reconverge_sync.merge.ledger import Rule
 
 HOUR_S = 3600

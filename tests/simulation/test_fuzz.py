@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
+from reconverge.hub.report import Answer, Batch
 from reconverge.limit import ALGORITHMS
 from reconverge.policies import STRICT
-from reconverge.report import Answer, Batch
 from reconverge.simulation import PATTERNS, Traffic, fuzz, world
 from reconverge.simulation.cases import ELECTED, LIVENESS, REGIONS, SAFETY, draw_case
 from reconverge.simulation.fault import Kind

@@ -10,7 +10,7 @@ from reconverge import Limit
 from reconverge.clock import SECOND_NS
 from reconverge.simulation import Experiment, Figures, Fleet, Traffic, goals
 from reconverge.simulation.goals import POLICIES, Chapter, Goal, chapters, page, together, unmet
-from reconverge.simulation.origin import commit_of
+from reconverge.simulation.studies.origin import commit_of
 
 NONE = Figures(
     over_mean_pct=0.0,

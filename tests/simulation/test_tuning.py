@@ -10,9 +10,9 @@ from reconverge import Limit
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.policies import BALANCED, NAIVE, STRICT
-from reconverge.simulation import tuning
-from reconverge.simulation.capacity import COEFFICIENTS
-from reconverge.simulation.tuning import (
+from reconverge.simulation.studies import tuning
+from reconverge.simulation.studies.capacity import COEFFICIENTS
+from reconverge.simulation.studies.tuning import (
     PATTERNS,
     Deployment,
     Option,

@@ -6,10 +6,10 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import SECOND_NS
+from reconverge.exchange.syncer import Syncer
 from reconverge.kernel import Kernel
 from reconverge.policies import BALANCED, NAIVE, STRICT, Policy
 from reconverge.simulation import Experiment, Fleet, RunFigures, Traffic, World, run_once
-from reconverge.syncer import Syncer
 from reconverge_sync.memory import MemoryHub
 
 LIMIT = Limit(200, 10.0, algorithm="fixed-window")

@@ -33,13 +33,13 @@ from reconverge import (
     UnknownLimit,
     Usage,
 )
-from reconverge.bulletin import OrdersStats
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.hooks import LogHooks, Refused, SilentHooks
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.integrations import Guard, Outcome, Refusal, Request, Rule, by_header, by_ip, together
 from reconverge.integrations.config import load
 from reconverge.integrations.decorators import limited
-from reconverge.report import Answer, Batch, Totals
+from reconverge.remote_settings.poller import OrdersStats
 
 
 class OwnAgent(Agent):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reconverge.clock import MILLISECOND_NS
+from reconverge.hub.report import Answer, Batch, Status
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
-from reconverge.report import Answer, Batch, Status
 from tests.unit.talker import World
 
 HOUR_S = 3600

@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.report import Batch, CellReport, Totals
 from reconverge.kernel import WaitTable
 from reconverge.limit import Limit
 from reconverge.policies import STRICT, Policy
-from reconverge.report import Batch, CellReport, Totals
-from reconverge.syncer import Syncer
 from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import SECOND_NS
-from reconverge.report import Totals
-from reconverge.syncer import ACCOUNT_KEPT_NS
+from reconverge.exchange.syncer import ACCOUNT_KEPT_NS
+from reconverge.hub.report import Totals
 from reconverge_sync.merge.rule import ACCOUNT_KEPT_US
 from tests.unit.pair import HOUR_S, Pair
 from tests.unit.talker import Talker, World

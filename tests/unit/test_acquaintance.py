@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.acquaintance import ACCOUNT_KEPT_NS, Acquaintance
 from reconverge.clock import MICROSECOND_NS
-from reconverge.report import Batch, CellReport, LimitReport
+from reconverge.hub.identity import ACCOUNT_KEPT_NS, Acquaintance
+from reconverge.hub.report import Batch, CellReport, LimitReport
 
 LEASE_US = 30_000_000
 LEASE_NS = LEASE_US * MICROSECOND_NS

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import NEVER_NS, ManualClock
-from reconverge.kernel._agenda import GROUP_MAX, LOOKS_MAX, PROMISED_SHARE
-from reconverge.kernel._engine import Cell, due_cells
+from reconverge.exchange.syncer import CELLS_MAX
+from reconverge.kernel.engine import Cell, due_cells
+from reconverge.kernel.reporting.agenda import GROUP_MAX, LOOKS_MAX, PROMISED_SHARE
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
-from reconverge.syncer import CELLS_MAX
 from tests.node import START_S, Node
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from reconverge.answers import check_lent, check_posted, check_totals, check_wishes
-from reconverge.bridge import Bridge
-from reconverge.bridging import Bridging
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import HubUnavailable
-from reconverge.report import Answer, Batch, Lent, Loan, Status, Totals, Wish, Wishes
+from reconverge.hub.answers import check_lent, check_posted, check_totals, check_wishes
+from reconverge.hub.report import Answer, Batch, Lent, Loan, Status, Totals, Wish, Wishes
+from reconverge.regions.bridge import Bridge
+from reconverge.regions.driver import Bridging
 from reconverge_sync.memory import MemoryHub
 from tests.nonsense import ODD_VALUES
 from tests.unit.talker import MINUTE_BEGINS_S

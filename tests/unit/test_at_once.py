@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reconverge import Agent, Decision, Limit, Limiter
 from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS, ManualClock, SystemClock
 from reconverge.kernel import Kernel
-from reconverge.kernel._cell import Cell, Headroom
+from reconverge.kernel.cell import Cell, Headroom
 from reconverge.limit import ALGORITHMS, FIXED_WINDOW, SLIDING_WINDOW, SMOOTH, TOKEN_BUCKET
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy, View
 from tests.node import INTERVAL_NS, START_S

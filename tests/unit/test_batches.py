@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.report import Status
+from reconverge.hub.report import Status
 from tests.unit.pair import Pair
 from tests.unit.talker import reported
 

@@ -11,9 +11,9 @@ from math import inf
 
 import pytest
 
-from reconverge.bulletin import RESTORED_AFTER_S, Reader
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.orders import MAGIC, Orders, Secrets, Verifier
+from reconverge.remote_settings.poller import RESTORED_AFTER_S, Reader
+from reconverge.remote_settings.signed import MAGIC, Orders, Secrets, Verifier
 from tests.published import HOUR_S, NOON, OTHER, SECRET, orders, sealed
 
 INTERVAL_S = 0.1

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge.calendar_windows import LAST_S, UNITS, CalendarWindows, Unit, is_zone, unit_of
 from reconverge.clock import SECOND_NS
+from reconverge.limit.calendar import LAST_S, UNITS, CalendarWindows, Unit, is_zone, unit_of
 
 DAY, WEEK, MONTH, YEAR = UNITS
 HOUR_NS = 3600 * SECOND_NS

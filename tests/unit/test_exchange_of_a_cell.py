@@ -11,9 +11,9 @@ from math import ceil, inf
 import pytest
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.report import CellReport
 from reconverge.limit import METERED, Limit
 from reconverge.policies import BALANCED, STRICT, choose
-from reconverge.report import CellReport
 from tests.node import INTERVAL_NS
 from tests.unit.talker import MINUTE, Talker, World, busy, reported
 

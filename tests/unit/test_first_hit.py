@@ -11,8 +11,8 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import SECOND_NS
-from reconverge.kernel._cell import Cell
-from reconverge.kernel._first_hit import NONE
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.table.first_hit import NONE
 from reconverge.policies import BALANCED, STRICT
 from tests.unit.lone import Lone
 from tests.unit.talker import Talker, World

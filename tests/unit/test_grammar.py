@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconverge import InvalidLimit, Limit
-from reconverge.grammar import TEXT_LENGTH_MAX, UNITS_S, Quota, parse_quotas
+from reconverge.limit.grammar import TEXT_LENGTH_MAX, UNITS_S, Quota, parse_quotas
 from tests.unit.odd import HUGE, named
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400

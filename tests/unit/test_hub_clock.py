@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
-from reconverge.hub_clock import DRIFT, HubClock
+from reconverge.hub.clock import DRIFT, HubClock
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE
 from reconverge_sync.memory import MemoryHub

@@ -9,7 +9,7 @@ import pytest
 
 from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidLimit, Limit, Limiter, UnknownKind
 from reconverge.clock import ManualClock
-from reconverge.kinds import KINDS_MAX
+from reconverge.limit.cost_table import KINDS_MAX
 from tests.unit.lone import NOON_S
 from tests.unit.odd import HUGE, named
 

@@ -17,14 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import COMPILED, Kernel, Pace, WaitTable, _agenda, change_own_pace
-from reconverge.kernel._agenda import PASSED_MAX
-from reconverge.kernel._engine import Cell, due_cells
-from reconverge.kernel._lanes import TURN, Lanes
-from reconverge.kernel._paces import hold_back
+from reconverge.exchange.syncer import CELLS_MAX
+from reconverge.kernel import COMPILED, Kernel, Pace, WaitTable, change_own_pace
+from reconverge.kernel.engine import Cell, due_cells
+from reconverge.kernel.reporting import agenda as _agenda
+from reconverge.kernel.reporting.agenda import PASSED_MAX
+from reconverge.kernel.reporting.deferred import hold_back
+from reconverge.kernel.reporting.lanes import TURN, Lanes
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
-from reconverge.syncer import CELLS_MAX
 from tests.node import START_S
 from tests.opcodes import interrupted_at
 

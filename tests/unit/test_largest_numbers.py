@@ -12,10 +12,10 @@ import pytest
 
 from reconverge import InvalidCost, Limit, Limiter, Reservation
 from reconverge.clock import ManualClock
-from reconverge.kernel._cell import DEMAND_MAX
+from reconverge.hub.report import Batch
+from reconverge.kernel.cell import DEMAND_MAX
 from reconverge.limit import ALGORITHMS, BUCKETS, LOG_QUOTA_MAX, METERED, QUOTA_MAX, SLIDING_LOG, SMOOTH_WARMING_UP
 from reconverge.policies import BALANCED
-from reconverge.report import Batch
 from reconverge_sync.memory import MemoryHub
 from tests.node import START_S, Node
 from tests.unit.lone import Lone

@@ -6,9 +6,9 @@ Method: last words that are heard or lost, and what comes after them.
 from __future__ import annotations
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.report import Batch
 from reconverge.kernel import NEVER_NS
 from reconverge.policies import BALANCED
-from reconverge.report import Batch
 from tests.node import LEASE_NS
 from tests.unit.pair import WINDOWS, Pair, generation
 from tests.unit.talker import World, reported

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from reconverge.kernel import _lock
-from reconverge.kernel._agenda import KernelFields
-from reconverge.kernel._lock import Lock
+from reconverge.kernel import lock as _lock
+from reconverge.kernel.lock import Lock
+from reconverge.kernel.reporting.agenda import KernelFields
 from tests.waiting import eventually
 
 WAITERS = 3

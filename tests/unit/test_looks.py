@@ -6,11 +6,11 @@ Method: more cells than are looked at in one go, all of them reported, used agai
 from __future__ import annotations
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.hub.report import Answer, CellAnswer, CellReport, Status
 from reconverge.kernel import Kernel
-from reconverge.kernel._agenda import LOOKS_MAX, PASSED_MAX
+from reconverge.kernel.reporting.agenda import LOOKS_MAX, PASSED_MAX
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
-from reconverge.report import Answer, CellAnswer, CellReport, Status
 from tests.node import START_S
 
 MANY = 3 * LOOKS_MAX

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.report import Status, Totals
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, STRICT
-from reconverge.report import Status, Totals
 from tests.node import LEASE_NS
 from tests.unit.pair import HOUR_S, WINDOWS, Pair, generation
 from tests.unit.talker import World, reported

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import COMPILED, _agenda
-from reconverge.kernel._engine import Reentry, put_forward
-from reconverge.kernel._newcomers import BURST_NS
+from reconverge.exchange.syncer import CELLS_MAX
+from reconverge.kernel import COMPILED
+from reconverge.kernel.engine import Reentry, put_forward
+from reconverge.kernel.keys.newcomers import BURST_NS
+from reconverge.kernel.reporting import agenda as _agenda
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT
-from reconverge.syncer import CELLS_MAX
 from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, START_S, Node
 

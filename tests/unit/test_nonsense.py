@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import answers
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
-from reconverge.exchanges import Exchanges
+from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.syncer import BACKOFF_CAP_NS
+from reconverge.hub import answers
+from reconverge.hub.report import WHOLE_MAX, Answer, AnswerRows, CellAnswer, Status
 from reconverge.kernel import COMPILED, first_odd_cell
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
-from reconverge.report import WHOLE_MAX, Answer, AnswerRows, CellAnswer, Status
-from reconverge.syncer import BACKOFF_CAP_NS
 from tests.node import INTERVAL_NS, LEASE_NS
 from tests.nonsense import LIES, NONSENSE, Nonsense, OddHub, _rows
 from tests.unit.talker import World

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
-from reconverge.orders import (
+from reconverge.limiter.modes import SWITCHES
+from reconverge.remote_settings.signed import (
     AHEAD_MAX_S,
     HEADER_BYTES,
     LIFETIME_MAX_S,
@@ -32,7 +33,6 @@ from reconverge.orders import (
     opened,
     seal,
 )
-from reconverge.switches import SWITCHES
 from tests.published import HOUR_S, NOON, OTHER, SECRET, login, orders, sealed
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789_-./", min_size=1, max_size=64)

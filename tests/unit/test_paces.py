@@ -12,10 +12,10 @@ from itertools import pairwise
 import pytest
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.report import Batch
 from reconverge.kernel import Pace, WaitTable, change_own_pace, change_pace
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
-from reconverge.report import Batch
 from tests.node import INTERVAL_NS, LEASE_NS
 from tests.unit.talker import Talker, World
 

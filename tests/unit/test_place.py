@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.report import LimitReport
+from reconverge.hub.report import LimitReport
 from reconverge_sync.merge.windows import calendar_epoch, first_hit_epoch, same_window, uniform_epoch
 
 UNIFORM = LimitReport("x", "fixed-window", 1000, 1, 1, 0, 0, 0)

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.errors import HubUnavailable
-from reconverge.limit import ALGORITHMS, QUOTA_MAX
-from reconverge.plain import (
+from reconverge.hub.json_codec import (
     Malformed,
     plain_answer,
     plain_batch,
@@ -24,7 +23,8 @@ from reconverge.plain import (
     read_batch,
     read_totals,
 )
-from reconverge.report import WHOLE_MAX, Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
+from reconverge.hub.report import WHOLE_MAX, Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
+from reconverge.limit import ALGORITHMS, QUOTA_MAX
 from reconverge_sync.merge.bounds import INTERVAL_MAX_US
 from reconverge_sync.merge.rule import Shard
 

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
+from reconverge.hub.report import UNBOUNDED
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, POLICIES, STRICT, View, choose
 from reconverge.policies.balanced import hot_step
 from reconverge.policies.view import FRESH_INTERVALS
-from reconverge.report import UNBOUNDED
 from tests.unit.odd import HUGE, named
 
 WINDOW_NS = 60_000_000_000

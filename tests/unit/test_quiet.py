@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS, ManualClock
-from reconverge.kernel._cell import Cell as CellType
-from reconverge.kernel._cell import Headroom
-from reconverge.kernel._engine import Cell
+from reconverge.kernel.cell import Cell as CellType
+from reconverge.kernel.cell import Headroom
+from reconverge.kernel.engine import Cell
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.report import Totals
 from reconverge.limit import Limit
-from reconverge.report import Totals
 from tests.node import LEASE_NS
 from tests.unit.pair import WINDOWS, Pair
 from tests.unit.talker import reported

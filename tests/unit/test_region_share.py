@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
+from reconverge.exchange.answer_stats import Watch
+from reconverge.hub.report import Loan
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
-from reconverge.report import Loan
 from reconverge.settings import MILLION, checked_share
-from reconverge.watch import Watch
 from reconverge_sync.memory import MemoryHub
 from tests.node import Node
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
+from reconverge.hub.report import ANSWER_ROWS, AnswerRows, Batch, CellAnswer, CellReport, Rows
 from reconverge.kernel import COMPILED
 from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP, Limit
 from reconverge.policies import AVAILABLE, BALANCED
-from reconverge.report import ANSWER_ROWS, AnswerRows, Batch, CellAnswer, CellReport, Rows
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import _bulks_of_keys

@@ -23,9 +23,9 @@ from reconverge import (
     UnknownLimit,
 )
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.declaration import QUOTAS_MAX
+from reconverge.hub.report import CellReport
+from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.policies import BALANCED, STRICT
-from reconverge.report import CellReport
 from reconverge_sync.memory import MemoryHub
 from tests.node import START_S, Node
 from tests.unit.lone import NOON_S, in_ns

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reconverge import Agent, Decision, InvalidLimit, Limit, Limiter
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel._pace import SmoothWarmingUp
+from reconverge.kernel.algorithms.paced import SmoothWarmingUp
 from tests.unit.lone import Lone, in_ns
 
 COLD_FACTOR = 3

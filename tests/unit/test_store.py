@@ -19,11 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from reconverge import InvalidKey, Limiter
 from reconverge.kernel import COMPILED
-from reconverge.kernel._cell import Cell as CellType
-from reconverge.kernel._compiled import serve
-from reconverge.kernel._engine import Cell, Store
-from reconverge.kernel._store import PLACES_PASSED
-from reconverge.kernel._store import Store as PythonStore
+from reconverge.kernel.cell import Cell as CellType
+from reconverge.kernel.engine import Cell, Store
+from reconverge.kernel.keys.store import PLACES_PASSED
+from reconverge.kernel.keys.store import Store as PythonStore
+from reconverge.kernel.table.native import serve
 from tests.twin import PATHS, ROOT
 from tests.unit.lone import Lone
 

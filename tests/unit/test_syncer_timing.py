@@ -10,9 +10,9 @@ from math import inf
 import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange.syncer import CELLS_MAX, JITTER
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE
-from reconverge.syncer import CELLS_MAX, JITTER
 from reconverge_sync.memory import MemoryHub
 from tests.node import INTERVAL_NS, LEASE_NS, START_S, Node
 from tests.unit.talker import Talker, World

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.turns import Ticket, Turns
+from reconverge.limiter.queue import Ticket, Turns
 
 
 class Silence:

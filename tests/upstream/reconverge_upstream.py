@@ -81,7 +81,7 @@ def pytest_configure() -> None:
     if not Path("django_ratelimit").is_dir():
         return
     backend = "django.core.cache.backends."
-    ours = {"BACKEND": "reconverge.integrations.django_cache.ReconvergeCache", "LOCATION": "memory://"}
+    ours = {"BACKEND": "reconverge.integrations.django.cache.ReconvergeCache", "LOCATION": "memory://"}
     theirs = {"BACKEND": f"{backend}locmem.LocMemCache", "LOCATION": "ratelimit-tests"}
     settings.configure(
         CACHES={

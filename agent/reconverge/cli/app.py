@@ -9,9 +9,9 @@ import typer
 
 from reconverge.cli.bridge import bridge
 from reconverge.cli.demo import demo
-from reconverge.cli.doctor import doctor
-from reconverge.cli.publishing import settings
-from reconverge.cli.replay import replay
+from reconverge.cli.doctor.doctor import doctor
+from reconverge.cli.replay.replay import replay
+from reconverge.cli.settings import settings
 from reconverge.cli.simulate import simulate
 from reconverge.cli.tune import tune
 

@@ -16,16 +16,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reconverge.cli import fleet, picture
-from reconverge.cli.crowd import Crowd
-from reconverge.cli.cut import Cut
-from reconverge.cli.figures import as_figures, figures_rows, figures_table, verdict_on
-from reconverge.cli.fleet import Progress, Setup
-from reconverge.cli.judgement import Judgement, judge
-from reconverge.cli.replay import BROKEN_STATUS, compressed
-from reconverge.cli.trace import Columns, Request, read_trace, without_gaps
+from reconverge.cli import picture
+from reconverge.cli.replay import fleet
+from reconverge.cli.replay.crowd import Crowd
+from reconverge.cli.replay.cut import Cut
+from reconverge.cli.replay.figures import as_figures, figures_rows, figures_table, verdict_on
+from reconverge.cli.replay.fleet import Progress, Setup
+from reconverge.cli.replay.judgement import Judgement, judge
+from reconverge.cli.replay.replay import BROKEN_STATUS, compressed
+from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.limit import Limit
+from reconverge.limit.limit import Limit
 from reconverge.policies import POLICIES
 
 NODES: Final = 4

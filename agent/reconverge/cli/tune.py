@@ -18,11 +18,11 @@ from reconverge.cli.frontier import Frontier
 from reconverge.cli.quantity import percent, round_trip_ns
 from reconverge.cli.simulate import joined, progress_bar
 from reconverge.errors import InvalidSetting
-from reconverge.limit import ALGORITHMS, Limit
+from reconverge.limit.limit import ALGORITHMS, Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
-from reconverge.simulation.capacity import HUB_CPU_PCT_MAX
-from reconverge.simulation.parallel import PROCESSES
-from reconverge.simulation.tuning import (
+from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX
+from reconverge.simulation.studies.parallel import PROCESSES
+from reconverge.simulation.studies.tuning import (
     REFUSED_ABOVE_LEAST_PCT,
     WINDOW_INTERVALS_MAX,
     Deployment,

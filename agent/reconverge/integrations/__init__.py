@@ -1,8 +1,10 @@
 """Limits in applications: what needs no framework is here, and each framework has a module of its own."""
 
-from reconverge.integrations.addresses import Addresses
-from reconverge.integrations.guard import Guard, GuardStats
-from reconverge.integrations.keys import (
+from reconverge.integrations.web.guard import Guard, GuardStats
+from reconverge.integrations.web.options import GuardSettings
+from reconverge.integrations.web.outcome import OUTCOME, Outcome, RateLimited, Refusal, Ruling
+from reconverge.integrations.web.request.addresses import Addresses
+from reconverge.integrations.web.request.keys import (
     by_header,
     by_ip,
     by_ip_network,
@@ -13,10 +15,8 @@ from reconverge.integrations.keys import (
     everybody,
     together,
 )
-from reconverge.integrations.outcome import OUTCOME, Outcome, RateLimited, Refusal, Ruling
-from reconverge.integrations.request import PlainRequest, Request, Response
-from reconverge.integrations.rules import SPENT, Rule
-from reconverge.integrations.words import GuardSettings
+from reconverge.integrations.web.request.request import PlainRequest, Request, Response
+from reconverge.integrations.web.rules import SPENT, Rule
 
 __all__ = [
     "OUTCOME",

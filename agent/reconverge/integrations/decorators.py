@@ -11,18 +11,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
-from reconverge.agent import Agent
+from reconverge.agent.agent import Agent
 from reconverge.arguments import told
 from reconverge.decision import Decision
 from reconverge.durations import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidSetting
-from reconverge.hubs import redacted
-from reconverge.integrations.declared import quotas_of_fixed
-from reconverge.integrations.keys import fitting, plain, waits, written
-from reconverge.integrations.outcome import RateLimited
-from reconverge.integrations.prices import check_of_call, kind_of_call
-from reconverge.integrations.rules import Fixed, fitting_name, name_of
-from reconverge.limiter import Limiter
+from reconverge.hub.registry import redacted
+from reconverge.integrations.web.bound_rule import quotas_of_fixed
+from reconverge.integrations.web.costs import check_of_call, kind_of_call
+from reconverge.integrations.web.outcome import RateLimited
+from reconverge.integrations.web.request.keys import fitting, plain, waits, written
+from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
+from reconverge.limiter.limiter import Limiter
 
 P = ParamSpec("P")
 R = TypeVar("R")

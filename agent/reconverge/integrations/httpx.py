@@ -7,8 +7,8 @@ from typing import Unpack
 
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
-from reconverge.integrations.outgoing import Outgoing, OutgoingSettings, used_up
-from reconverge.limiter import Limiter
+from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, used_up
+from reconverge.limiter.limiter import Limiter
 
 try:
     import httpx
@@ -54,7 +54,7 @@ class LimitedTransport(httpx.BaseTransport):
         inner: what sends; by default `httpx.HTTPTransport()`.
         key: names whose quota a call uses; by default that of the server it goes to. None lets it pass.
         cost: what a call costs; by default 1.
-        timeout, max_queue, listen: see `reconverge.integrations.outgoing.Outgoing`.
+        timeout, max_queue, listen: see `reconverge.integrations.clients.outgoing.Outgoing`.
 
     Raises:
         QuotaUsedUp: (by a call) it would have to wait for longer than `timeout`, or too many wait already.

@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
-from reconverge.integrations.limits_book import FIXED, MOVING, SCHEMES, SLIDING, Book
+from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, Book
 from reconverge.integrations.limits_storage_aio import AsyncReconvergeStorage
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ReconvergeStorage(
     """Counts kept by an agent of this process, and shared with others through its hub.
 
     Nothing here fails because of the hub. `check` asks whether it is there, and a request on a small quota may wait for
-    its word for some milliseconds: see `reconverge.integrations.doubt`.
+    its word for some milliseconds: see `reconverge.integrations.dropin.asking`.
 
     Raises:
         InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.settings_at`.

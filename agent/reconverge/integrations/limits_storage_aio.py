@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
-from reconverge.integrations.limits_book import FIXED, MOVING, SCHEMES, SLIDING, Book
+from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, Book
 
 if TYPE_CHECKING:
     from limits.aio.storage.base import SlidingWindowCounterSupport

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from reconverge.bulletin import OrdersStats
 from reconverge.errors import InvalidSetting
-from reconverge.orders import REASONS
+from reconverge.remote_settings.poller import OrdersStats
+from reconverge.remote_settings.signed import REASONS
 from reconverge.stats import STATES, AgentStats, Health, LimitStats
 
 if TYPE_CHECKING:
-    from reconverge.agent import Agent
+    from reconverge.agent.agent import Agent
 
 LIMITS_MAX: Final = 100
 CLASSES_MAX: Final = 50

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from reconverge.agent import Agent
+from reconverge.agent.agent import Agent
 from reconverge.errors import MissingExtra
 from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import DURATIONS, LIMITS_MAX, METRICS, Metric, Readings

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Final
 
-from reconverge.agent import Agent
+from reconverge.agent.agent import Agent
 from reconverge.errors import MissingExtra
+from reconverge.exchange.answer_stats import BOUNDS_S, Durations
 from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import LIMITS_MAX, METRICS, RESULTS, Labels, Metric, Readings
 from reconverge.stats import AgentStats
-from reconverge.watch import BOUNDS_S, Durations
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

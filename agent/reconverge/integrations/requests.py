@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from reconverge.decision import Decision
 from reconverge.durations import Seconds
 from reconverge.errors import MissingExtra
-from reconverge.integrations.outgoing import TIMEOUT_S, Outgoing, used_up
-from reconverge.limiter import Limiter
+from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
+from reconverge.limiter.limiter import Limiter
 
 try:
     import requests

@@ -11,17 +11,17 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.addresses import Addresses, Located
-from reconverge.integrations.below import check_wsgi
-from reconverge.integrations.declared import Declared
-from reconverge.integrations.fields import LISTS, Fields
-from reconverge.integrations.guard import Guard
-from reconverge.integrations.outcome import OUTCOME, Outcome, fields_together
-from reconverge.integrations.paths import BELOW, with_types
-from reconverge.integrations.reach import Reach, Route, methods_in
-from reconverge.integrations.request import FAILED, HAS, Response
-from reconverge.integrations.rules import Limits, Rule, all_rules
-from reconverge.integrations.words import GuardSettings, one_of
+from reconverge.integrations.web.below import check_wsgi
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.fields import LISTS, Fields
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.options import GuardSettings, one_of
+from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.web.request.addresses import Addresses, Located
+from reconverge.integrations.web.request.paths import BELOW, with_types
+from reconverge.integrations.web.request.request import FAILED, HAS, Response
+from reconverge.integrations.web.rules import Limits, Rule, all_rules
+from reconverge.integrations.web.unreached import Reach, Route, methods_in
 
 Environment: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel._changes import change_own_pace, change_pace
-from reconverge.kernel._decision import Usage
-from reconverge.kernel._elastic import Elastic
-from reconverge.kernel._engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry, first_odd_cell
-from reconverge.kernel._evicted import HASH_KEY_BYTES
-from reconverge.kernel._gate import AllOf, Costs, Gate, Turn, gate_of
-from reconverge.kernel._joint import Joint, settle
-from reconverge.kernel._lock import in_a_decision
-from reconverge.kernel._many import Many, many_of
-from reconverge.kernel._newcomers import NEW_KEYS_MAX
-from reconverge.kernel._paces import Pace
-from reconverge.kernel._pure import Kernel
-from reconverge.kernel._switched import Reentered, Shadowed, Unlimited, WouldRefuse
-from reconverge.kernel._table import Charged, Table, Verdict
-from reconverge.kernel._wait import WaitTable
+from reconverge.kernel.composite.all_of import Joint, settle
+from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
+from reconverge.kernel.composite.many import Many, many_of
+from reconverge.kernel.composite.shared import Elastic
+from reconverge.kernel.decision import Usage
+from reconverge.kernel.engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry, first_odd_cell
+from reconverge.kernel.kernel import Kernel
+from reconverge.kernel.keys.evicted import HASH_KEY_BYTES
+from reconverge.kernel.keys.newcomers import NEW_KEYS_MAX
+from reconverge.kernel.lock import in_a_decision
+from reconverge.kernel.reporting.deferred import Pace
+from reconverge.kernel.switched import Reentered, Shadowed, Unlimited, WouldRefuse
+from reconverge.kernel.table.changes import change_own_pace, change_pace
+from reconverge.kernel.table.table import Charged, Table, Verdict
+from reconverge.kernel.table.wait import WaitTable
 
 __all__ = [
     "COMPILED",

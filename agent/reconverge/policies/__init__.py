@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reconverge.errors import InvalidSetting
+from reconverge.hub.report import UNBOUNDED
 from reconverge.nearest import asked
 from reconverge.policies.available import available
 from reconverge.policies.balanced import balanced
 from reconverge.policies.naive import naive
 from reconverge.policies.strict import strict
 from reconverge.policies.view import View
-from reconverge.report import UNBOUNDED
 
 __all__ = ["AVAILABLE", "BALANCED", "NAIVE", "POLICIES", "STRICT", "Policy", "View", "choose"]
 

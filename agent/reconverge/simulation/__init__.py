@@ -1,11 +1,11 @@
 """A fleet under virtual time: the code that runs in production, in a world that is drawn from a seed."""
 
-from reconverge.simulation.experiment import Experiment, run, run_once
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.figures import Figures, RunFigures
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Arrival, Traffic
 from reconverge.simulation.rival import COMPARED
+from reconverge.simulation.studies.experiment import Experiment, run, run_once
 from reconverge.simulation.truth import History
 from reconverge.simulation.world import World
 

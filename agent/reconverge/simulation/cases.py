@@ -13,7 +13,9 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.limit import (
+from reconverge.hub.merge_rule import ELECTED as ELECTED_RULE
+from reconverge.hub.merge_rule import MergeRule, open_merge_rule
+from reconverge.limit.limit import (
     ALGORITHMS,
     BUCKETS,
     BURSTING,
@@ -32,14 +34,12 @@ from reconverge.limit import (
     SMOOTH_WARMING_UP,
     Limit,
 )
-from reconverge.merge_rule import ELECTED as ELECTED_RULE
-from reconverge.merge_rule import MergeRule, open_merge_rule
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
-from reconverge.simulation.experiment import Experiment
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
+from reconverge.simulation.studies.experiment import Experiment
 
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4

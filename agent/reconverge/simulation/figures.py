@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from reconverge.limit import Limit
+from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.truth import (
     Bounds,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.declaration import quotas_of
 from reconverge.kernel import Elastic, Joint, Kernel, Pace, Verdict, WaitTable, change_own_pace
-from reconverge.limit import Limit
+from reconverge.limit.limit import Limit
+from reconverge.limit.quotas import quotas_of
 from reconverge.policies import Policy
 from reconverge.settings import MILLION
 

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.exchange.syncer import ACCOUNT_KEPT_NS, BACKOFF_CAP_NS
 from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.parallel import PROCESSES, mapped
+from reconverge.simulation.studies.parallel import PROCESSES, mapped
 from reconverge.simulation.truth import number_of
 from reconverge.simulation.world import World
-from reconverge.syncer import ACCOUNT_KEPT_NS, BACKOFF_CAP_NS
 
 MODES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
 LEASES_END_SHARE_MAX: Final = 0.7

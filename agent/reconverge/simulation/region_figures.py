@@ -10,14 +10,14 @@ from random import Random
 from typing import Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT
 from reconverge.settings import MILLION
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.parallel import PROCESSES, mapped
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.regions import Regions, wandering
+from reconverge.simulation.studies.parallel import PROCESSES, mapped
 from reconverge.simulation.world import World
 
 FIRST_SEED: Final = 7_000

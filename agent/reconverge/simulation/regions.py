@@ -12,10 +12,10 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from reconverge.bridge import Bridge
 from reconverge.clock import Clock
-from reconverge.merge_rule import RegionRule, open_merge_rule
-from reconverge.report import Answer, Batch, Totals, add_totals
+from reconverge.hub.merge_rule import RegionRule, open_merge_rule
+from reconverge.hub.report import Answer, Batch, Totals, add_totals
+from reconverge.regions.bridge import Bridge
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Arrival
 

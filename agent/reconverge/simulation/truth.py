@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reconverge.agent import Agent
+from reconverge.agent.agent import Agent
 from reconverge.clock import MICROSECOND_NS, ManualClock
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Table
-from reconverge.limit import (
+from reconverge.limit.limit import (
     FIRST_HIT,
     FIXED_WINDOW,
     INTERVAL,

@@ -14,18 +14,18 @@ from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota, HubUnavailable
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.merge_rule import MergeRule, open_merge_rule
+from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import Kernel
-from reconverge.limit import FIRST_HIT
-from reconverge.merge_rule import MergeRule, open_merge_rule
+from reconverge.limit.limit import FIRST_HIT
 from reconverge.policies import Policy
-from reconverge.report import Answer, Batch
 from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.fleet import LIMIT_NAME, Fleet
-from reconverge.simulation.member import Member, NodeClock
+from reconverge.simulation.node import Member, NodeClock
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
-from reconverge.syncer import Syncer
 
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
 """About the hub's time at the start; the first window begins at the next multiple of its length."""

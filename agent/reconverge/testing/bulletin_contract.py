@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, Final, Protocol
 from unittest import SkipTest
 
-from reconverge.hub import Bulletin
+from reconverge.hub.port import Bulletin
 
 PAYLOAD: Final = bytes(range(256))
 BYTES_MAX: Final = 1000

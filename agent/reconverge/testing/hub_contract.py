@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from reconverge.clock import ManualClock
-from reconverge.hub import Hub
-from reconverge.testing._data import DataClaims
-from reconverge.testing._fleets import FleetClaims
-from reconverge.testing._keys import KeyClaims
-from reconverge.testing._lines import LineClaims
-from reconverge.testing._names import NameClaims
-from reconverge.testing._repeats import RepeatClaims
-from reconverge.testing._uses import UseClaims
-from reconverge.testing._windows import WindowClaims
+from reconverge.hub.port import Hub
+from reconverge.testing.claims.data import DataClaims
+from reconverge.testing.claims.fleets import FleetClaims
+from reconverge.testing.claims.keys import KeyClaims
+from reconverge.testing.claims.lines import LineClaims
+from reconverge.testing.claims.names import NameClaims
+from reconverge.testing.claims.repeats import RepeatClaims
+from reconverge.testing.claims.uses import UseClaims
+from reconverge.testing.claims.windows import WindowClaims
 
 
 class HubContract(LineClaims, RepeatClaims, NameClaims, KeyClaims, WindowClaims, DataClaims, UseClaims, FleetClaims):

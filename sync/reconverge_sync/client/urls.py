@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from reconverge.errors import SHOWN_MAX, InvalidSetting
-from reconverge.hubs import UNKNOWN_OPTION
+from reconverge.hub.registry import UNKNOWN_OPTION
 
 UNREADABLE: Final = (
     "cannot be read: a port is a number from 1 to 65535, "

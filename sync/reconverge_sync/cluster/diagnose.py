@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from reconverge.diagnosis import Diagnosis, Finding, Level
+from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge_sync.cluster.topology import Owners
 from reconverge_sync.redis.advice import as_failure
 from reconverge_sync.redis.connection import Place

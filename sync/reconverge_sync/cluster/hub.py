@@ -7,9 +7,9 @@ from secrets import token_hex
 from typing import Final
 
 from reconverge.clock import Clock
-from reconverge.diagnosis import Diagnosis
 from reconverge.errors import InvalidSetting
-from reconverge.hubs import HubSettings, redacted
+from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.registry import HubSettings, redacted
 from reconverge_sync.client.urls import is_number
 from reconverge_sync.cluster.diagnose import diagnose_cluster
 from reconverge_sync.cluster.topology import Owners
@@ -61,7 +61,7 @@ class ClusterHub(RedisHub):
             raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0")
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.diagnosis.Diagnosable`."""
+        """See `reconverge.hub.diagnosis.Diagnosable`."""
         owners = self._here.get()
         assert isinstance(owners, Owners)
 

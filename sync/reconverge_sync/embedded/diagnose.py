@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconverge.diagnosis import Diagnosis, Finding, Level
 from reconverge.errors import HubUnavailable
+from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge_sync.redis.hub import RedisHub
 
 if TYPE_CHECKING:

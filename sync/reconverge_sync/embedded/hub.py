@@ -16,10 +16,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
-from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hubs import HubSettings, redacted
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.registry import HubSettings, redacted
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.embedded import supervisor
 from reconverge_sync.embedded.binary import find_redis_server
 from reconverge_sync.embedded.diagnose import diagnose_embedded
@@ -94,7 +94,7 @@ class EmbeddedHub:
         return await self._redis.read(bytes_max=bytes_max)
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.diagnosis.Diagnosable`; starts the server if it does not run."""
+        """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""
         return await diagnose_embedded(self, self._redis, self._binary, runs=self._ready())
 
     async def close(self) -> None:

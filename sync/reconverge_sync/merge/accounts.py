@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reconverge.report import Totals, add_totals
+from reconverge.hub.report import Totals, add_totals
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Final
 
 from reconverge.errors import HubUnavailable
-from reconverge.limit import QUOTA_MAX
-from reconverge.report import UNBOUNDED, Batch, CellReport, LimitReport
+from reconverge.hub.report import UNBOUNDED, Batch, CellReport, LimitReport
+from reconverge.limit.limit import QUOTA_MAX
 
 DAY_US: Final = 86_400_000_000
 WINDOW_MAX_US: Final = 3660 * DAY_US

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 from math import ceil, floor
 
-from reconverge.report import CellReport
-from reconverge.stake import headroom_max, overdraft_max
+from reconverge.hub.report import CellReport
+from reconverge.hub.stake import headroom_max, overdraft_max
 from reconverge_sync.merge.ledger import Cell, Entry, Rule
 
 SLACK_SHARED = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from reconverge.report import CellReport
+from reconverge.hub.report import CellReport
 from reconverge_sync.merge import bounds
 from reconverge_sync.merge.ledger import Cell, Entry, Rule
 

@@ -39,8 +39,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
-from reconverge.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport
+from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport
+from reconverge.limit.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
 from reconverge_sync.merge.bounds import WINDOW_MAX_US
 
 DEPARTED = ""
@@ -112,7 +112,7 @@ class Rule:
         return self.overshoot_milli != UNBOUNDED
 
     def staked(self, lease_us: int) -> bool:
-        """Whether what is used counts for longer than a lease, so that lines are kept small; see `reconverge.stake`."""
+        """Whether use counts for longer than a lease, so that lines are kept small; see `reconverge.hub.stake`."""
         runs_out_us: float = self.window_us
         if self.bucket:
             drains_us = float(self.window_us) * self.capacity / self.quota

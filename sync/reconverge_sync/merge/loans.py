@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, NamedTuple
 
-from reconverge.report import Lent, Loan, Status, Wish
+from reconverge.hub.report import Lent, Loan, Status, Wish
 from reconverge_sync.merge.ledger import Cell, Rule
 
 WISHES_MAX: Final = 1000

@@ -59,8 +59,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
-from reconverge.report import (
+from reconverge.hub.report import (
     FORGOTTEN,
     NOT_TAKEN,
     Answer,
@@ -73,6 +72,7 @@ from reconverge.report import (
     Totals,
     Wishes,
 )
+from reconverge.limit.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
 from reconverge_sync.merge import bounds
 from reconverge_sync.merge.accounts import Account, NodeRecord
 from reconverge_sync.merge.granting import grant

@@ -22,7 +22,7 @@ window that they are in; and from the first hit, in which case the number of a w
 
 from __future__ import annotations
 
-from reconverge.report import CellReport, LimitReport
+from reconverge.hub.report import CellReport, LimitReport
 from reconverge_sync.merge.ledger import Rule
 
 

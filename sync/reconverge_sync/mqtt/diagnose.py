@@ -10,9 +10,9 @@ from secrets import token_hex
 from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.diagnosis import COMMAND, Diagnosis, Finding, Level, Trip
 from reconverge.errors import HubUnavailable
-from reconverge.trial import try_exchanges
+from reconverge.hub.diagnosis import COMMAND, Diagnosis, Finding, Level, Trip
+from reconverge.hub.probe import try_exchanges
 from reconverge_sync.mqtt.connection import MqttLink
 from reconverge_sync.mqtt.messages import Misfit, read_claim
 from reconverge_sync.mqtt.session import VERSION, Membership

@@ -59,7 +59,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS
-from reconverge.hub_clock import DRIFT
+from reconverge.hub.clock import DRIFT
 
 TENURE_NS: Final = 1500 * MILLISECOND_NS
 """How long a claim that has come back allows to answer, counted from when it was sent."""

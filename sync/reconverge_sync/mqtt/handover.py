@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import msgpack
 
 from reconverge.errors import HubUnavailable
-from reconverge.report import SCHEMA_VERSION, Totals
+from reconverge.hub.report import SCHEMA_VERSION, Totals
 from reconverge_sync.merge.accounts import Account, NodeRecord
 from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry
 from reconverge_sync.merge.rule import Shard

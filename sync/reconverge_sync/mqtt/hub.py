@@ -10,10 +10,10 @@ from secrets import token_hex
 from typing import Final, TypeVar
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings, redacted
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.registry import HubSettings, redacted
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.client.per_loop import Here, let_go
 from reconverge_sync.mqtt.diagnose import MqttDiagnosis
 from reconverge_sync.mqtt.session import Membership
@@ -107,7 +107,7 @@ class MqttHub:
         return None if payload is None else payload[: bytes_max + 1]
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.diagnosis.Diagnosable`."""
+        """See `reconverge.hub.diagnosis.Diagnosable`."""
         timeout_s = self._settings.timeout_s * TIMEOUT_SHARE
         return await MqttDiagnosis(
             self._address, self._settings.namespace, timeout_s=timeout_s, clock=self._clock

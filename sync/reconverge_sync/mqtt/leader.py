@@ -25,8 +25,8 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, Clock
-from reconverge.hub_clock import HubClock
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.clock import HubClock
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import TENURE_NS, Claim, Election, Role
 

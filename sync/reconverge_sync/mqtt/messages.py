@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, cast
 import msgpack
 
 from reconverge.errors import HubUnavailable
-from reconverge.plain import Malformed, read_limit
-from reconverge.report import (
+from reconverge.hub.json_codec import Malformed, read_limit
+from reconverge.hub.report import (
     REPORT_ROWS,
     SCHEMA_VERSION,
     WHOLE_MAX,

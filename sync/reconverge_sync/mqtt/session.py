@@ -16,7 +16,7 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.report import Answer, Batch, Totals, add_totals
+from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge_sync.mqtt.connection import MqttLink
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.leader import Steward

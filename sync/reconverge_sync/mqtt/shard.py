@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.handover import LedgerReader, write_ledger

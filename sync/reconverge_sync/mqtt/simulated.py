@@ -15,7 +15,7 @@ from typing import Final
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
-from reconverge.report import Answer, Batch, Totals
+from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.leader import WAIT_NS, Steward

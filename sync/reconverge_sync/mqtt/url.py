@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.hubs import redacted
+from reconverge.hub.registry import redacted
 from reconverge_sync.client.tls import tls_context
 from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
 from reconverge_sync.mqtt.election import TENURE_NS

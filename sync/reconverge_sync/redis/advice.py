@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from redis import exceptions
 
-from reconverge.diagnosis import Finding, Level
+from reconverge.hub.diagnosis import Finding, Level
 from reconverge_sync.client.tls import UnusableFile
 from reconverge_sync.redis.errors import as_unavailable
 

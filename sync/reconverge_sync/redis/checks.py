@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconverge.diagnosis import Finding, Level
+from reconverge.hub.diagnosis import Finding, Level
 from reconverge_sync.redis.advice import SERVER
 
 PERMISSION: Final = "permission"

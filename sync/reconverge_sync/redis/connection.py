@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from reconverge.errors import InvalidSetting
-from reconverge.hubs import redacted
+from reconverge.hub.registry import redacted
 from reconverge_sync.client.tls import SharedContext
 from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
 from reconverge_sync.redis.advice import Address

@@ -9,10 +9,10 @@ from typing import Any, Final
 import redis.asyncio
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.diagnosis import Diagnosis, Finding, Level, Trip
 from reconverge.errors import HubUnavailable
-from reconverge.report import Answer, Batch
-from reconverge.trial import try_exchanges
+from reconverge.hub.diagnosis import Diagnosis, Finding, Level, Trip
+from reconverge.hub.probe import try_exchanges
+from reconverge.hub.report import Answer, Batch
 from reconverge_sync.redis.advice import EXCHANGE, LOGIN, REACHED, Address, RedisFailure, as_failure, finding_of
 from reconverge_sync.redis.checks import (
     CLUSTER_COMMANDS,

@@ -201,7 +201,7 @@ local function rule_of(limit)
     made.overdraft_max = min(floor(made.capacity * made.overshoot_milli / 1000), SAID_MAX)
   end
   made.counts_for_us = 2 * runs_out_us
-  -- A limit that follows no calendar has no window of its own to tell of; see told_limit in report.py.
+  -- A limit that follows no calendar has no window of its own to tell of; see told_limit in hub/report.py.
   made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
   made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
   made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
@@ -954,7 +954,7 @@ local function keep_within_bounds()
   if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
 end
 
--- Whether nothing in this report contradicts that the node forgets the key with it, see report.py.
+-- Whether nothing in this report contradicts that the node forgets the key with it, see hub/report.py.
 local function is_farewell()
   return report_line == 0 and report_base == 0 and report_overdraft == 0 and report_need_milli == 0
     and report_demand_milli == 0

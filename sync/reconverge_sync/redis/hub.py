@@ -13,11 +13,22 @@ import redis.asyncio
 from redis.exceptions import NoScriptError
 
 from reconverge.clock import MICROSECOND_NS, Clock
-from reconverge.diagnosis import Diagnosis
 from reconverge.errors import HubUnavailable
-from reconverge.hubs import HubSettings, redacted
-from reconverge.report import SCHEMA_VERSION, Answer, Batch, Lent, LimitReport, Loan, Rows, Totals, Wishes, add_totals
-from reconverge.trial import TRIAL, scratch_namespace
+from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.probe import TRIAL, scratch_namespace
+from reconverge.hub.registry import HubSettings, redacted
+from reconverge.hub.report import (
+    SCHEMA_VERSION,
+    Answer,
+    Batch,
+    Lent,
+    LimitReport,
+    Loan,
+    Rows,
+    Totals,
+    Wishes,
+    add_totals,
+)
 from reconverge_sync.client.per_loop import Here
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.redis.connection import Connection, Place
@@ -177,7 +188,7 @@ class RedisHub:
         return f"{_prefix(self._settings.namespace, 0)}settings"
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.diagnosis.Diagnosable`."""
+        """See `reconverge.hub.diagnosis.Diagnosable`."""
         return await RedisDiagnosis(self._patient(client=self._connected())).run()
 
     def _patient(

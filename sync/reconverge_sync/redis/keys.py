@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconverge.diagnosis import COMMAND, Finding, Level
+from reconverge.hub.diagnosis import COMMAND, Finding, Level
 from reconverge_sync.merge import bounds
 
 KEYS: Final = "keys"

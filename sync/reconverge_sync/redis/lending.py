@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgpack
 
 from reconverge.errors import HubUnavailable
-from reconverge.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status, Wish, Wishes
+from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status, Wish, Wishes
 from reconverge_sync.merge.loans import LENDERS_MAX
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"

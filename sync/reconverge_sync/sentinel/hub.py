@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from reconverge.diagnosis import Diagnosis, Finding, Level
-from reconverge.hubs import HubSettings
+from reconverge.hub.diagnosis import Diagnosis, Finding, Level
+from reconverge.hub.registry import HubSettings
 from reconverge_sync.redis.advice import as_failure
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis
@@ -45,7 +45,7 @@ class SentinelHub(RedisHub):
         return Watched(self._connection, self._settings.timeout_s)
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.diagnosis.Diagnosable`."""
+        """See `reconverge.hub.diagnosis.Diagnosable`."""
         watched = self._here.get()
         assert isinstance(watched, Watched)
         service = self._connection.service

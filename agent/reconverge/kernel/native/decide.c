@@ -1,4 +1,4 @@
-/* Deciding about one key: `_table.py`. The fast path is one comparison; the slow path is here for the limits that most
+/* Deciding about one key: `kernel/table/table.py`. The fast path is one comparison; the slow path is here for the limits that most
  * people have, and in Python for the others. */
 #include "decide.h"
 #include "reach.h"

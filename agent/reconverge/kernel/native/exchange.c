@@ -1,4 +1,4 @@
-/* What a cell tells the hub, and what it makes of the answer: `_exchange.py` for the limits that are decided here. */
+/* What a cell tells the hub, and what it makes of the answer: `kernel/reporting/cell_reports.py` for the limits that are decided here. */
 #include "cells.h"
 
 #define NEED_MARGIN 1.5
@@ -104,7 +104,7 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     return smaller(larger(larger(need, (double)cell->ask), (double)cell->foremost), (double)at_least(cell->capacity, 0));
 }
 
-/* How much of what is left a node may hold unused where lines are kept small: see stake.py. */
+/* How much of what is left a node may hold unused where lines are kept small: see hub/stake.py. */
 static double
 headroom_max(double need, double left)
 {

@@ -1,4 +1,4 @@
-/* The cells of a shard that wait for a report: `_lanes.py`, which says why each limit has a lane of its own. Here no
+/* The cells of a shard that wait for a report: `kernel/reporting/lanes.py`, which says why each limit has a lane of its own. Here no
  * other thread comes in between, as the interpreter has a lock. */
 #include "cells.h"
 

@@ -1,4 +1,4 @@
-/* The lock of a limit, which knows the thread that holds it: `_lock.py` has the rules.
+/* The lock of a limit, which knows the thread that holds it: `kernel/lock.py` has the rules.
  *
  * What C does while it holds one never gives up the interpreter's lock, and runs nothing that is not ours: no function in
  * Python, no finalizer, no collection (see `cell_new`). So C never meets itself. Python holds it as well, by `run`, for

@@ -1,4 +1,4 @@
-/* Many decisions in one call: `_many.py`. What the next keys will need is fetched from memory while others are decided. */
+/* Many decisions in one call: `kernel/composite/many.py`. What the next keys will need is fetched from memory while others are decided. */
 #include "decide.h"
 #include "python.h"
 

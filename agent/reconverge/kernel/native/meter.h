@@ -1,4 +1,4 @@
-/* How use is measured against a line: `_meter.py` for those algorithms that are decided here.
+/* How use is measured against a line: `kernel/algorithms/windows.py` for those algorithms that are decided here.
  *
  * Whole numbers are exact, as in Python: what may exceed 64 bits is reckoned in 128, and what might exceed those is not
  * decided here (see `fits` in decide.c). Floating point is done in the order in which Python does it.

@@ -83,7 +83,7 @@ extern PyType_Spec Queue_spec;
 
 typedef struct Lane Lane;
 
-/* Cells in the order in which they are taken: by turns those of each limit, see `_lanes.py`. */
+/* Cells in the order in which they are taken: by turns those of each limit, see `kernel/reporting/lanes.py`. */
 typedef struct {
     PyObject_HEAD
     Lane *oldest, *youngest; /* in the order in which they began */
@@ -118,7 +118,7 @@ typedef struct {
     int joined, size, first, live;
     int shard;        /* its number */
     i64 reported_ns;  /* when the last one of them was */
-    uint8_t *pattern; /* by which quiet cells are told, see quiet.c */
+    uint8_t *pattern; /* by which quiet cells are told, see compressed.c */
 } Group;
 
 /* Groups, the next one first. */
@@ -159,7 +159,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     i64 charged, refunded, fresh_from_ns;
-    Queue *fresh; /* new keys that wait for their first report, see `_newcomers.py` */
+    Queue *fresh; /* new keys that wait for their first report, see `kernel/keys/newcomers.py` */
 } Tally;
 
 /* How many keys a node keeps, and how many it may; and what waits until no lock is held. */
@@ -262,14 +262,14 @@ typedef struct {
             i64 until_ns;
             i64 level;     /* of a bucket; of a window, what was charged in the one before */
             i64 marked_ns; /* of a bucket; of a window, its number */
-        } lone; /* see lone.c */
+        } lone; /* see local_only.c */
         struct {
             uint64_t head;
             union {
                 uint8_t here[24];
                 uint8_t *aside;
             };
-        } quiet; /* see quiet.c */
+        } quiet; /* see compressed.c */
     };
 } Place;
 
@@ -299,7 +299,7 @@ struct Store {
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
 };
 
-/* ------------------------------------------------------------------ pages.c: memory in whole pages */
+/* ------------------------------------------------------------------ page_allocator.c: memory in whole pages */
 
 void *pages_new(size_t size); /* all zeros */
 void pages_free(void *memory, size_t size);
@@ -327,7 +327,7 @@ form_of(const Place *place)
     return (int)(place->key & FORMS);
 }
 
-/* ------------------------------------------------------------------ lone.c: keys that need no object */
+/* ------------------------------------------------------------------ local_only.c: keys that need no object */
 
 /* All that matters of a key, as a cell that is no object. */
 void lone_read(Store *store, const Place *place, Cell *scratch);
@@ -339,7 +339,7 @@ PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
 bool next_fit(const Store *store, i64 most); /* whether `evict` needs no Python for so many of a node without a hub */
 i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -1 with an error */
 
-/* ------------------------------------------------------------------ quiet.c: shared keys that nobody asks about */
+/* ------------------------------------------------------------------ compressed.c: shared keys that nobody asks about */
 
 bool try_quiet(Store *store, Place *place); /* do without the object, if nobody else has it */
 void let_rest(Cell *cell);                  /* the same if nobody is at it; takes the reference over */
@@ -348,13 +348,13 @@ void quiet_free(Place *place);
 int quiet_aside(const Place *place); /* bytes that are not in the place itself */
 void quiet_leave(Place *place); /* as the key is forgotten */
 
-/* ------------------------------------------------------------------ fresh.c: keys that are new */
+/* ------------------------------------------------------------------ insert.c: keys that are new */
 
 /* A place for a key that has none; NULL if Python has to see to it. `shard` is that of the key if it is known, or NULL.
  * -1 with an error, or if something is missing. */
 int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place);
 
-/* serve.c */ PyObject *store_serve(PyObject *self, PyObject *args);
+/* configure.c */ PyObject *store_serve(PyObject *self, PyObject *args);
 
 /* ------------------------------------------------------------------ decide.c: deciding about one key */
 

@@ -176,7 +176,7 @@ Reports_get_cells(PyObject *object, void *Py_UNUSED(closure))
     return list;
 }
 
-/* ------------------------------------------------------------------ as they travel; `report.py` says how */
+/* ------------------------------------------------------------------ as they travel; `hub/report.py` says how */
 
 static inline char *
 put(char *to, const void *number, size_t size)

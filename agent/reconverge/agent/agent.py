@@ -1,0 +1,706 @@
+"""The facade: one node, its limits and its exchanges."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from secrets import token_bytes, token_hex
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
+
+from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
+from reconverge.agent.hook_dispatcher import Lookout
+from reconverge.agent.hub_check import CHECK_S, RequiredHub, until_answered
+from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_reentry, tell_of_soft
+from reconverge.agent.overrides import Obedience
+from reconverge.arguments import told
+from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.durations import Seconds, in_seconds
+from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
+from reconverge.exchange.answer_stats import Watch
+from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.ownership import Runner
+from reconverge.exchange.sync_intervals import Pacing, pace_of
+from reconverge.exchange.syncer import Syncer
+from reconverge.exchange.task_runner import TaskLoop
+from reconverge.exchange.thread_runner import ThreadLoop, refuse_eventlet
+from reconverge.hooks import Hooks
+from reconverge.hub.opening import meeting_at
+from reconverge.hub.port import Bulletin, Hub
+from reconverge.hub.registry import MEMORY, HubSettings
+from reconverge.kernel import HASH_KEY_BYTES, IMPLEMENTATION, NEW_KEYS_MAX, Kernel, first_odd_cell
+from reconverge.limit.limit import Limit
+from reconverge.limit.quotas import quotas_of
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.modes import Switch, checked_switch, switch_as_said
+from reconverge.policies import choose
+from reconverge.remote_settings.caps import caps_as_said
+from reconverge.remote_settings.poller import Reader
+from reconverge.remote_settings.signed import VARIABLE, Orders, Secrets, Verifier
+from reconverge.runtime.process import register
+from reconverge.runtime.threads import in_main_interpreter
+from reconverge.settings import (
+    REMOVED,
+    check_count,
+    check_lease,
+    check_seconds,
+    check_truth,
+    checked_clock,
+    checked_namespace,
+    checked_pace,
+    checked_share,
+    lease_min_s,
+)
+from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
+
+logger = logging.getLogger("reconverge")
+
+AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
+
+AWAITING: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Of a function's code: it may await."""
+OF_LIMIT: Final = "is a setting of the limit itself; write agent.limit(name, Limit(quota, window, {}))"
+ELSEWHERE: Final = {
+    "burst": OF_LIMIT.format("algorithm='token-bucket', burst=..."),
+    **{
+        name: OF_LIMIT.format(f"{name}=...")
+        for name in ("slices", "count_refused", "warmup", "align", "timezone", "initial", "refill")
+    },
+    "key_func": "is a setting of the limits of a web framework; here the key stands with each decision, as in"
+    " limiter.allow('ada')",
+    "key": "stands with each decision, as in agent.limit(name, '5/minute').allow('ada')",
+}
+"""What is written for a setting of `Agent.limit`, and where it belongs."""
+OF_AGENT: Final = {
+    "in_doubt": "is a setting of the storages for the package limits; write it in their URI, as in"
+    " reconverge+redis://localhost:6379/0?in_doubt=refuse",
+    "url": "is called hub here; write Agent('redis://localhost:6379/0')",
+    **REMOVED,
+}
+"""The same for `Agent`."""
+
+_shared_kernels: dict[tuple[str, str], Kernel] = {}
+"""The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
+
+
+class Agent:
+    """One node of a fleet that shares limits: decides from its own memory, and exchanges in the background.
+
+        agent = Agent("redis://localhost:6379/0", namespace="shop")
+        login = agent.limit("login", "100/minute")
+        if login.allow("ada"): ...
+
+    Exchanging begins with the first decision, on a thread of its own; `with agent:` begins it at once and says the
+    last words at the end, `async with agent:` does the same as a task of the running loop.
+
+    Args:
+        hub: a URL (`memory://`, `embedded://`, `redis://`, ...) or a `Hub`. By default `RECONVERGE_HUB`, or `memory://`.
+        namespace: fleets with different namespaces share nothing.
+        sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. Longer is cheaper and
+            less exact; the bound does not depend on it.
+        min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
+        lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the
+            windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
+        policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
+            see `reconverge.policies`. By default `balanced`.
+        max_keys: how many keys are counted each on its own. When that is nearly reached, those that are idle leave, and
+            with a hub those that are used least; a key that finds no room shares one count with others, or is refused
+            in `strict`.
+        new_keys_max: how many keys per second the hub is asked about for the first time; further ones wait for that and
+            are decided about by `cold_allowance` meanwhile. Limits share it evenly.
+        key_bytes_max: the longest key, in UTF-8.
+        exchange_timeout: seconds that one exchange may take.
+        stop_timeout: seconds that the last words may take.
+        sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
+            has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
+            In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
+        switch: "on", "shadow" or "off", for all limits; see `switch`. By default `RECONVERGE_SWITCH`, or "on".
+        settings_secret: obey what is published for the fleet and signed with this, at least 16 bytes; several,
+            separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
+        fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer; up to twice the bound may
+            be admitted while some nodes are with one and some with the other.
+        region_share: the part of every limit that all agents at this hub have by themselves; the shares of all regions
+            sum to at most 1, and what is left over a bridge lends to whichever region needs it. By default 1.0: there
+            are no other regions.
+        require_hub: have `start`, `with agent` and `async with agent` wait for the hub's answer, as `check` does, and
+            raise `HubUnavailable` without one; the agent is stopped then. The guards of web frameworks start such an
+            agent when they are made.
+        clock: where time comes from.
+
+    Raises:
+        InvalidSetting, UnknownHub, MissingExtra, EventletPatched: see there.
+    """
+
+    @told(OF_AGENT)
+    def __init__(
+        self,
+        hub: str | Hub | None = None,
+        *,
+        namespace: str = "default",
+        sync_interval: Seconds = 0.1,
+        min_sync_interval: Seconds | None = None,
+        lease_ttl: Seconds | None = None,
+        policy: str | None = None,
+        max_overshoot: float | None = None,
+        cold_allowance: float | None = None,
+        max_keys: int = 100_000,
+        new_keys_max: int = NEW_KEYS_MAX,
+        key_bytes_max: int = 256,
+        exchange_timeout: Seconds = 1.0,
+        stop_timeout: Seconds = 2.0,
+        sigterm: bool = True,
+        switch: Switch | None = None,
+        settings_secret: str | bytes | Sequence[str | bytes] | None = None,
+        fallback: str | Hub | None = None,
+        region_share: float = 1.0,
+        require_hub: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._required = RequiredHub(required=require_hub, named=hub is not None or HUB in os.environ)
+        hub = hub_as_said(hub)
+        sync_interval, min_sync_interval = in_seconds(sync_interval), in_seconds(min_sync_interval)
+        lease_ttl, exchange_timeout = in_seconds(lease_ttl), in_seconds(exchange_timeout)
+        stop_timeout = in_seconds(stop_timeout)
+        self._namespace = checked_namespace(namespace)
+        min_sync_interval = checked_pace(sync_interval, min_sync_interval)
+        check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
+        lease_min = lease_min_s(sync_interval, exchange_timeout)
+        if lease_ttl is not None:
+            check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
+        check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
+        check_truth("sigterm", sigterm)
+        check_count("max_keys", max_keys)
+        check_count("new_keys_max", new_keys_max)
+        check_count("key_bytes_max", key_bytes_max)
+        region_ppm = checked_share(region_share)
+        self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
+        self._switched: Switch = switch_as_said(switch)
+        self._clock = SystemClock() if clock is None else checked_clock(clock)
+        self._stop_timeout_s = stop_timeout
+        self._timeout_s = exchange_timeout
+        self._sigterm = sigterm
+        met_at = HubSettings(self._namespace, exchange_timeout)
+        self._hub, self._hub_name = meeting_at(hub, fallback, met_at, self._clock, odd_cell=first_odd_cell)
+        if self._hub is not None:
+            refuse_eventlet()
+        self._limiters: dict[str, Limiter] = {}
+        self._short_windows = ShortWindows()
+        self._refusal = ""
+        """Why no thread may exchange, once that was said."""
+        self._runner: ThreadLoop | TaskLoop | None = None
+        self._ended = False
+        kernel = Kernel(
+            self._clock,
+            namespace=self._namespace,
+            interval_ns=round(sync_interval * SECOND_NS),
+            interval_min_ns=round(min_sync_interval * SECOND_NS),
+            keys_max=max_keys,
+            key_bytes_max=key_bytes_max,
+            shards=1 if self._hub is None else self._hub.shards,
+            alone=self._hub is None,
+            lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
+            lease_min_ns=round(lease_min * SECOND_NS),
+            new_keys_max=new_keys_max,
+            hash_key=token_bytes(HASH_KEY_BYTES),
+        )
+        if self._hub is None:
+            self._check_needs_none(require_hub=require_hub, region_share=region_share)
+        kernel.region_ppm = region_ppm
+        shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
+        if shared_name:
+            kernel = _shared_kernels.setdefault((shared_name, self._namespace), kernel)
+        self._kernel = kernel
+        self._pacing = Pacing(
+            kernel,
+            pace_of(sync_interval, min_sync_interval),
+            timeout_s=exchange_timeout,
+            tables_of=lambda name: self._limiters[name].switchboard.tables,
+            told=self._take_pace,
+        )
+        self._obedience = Obedience(self._pacing.publish)
+        self._reader = self._make_reader(settings_secret)
+        tell_of_installation()
+        tell_of_variables()
+        self._begin()
+        self._lookout = Lookout(self)
+        register(self, sigterm=sigterm and not self._kernel.alone)
+
+    # ------------------------------------------------------------ limits
+
+    @told(ELSEWHERE)
+    def limit(
+        self,
+        name: str,
+        limit: str | Limit | Sequence[str | Limit],
+        *,
+        algorithm: str | None = None,
+        soft: float | str | None = None,
+        max_debt: int | None = None,
+        costs: Mapping[str, int] | None = None,
+        parent: Limiter | None = None,
+        policy: str | None = None,
+        max_overshoot: float | None = None,
+        cold_allowance: float | None = None,
+        sync_interval: Seconds | None = None,
+        switch: Switch | None = None,
+        cap: str | None = None,
+    ) -> Limiter:
+        """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
+
+        Several quotas, as in `10/second; 1000/hour` or as a sequence of strings and `Limit`, must all hold. Settings
+        are for all of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`,
+        another limiter of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what
+        the parent has left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was,
+        or on.
+        `sync_interval` is how many seconds pass between two exchanges of what was counted here, if not as many as for
+        the agent's other limits; see `change_pace`. `cap` is a limit string over the same windows, up to which
+        published settings may raise this one; see `Limiter.cap`.
+
+        Raises:
+            InvalidLimit: the name or the limit cannot be used.
+            LimitConflict: the name stands for another limit already.
+            InvalidSetting: the policy or the interval makes no sense, or a setting contradicts what the limit says.
+        """
+        quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
+        chosen = self._policy
+        sync_interval = in_seconds(sync_interval)
+        if switch is not None:
+            checked_switch(switch)
+        if sync_interval is not None:
+            checked_pace(sync_interval, None)
+            lease_ns = max(self._kernel.lease_with(each) for each in quotas.values())
+            check_lease(sync_interval, self._timeout_s, lease_ns / SECOND_NS)
+        if (policy, max_overshoot, cold_allowance) != (None, None, None):
+            chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
+        parents = _parts_of(parent)
+        if cap is not None:
+            caps_as_said(name, quotas, cap)
+        with self._obedience.lock:
+            limiter = self._limiters.get(name)
+            if limiter is not None and quotas == limiter.own_quotas:
+                quotas = {each: limiter.quotas[each] for each in quotas}  # as published, and in force
+            if limiter is not None and chosen == limiter.own_policy:
+                chosen = limiter.policy
+            table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
+            known = name in self._limiters
+            if limiter is None:
+                limiter = Limiter(table)
+                limiter.obey(self._switched)
+                # In one step: a signal handler may have declared it meanwhile.
+                limiter = self._limiters.setdefault(name, limiter)
+            if cap is not None:
+                limiter.cap(cap)
+            if switch is not None:
+                limiter.switch(switch)
+            if sync_interval is not None:
+                self.change_pace(sync_interval, limit=name)
+            if cap is not None or not known:
+                self._obedience.teach(limiter)
+                self._look_at_windows([limiter])
+                tell_of_soft(quotas)
+        return limiter
+
+    def limiter(self, name: str) -> Limiter:
+        """The limiter of a declared limit. Raises UnknownLimit."""
+        if name not in self._limiters:
+            raise UnknownLimit(name, self._limiters)
+        return self._limiters[name]
+
+    @property
+    def switched(self) -> Switch:
+        """How the agent is switched; its limits may each refuse less than that."""
+        return self._switched
+
+    def switch(self, to: Switch) -> None:
+        """Switch all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
+
+        Of this and a limit's own switch, whichever refuses less is in force; so "on" gives each its own back.
+        Exchanges go on. A switch that is published for the fleet comes before this one, as long as it is in force.
+        Raises InvalidSetting for what is no switch.
+        """
+        self._switched = checked_switch(to)
+        for limiter in list(self._limiters.values()):
+            limiter.obey(self._switched)
+
+    @property
+    def limiters(self) -> dict[str, Limiter]:
+        """The limiters of all limits that this agent has declared, by name."""
+        return dict(self._limiters)
+
+    def change_pace(
+        self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
+    ) -> None:
+        """Exchange every `sync_interval` seconds from now on, as if the agent had been made so.
+
+        With the name of a `limit`, what is counted for that one alone, all others as before; None then has it exchanged
+        with the others again. A limit at a longer interval takes no part in the exchanges in between, but for keys in a
+        hurry; one at a shorter interval has exchanges of its own. Other agents of the fleet may differ.
+
+        Raises:
+            InvalidSetting: leases are too short for that; nothing has changed then.
+            UnknownLimit: no limit has that name.
+        """
+        self.plan_pace(sync_interval, min_sync_interval, limit=limit)()
+
+    def plan_pace(
+        self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
+    ) -> Callable[[], None]:
+        """See `change_pace`: finds out whether that can be done, and returns what does it, which does not fail."""
+        if limit is not None:
+            self.limiter(limit)
+        return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
+
+    def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
+        """Tell of windows that are too short for the pace at which they are exchanged now."""
+        for limiter in () if self._kernel.alone else limiters:
+            self._short_windows.look(limiter.tables)
+
+    def _take_pace(self) -> None:
+        """All or some are exchanged at another pace from now on."""
+        self._look_at_windows(list(self._limiters.values()))
+        for syncer in self._syncers:
+            syncer.take_pace()
+        if self._running:
+            self._wake()
+
+    # ------------------------------------------------------------ running
+
+    def start(self) -> None:
+        """Begin to exchange on a thread of its own, unless that has begun. Waits for the hub with `require_hub` alone.
+
+        Raises HubUnavailable with `require_hub`, when the hub does not answer; the agent is stopped then.
+        """
+        self._start()
+        if self._required.required and not self._ended:
+            try:
+                self._check(CHECK_S)
+            except HubUnavailable:
+                self.stop(0)
+                raise
+
+    def check(self, timeout: Seconds = CHECK_S) -> None:
+        """Find out whether the hub answers: start, if need be, and wait until every shard has answered once more.
+
+        It waits, so in a coroutine use `check_async`. A function that a coroutine calls may call this: servers import
+        modules while their loop runs, and a module cannot await.
+
+        Args:
+            timeout: seconds after which a hub counts as one that does not answer. A setting that is wrong, such as a
+                password, ends the check at once.
+
+        Raises:
+            HubUnavailable: the hub does not answer; says what went wrong.
+            InvalidSetting: no hub was named. An agent of `memory://`, named as such, has nothing to check.
+            RuntimeError: it is called in a coroutine, or in the loop that `async with agent` exchanges in.
+        """
+        if sys._getframe(1).f_code.co_flags & AWAITING:  # noqa: SLF001  # `inspect` has it so, and reads files
+            raise RuntimeError("check() would block the event loop; write `await agent.check_async()` here")
+        self._check(timeout)
+
+    def _check(self, timeout: Seconds) -> None:
+        runner = self._listening
+        if isinstance(runner, TaskLoop) and runner.is_here:
+            raise RuntimeError("check() would block the loop that exchanges; write `await agent.check_async()` here")
+        paused = threading.Event()
+        for pause_s in self._look_for_answers(timeout):
+            paused.wait(pause_s)
+
+    async def check_async(self, timeout: Seconds = CHECK_S) -> None:
+        """The same without blocking the event loop."""
+        for pause_s in self._look_for_answers(timeout):
+            await asyncio.sleep(pause_s)
+
+    def stop(self, timeout: Seconds | None = None) -> None:
+        """Say the last words and stop; waits for at most `timeout` seconds (by default `stop_timeout`).
+
+        Within the loop that `async with agent` exchanges in it cannot wait; the end of that block does.
+        Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
+        """
+        timeout_s = self._stop_timeout_s if timeout is None else in_seconds(timeout)
+        self._exchanges.stops += 1
+        driver = self._exchanges.driver
+        if self._runner is None and driver is None:
+            return
+        alive = self._alive
+        if not alive and (driver is None or not driver.left):
+            alive = [self._speak_for_the_dead()]
+        for runner in (*alive, self._runner):
+            if runner is not None:
+                runner.request_stop()
+        for runner in alive:
+            runner.join(timeout_s)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        if self._kernel.alone or self._ended:
+            return self
+        if isinstance(self._listening, TaskLoop):
+            raise RuntimeError(  # noqa: TRY004  # it is no matter of types
+                "this agent already exchanges in a running loop; use one agent for each loop"
+            )
+        self._exchanges.stops += 1
+        for runner in self._alive:
+            runner.request_stop()
+        self._succeed(TaskLoop)
+        if self._required.required:
+            try:
+                await self.check_async()
+            except BaseException as error:
+                await self.__aexit__(type(error), error, None)
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        runner = self._runner
+        if isinstance(runner, TaskLoop):
+            await runner.stop(self._stop_timeout_s)
+            if not runner.left:  # its task had been cancelled, together with the one that leaves here
+                runner = self._succeed(TaskLoop)
+                await runner.stop(self._stop_timeout_s)
+        elif runner is not None:
+            await asyncio.to_thread(self.stop)
+
+    @property
+    def clock(self) -> Clock:
+        """Where time comes from."""
+        return self._clock
+
+    @property
+    def answers(self) -> int:
+        """How many exchanges the hub has answered in this process."""
+        return self._exchanges.answered
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether some shard did not answer the last exchange; false before the first."""
+        return any(syncer.failing for syncer in self._syncers)
+
+    @property
+    def requires_hub(self) -> bool:
+        """Whether it was made with `require_hub`."""
+        return self._required.required
+
+    @property
+    def ready(self) -> bool:
+        """Whether the hub has answered, and not so long ago that the lines are void."""
+        now_ns = self._clock.monotonic_ns()
+        return all(now_ns < shard.lease_until_ns for shard in self._kernel.shards)
+
+    def stats(self) -> AgentStats:
+        """A snapshot of what was decided and exchanged."""
+        now_ns = self._clock.monotonic_ns()
+        self.watch.look_at_room(self._kernel)
+        boards = [limiter.switchboard for limiter in list(self._limiters.values())]
+        return AgentStats(
+            hub=self._hub_name,
+            running=self._running,
+            kernel=IMPLEMENTATION,
+            keys=self._kernel.keys,
+            limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch),
+            exchanges=tuple(syncer.stats(now_ns) for syncer in self._syncers),
+            bugs=self._exchanges.bugs,
+            bugs_in_a_row=self._exchanges.bugs_in_a_row,
+            last_bug=self._exchanges.last_bug,
+            restarts=self._exchanges.restarts,
+            restorations=self._exchanges.restorations,
+            overdue=self._exchanges.overdue_s,
+            durations=self.watch.durations.copy(),
+            orders=None if self._reader is None else self._obedience.told(self._reader.stats()),
+        )
+
+    def health(self) -> Health:
+        """How well it can decide now, for a readiness probe: true while it can be sent requests."""
+        return health_of(self.stats(), keys_max=self._kernel.keys_max)
+
+    @property
+    def watch(self) -> Watch:
+        """What the answers of the hub told beside the lines."""
+        return self._exchanges.watch
+
+    def add_hooks(self, hooks: Hooks) -> None:
+        """Have `hooks` told what happens, on a thread of its own that looks once a second; see `reconverge.hooks`."""
+        self._lookout.add(hooks)
+
+    def remove_hooks(self, hooks: Hooks) -> None:
+        """Tell them no more."""
+        self._lookout.remove(hooks)
+
+    def look(self) -> None:
+        """Tell the hooks now what has happened since the last look."""
+        self._lookout.look()
+
+    def __repr__(self) -> str:
+        return f"Agent({self._hub_name!r}, namespace={self._namespace!r}, limits={sorted(self._limiters)})"
+
+    # ------------------------------------------------------------ what the process does to it
+
+    def start_over_after_fork(self) -> None:
+        """In a forked child: the lines, the counts and the connections are the parent's."""
+        self._runner = None
+        self._kernel.forget_everything()
+        for limiter in self._limiters.values():
+            limiter.switchboard.start_over()
+        self._obedience.start_over()
+        self._begin()
+        if self._reader is not None:  # another thread of the parent's may have been about to obey
+            self._pacing.forget_published()
+            self._obey(self._reader.in_force)
+        self._lookout.start_over()
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """Say the last words; the process ends, and no further decision brings the exchanges back."""
+        self._ended = True
+        self.stop(timeout_s)
+        self._lookout.stop()
+
+    # ------------------------------------------------------------ inside
+
+    @staticmethod
+    def _check_needs_none(*, require_hub: bool, region_share: float) -> None:
+        """Raise InvalidSetting for what a node without a hub cannot do."""
+        for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
+            if value != none:
+                raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")
+
+    def _make_reader(self, secret: str | bytes | Sequence[str | bytes] | None) -> Reader | None:
+        """Whoever reads what is published; None where there is nobody to believe, or nowhere to read."""
+        name = "settings_secret" if secret else VARIABLE
+        secret = secret or os.environ.get(VARIABLE)
+        if not secret:
+            return None
+        secrets = Secrets(secret, name=name)
+        if self._hub is None:
+            return None
+        if not isinstance(self._hub, Bulletin):
+            problem = f"settings cannot be published at the hub {self._hub_name}, which is no reconverge.hub.Bulletin"
+            raise InvalidSetting("settings_secret", "***", problem)
+        # As often as it exchanges, and as it would by its own settings: too long an interval can be taken back.
+        often = self._pacing.shortest_ns
+        return Reader(Verifier(self._namespace, secrets), self._clock, interval_ns=often, obey=self._obey)
+
+    def _obey(self, orders: Orders | None) -> None:
+        self._obedience.obey(orders, list(self._limiters.values()))
+
+    def _begin(self) -> None:
+        """Become a node that the hub has never heard of."""
+        now_ns = self._clock.monotonic_ns()
+        self._syncers = [
+            Syncer(self._kernel, shard=shard.index, random=Random(), new_name=_new_name, now_ns=now_ns)
+            for shard in self._kernel.shards
+            if not shard.alone
+        ]
+        self._exchanges = Exchanges(
+            self._syncers,
+            open_hub=self._hub_to_use,
+            clock=self._clock,
+            timeout_s=self._timeout_s,
+            hub_name=self._hub_name,
+            reader=self._reader,
+        )
+        if not self._kernel.alone:
+            self._kernel.wake = self._wake
+        self._kernel.told_of_reentry = tell_of_reentry
+
+    def _start(self) -> None:
+        if not self._kernel.alone and not self._ended and self._listening is None:
+            self._succeed(ThreadLoop)
+
+    def _look_for_answers(self, timeout: Seconds) -> Iterator[float]:
+        """See `check`; yields how many seconds to sleep before the next look."""
+        timeout_s = in_seconds(timeout)
+        check_seconds("timeout", timeout_s, 0.0, 3600.0)
+        self._required.checks()
+        self._start()
+        yield from until_answered(self._exchanges, self._syncers, hub_name=self._hub_name, timeout_s=timeout_s)
+
+    def _hub_to_use(self) -> Hub:
+        assert self._hub is not None
+        return self._hub
+
+    @property
+    def _running(self) -> bool:
+        return self._listening is not None
+
+    @property
+    def _listening(self) -> ThreadLoop | TaskLoop | None:
+        """The runner that goes on exchanging, or is about to begin; None when the next decision has to start one."""
+        runner = self._runner
+        if runner is None or not runner.listening:
+            # Of several that were started at the same moment, another one may have got to exchange.
+            driver = self._exchanges.driver
+            if not isinstance(driver, ThreadLoop | TaskLoop) or not driver.listening:
+                return None
+            self._runner = runner = driver
+        return runner
+
+    @property
+    def _alive(self) -> list[Runner]:
+        """The runner that exchanges and the one that waits for its end, as far as there are any."""
+        runners = dict.fromkeys([self._exchanges.driver, self._runner])
+        return [runner for runner in runners if runner is not None and runner.alive]
+
+    def _succeed(self, kind: Callable[..., AnyLoop]) -> AnyLoop:
+        """Have another runner take over, as soon as the one before it is gone."""
+        # Known before it is started: what raises in between leaves one that never begins, and is soon given up.
+        self._runner = runner = kind(self._exchanges)
+        register(self, sigterm=self._sigterm)
+        runner.start()
+        return runner
+
+    def _wake(self) -> None:
+        """A cell has something to say: have the loop look, or start one if there is none to hear it.
+
+        Called in the midst of decisions, in signal handlers and finalizers among them; waits for nothing.
+        """
+        runner = self._listening
+        if runner is not None:
+            runner.wake()
+        elif not self._ended:
+            self._required.begins_unchecked()
+            begin = self._start if self._required.required else self.start  # a decision does not wait for the hub
+            try:
+                begin()
+            except RuntimeError as error:  # no thread can be had just now: a later decision will try again
+                if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
+                    self._refusal = str(error)  # none ever will
+                    logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
+
+    def _speak_for_the_dead(self) -> ThreadLoop:
+        """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
+        with contextlib.suppress(RuntimeError):
+            return self._succeed(ThreadLoop)
+        runner = ThreadLoop(self._exchanges)  # the interpreter is ending, and no thread can be had any more
+        runner.request_stop()
+        runner.run()
+        return runner
+
+
+def _parts_of(parent: Limiter | None) -> tuple[Any, ...] | None:
+    """What a parent decides with. Raises InvalidSetting for what is no limiter, such as the name of one."""
+    if parent is None:
+        return None
+    if not isinstance(parent, Limiter):
+        raise InvalidSetting("parent", parent, "is no Limiter; pass what agent.limit returned, or agent.limiter(name)")
+    return parent.tables
+
+
+def _new_name() -> str:
+    return token_hex(8)

@@ -1,0 +1,147 @@
+"""What the environment says to agents: the variables that there are, and what is misspelt among them.
+
+A variable that no part of this package reads has no effect, so it is told of once in each process. Kubernetes sets
+variables for every service, so a service named `reconverge` brings some that begin as ours do; they are passed over.
+
+Most variables are read by `reconverge.integrations.config.load` alone, and not by an `Agent` that a program makes
+itself. That is told of, too, unless `load` has made an agent in the same process: then they have their effect.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from reconverge.errors import InvalidSetting
+from reconverge.hub.registry import scheme_of
+from reconverge.nearest import nearest
+from reconverge.settings import REMOVED
+
+logger = logging.getLogger("reconverge")
+
+H = TypeVar("H")
+PREFIX: Final = "RECONVERGE_"
+HUB: Final = "RECONVERGE_HUB"
+NO_HUB: Final = (
+    "reconverge: no hub is set, so each process counts alone (memory://), and a fleet of them admits a multiple of "
+    "every limit; name a hub, as in Agent('redis://localhost:6379/0') or %s, or memory:// if so intended"
+)
+KNOWN: Final = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        "COLD_ALLOWANCE",
+        "CONFIG",
+        "EXCHANGE_TIMEOUT",
+        "FALLBACK",
+        "HUB",
+        "KEY_BYTES_MAX",
+        "LEASE_TTL",
+        "LIMITS",
+        "MAX_KEYS",
+        "MAX_OVERSHOOT",
+        "MIN_SYNC_INTERVAL",
+        "NAMESPACE",
+        "NEW_KEYS_MAX",
+        "NO_EXTENSIONS",
+        "POLICY",
+        "REDIS_SERVER",
+        "REGION_SHARE",
+        "REQUIRE_HUB",
+        "SETTINGS_SECRET",
+        "SIGTERM",
+        "STOP_TIMEOUT",
+        "SWITCH",
+        "SYNC_INTERVAL",
+        "WIDE_HUB",
+    )
+)
+"""All variables that any part of this package reads."""
+OF_AGENT: Final = frozenset(
+    f"{PREFIX}{name}" for name in ("HUB", "NO_EXTENSIONS", "REDIS_SERVER", "SETTINGS_SECRET", "SWITCH", "WIDE_HUB")
+)
+"""Those that have their effect without `load`."""
+_FOREIGN: Final = re.compile(
+    r"RECONVERGE_(TEST_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
+)
+"""Variables of this project's own tests, and those that Kubernetes sets for a service."""
+
+_said = set[str]()
+"""What this process has been told already."""
+
+
+def hub_as_said(hub: H | str | None) -> H | str:
+    """The hub that a program names, or else the environment; memory://, which is told of, if neither does.
+
+    Raises InvalidSetting for what the environment says, by the name of the variable.
+    """
+    if hub is not None:
+        return hub
+    said = os.environ.get(HUB)
+    if said is None:
+        tell_of_no_hub()
+        return "memory://"
+    if not said:
+        raise InvalidSetting(HUB, said, "is empty; name a hub, such as redis://localhost:6379/0, or unset it")
+    try:
+        scheme_of(said)
+    except InvalidSetting as error:
+        raise InvalidSetting(HUB, error.value, error.problem) from None
+    return said
+
+
+def misspelt(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that no part of this package reads, each with the one that it may have meant."""
+    unread = (name for name in environment if name.startswith(PREFIX) and name not in KNOWN)
+    words = {name.removeprefix(PREFIX): name for name in KNOWN}  # what all have in common tells nothing
+    found = {name: nearest(name.removeprefix(PREFIX), words) for name in unread if not _FOREIGN.fullmatch(name)}
+    return {name: None if word is None else words[word] for name, word in found.items()}
+
+
+def tell_of_misspelt_variables() -> None:
+    """Warn of each variable that is not read, the first time in this process. Its value is not shown."""
+    for name, meant in misspelt(os.environ).items():
+        if name not in _said:
+            _said.add(name)
+            advice = _advice(name, meant)
+            logger.warning("reconverge: the environment variable %s is not known, and has no effect; %s", name, advice)
+
+
+def _advice(name: str, meant: str | None) -> str:
+    """What to do about a variable that is not known."""
+    removed = REMOVED.get(name.removeprefix(PREFIX).lower())
+    if removed is not None:
+        return f"this setting {removed}"
+    return f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(KNOWN))}"
+
+
+def variables_are_read() -> None:
+    """All variables have their effect in this process, so that there is nothing to tell of those that `load` reads."""
+    _said.update(KNOWN - OF_AGENT)
+
+
+def tell_of_variables() -> None:
+    """Warn of what the environment says in vain to an agent that is being made, each once in this process."""
+    tell_of_misspelt_variables()
+    _tell_of_unread_variables()
+
+
+def _tell_of_unread_variables() -> None:
+    """Warn of the variables that only `load` reads, the first time in this process that an agent is made without it."""
+    unread = sorted(name for name in os.environ if name in KNOWN - OF_AGENT - _said)
+    _said.update(unread)
+    if unread:
+        logger.warning(
+            "reconverge: an Agent that a program makes itself does not read %s; make it by"
+            " reconverge.integrations.config.load(), which does",
+            ", ".join(unread),
+        )
+
+
+def tell_of_no_hub() -> None:
+    """Warn that an agent was given no hub, the first time in this process."""
+    if HUB not in _said:
+        _said.add(HUB)
+        logger.warning(NO_HUB, HUB)

@@ -1,0 +1,229 @@
+"""Looks at an agent's counters now and then, and tells its hooks what has changed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+from reconverge.errors import InvalidSetting
+from reconverge.exchange.answer_stats import KEYS_TOLD_MAX, Watch
+from reconverge.hooks import (
+    ExchangeFailed,
+    HealthChanged,
+    Hooks,
+    Look,
+    NearLimit,
+    Refused,
+    SettingsChanged,
+    SettingsRejected,
+)
+from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
+
+logger = logging.getLogger("reconverge")
+
+PACE_S: Final = 1.0
+"""Between two looks."""
+
+
+class Watched(Protocol):
+    """An agent, as far as this file is concerned."""
+
+    @property
+    def watch(self) -> Watch:
+        """What exchanges told."""
+        ...
+
+    def stats(self) -> AgentStats:
+        """See `Agent.stats`."""
+        ...
+
+    def health(self) -> Health:
+        """See `Agent.health`."""
+        ...
+
+
+class Lookout:
+    """Whoever looks, and what was seen last. Nobody looks until there are hooks."""
+
+    def __init__(self, agent: Watched) -> None:
+        self._agent = weakref.ref(agent)  # an agent that nobody has any more need not be looked after
+        self._hooks: tuple[Hooks, ...] = ()
+        self.failures = 0
+        """Exceptions that hooks have raised, and looks."""
+        self.start_over()
+
+    def start_over(self) -> None:
+        """In a forked child, whose parent's thread and counts are not there: begin with what is there now."""
+        self._lock = threading.RLock()  # a hook may ask for a look
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._refused, self._near = _Keys(), _Keys()
+        self._state: str = STARTING
+        self._version = 0
+        """Of the published settings that were in force."""
+        if self._hooks:
+            self._begin()
+
+    def add(self, hooks: Hooks) -> None:
+        """Tell `hooks` what happens from now on. Raises InvalidSetting for a class in the place of an object."""
+        if isinstance(hooks, type):
+            raise InvalidSetting("hooks", hooks, f"is a class; pass an object of it: add_hooks({hooks.__name__}())")
+        if not self._hooks:
+            self._begin()
+        self._hooks = (*self._hooks, hooks)
+
+    def remove(self, hooks: Hooks) -> None:
+        """Tell them no more."""
+        self._hooks = tuple(each for each in self._hooks if each is not hooks)
+        agent = self._agent()
+        if not self._hooks and agent is not None:
+            agent.watch.tells = False
+            self._end.set()
+
+    def stop(self) -> None:
+        """Tell of what has happened until now, and look no more."""
+        if self._hooks and self._lock.acquire(
+            timeout=PACE_S
+        ):  # a hook that hangs must not keep the process from ending
+            try:
+                self.look()
+            finally:
+                self._lock.release()
+        self._end.set()
+
+    def look(self) -> None:
+        """Tell what has changed since the last look. Raises nothing."""
+        agent = self._agent()
+        if agent is None:
+            return
+        with self._lock:
+            stats, health, watch = agent.stats(), agent.health(), agent.watch
+            refused, near = self._refused, self._near
+            refused.add(watch.refused_keys)
+            near.add(watch.near_keys)
+            for name, limit in stats.limits.items():
+                if count := self._new("refused", name, limit.refused):
+                    self._tell("refused", Refused(name, count, refused.of(name)))
+                if count := self._new("would_refuse", name, limit.would_refuse):
+                    self._tell("would_have_refused", Refused(name, count, refused.of(name)))
+                if count := self._new("near", name, limit.near):
+                    self._tell("near_limit", NearLimit(name, count, near.of(name)))
+            failures: Counter[str] = Counter()
+            for shard in stats.exchanges:
+                failures.update(shard.failures)
+            for kind, total in failures.items():
+                if count := self._new("failure", kind, total):
+                    self._tell("exchange_failed", ExchangeFailed(kind, count))
+            self._tell_of_settings(stats)
+            self._tell_of_health(health)
+            self._tell("looked", Look(stats, health, tuple(_taken(watch.recent))))
+
+    # ------------------------------------------------------------ inside
+
+    def _begin(self) -> None:
+        agent = self._agent()
+        if agent is None:
+            return
+        agent.watch.tells = True
+        self._end = threading.Event()
+        self._state = agent.health().state
+        stats = agent.stats()
+        for name, limit in stats.limits.items():
+            for what, total in (("refused", limit.refused), ("would_refuse", limit.would_refuse), ("near", limit.near)):
+                self._new(what, name, total)
+        for shard in stats.exchanges:
+            for kind, total in shard.failures.items():
+                self._seen["failure", kind] += total
+        if stats.orders is not None:
+            self._version = stats.orders.version
+            for reason, total in stats.orders.rejected.items():
+                self._new("rejected", reason, total)
+        self._thread = threading.Thread(
+            target=_keep_looking, args=(weakref.ref(self), self._end), name="reconverge-lookout", daemon=True
+        )
+        self._thread.start()
+
+    def _new(self, what: str, name: str, total: int) -> int:
+        """By how much a number has risen since the last look."""
+        risen = total - self._seen[what, name]
+        self._seen[what, name] = total
+        return max(0, risen)
+
+    def _tell_of_settings(self, stats: AgentStats) -> None:
+        orders = stats.orders
+        if orders is None:
+            return
+        before, self._version = self._version, orders.version
+        if orders.version != before:
+            changed = SettingsChanged(orders.version, before, orders.capped, tuple(orders.unfit))
+            self._tell("settings_changed", changed)
+        for reason, total in orders.rejected.items():
+            if count := self._new("rejected", reason, total):
+                self._tell("settings_rejected", SettingsRejected(reason, count))
+
+    def _tell_of_health(self, health: Health) -> None:
+        if health.state == STARTING:
+            return  # after an orderly stop, or before the first answer: neither is an outage
+        before, self._state = self._state, health.state
+        if health.state == before:
+            return
+        better = STATES.index(health.state) < STATES.index(before)
+        if better and before == STARTING and health.state == READY:
+            return  # that is how it begins
+        self._tell("recovered" if better else "degraded", HealthChanged(health.state, before, health.grounds))
+
+    def _tell(self, what: str, event: object) -> None:
+        for hooks in self._hooks:
+            try:
+                hook: Callable[[object], None] = getattr(hooks, what)
+                hook(event)
+            except Exception:
+                self.failures += 1
+                if self.failures == 1:
+                    logger.exception("reconverge: the hook %s of %s failed", what, type(hooks).__name__)
+
+
+def _taken(queue: deque[Any]) -> Iterator[Any]:
+    """What is in a queue that others fill meanwhile; as much as there is now, so that it comes to an end."""
+    for _ in range(len(queue)):
+        yield queue.popleft()  # nobody else takes anything out
+
+
+class _Keys:
+    """Keys of which something is known to have happened, until it is told how often."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, dict[str, None]] = {}
+
+    def add(self, pairs: deque[tuple[str, str]]) -> None:
+        """Take in what the exchanges have noted, each key once; of each limit no more than can be told."""
+        for limit, key in _taken(pairs):
+            keys = self._keys.setdefault(limit, {})
+            keys.pop(key, None)
+            keys[key] = None
+            if len(keys) > KEYS_TOLD_MAX:
+                del keys[next(iter(keys))]
+
+    def of(self, limit: str) -> tuple[str, ...]:
+        """Those of a limit, which are told now."""
+        return tuple(self._keys.pop(limit, ()))
+
+
+def _keep_looking(reference: weakref.ref[Lookout], end: threading.Event) -> None:
+    """The thread's whole life; it ends with the lookout."""
+    while not end.wait(PACE_S):
+        lookout = reference()
+        if lookout is None:
+            return
+        try:
+            lookout.look()
+        except Exception:
+            lookout.failures += 1
+            if lookout.failures == 1:
+                logger.exception("reconverge: looking at the counters failed")
+        del lookout

@@ -1,0 +1,89 @@
+"""Finding out whether the hub answers, for a program that would rather not start than run without it.
+
+A node decides from its memory whether the hub answers or not, so a wrong password or host looks like an outage that
+does not end. A check asks for one exchange of each shard, on the connections that the agent uses afterwards, and ends
+with the answers or with the cause. A cause that lies in a setting ends it at once; anything else may pass, and is
+waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from reconverge.agent.environment import HUB
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.registry import advice_about
+from reconverge.settings import check_truth
+
+CHECK_S: Final = 5.0
+"""How long a hub is waited for, by default."""
+_POLL_S: Final = 0.005
+
+logger = logging.getLogger("reconverge")
+
+
+class RequiredHub:
+    """Whether an agent must have the answer of its hub before it begins.
+
+    Args:
+        required: see `Agent(require_hub=...)`.
+        named: whether the program or its environment says where nodes meet, be it nowhere.
+    """
+
+    def __init__(self, *, required: bool, named: bool) -> None:
+        check_truth("require_hub", required)
+        self.required = required
+        self._named = named
+        self._unheeded = required
+
+    def checks(self) -> None:
+        """A check begins. Raises InvalidSetting when there is none to check."""
+        if not self._named:
+            raise InvalidSetting("hub", None, f"is not set, so there is none to check; pass one, or set {HUB}")
+        self._unheeded = False
+
+    def begins_unchecked(self) -> None:
+        """A decision has the exchanges begin; it waits for no hub, which is told of if no check was made before."""
+        if self._unheeded:
+            self._unheeded = False
+            logger.error(
+                "reconverge: require_hub=True had no effect: a decision came before start(), and waits for no hub; "
+                "call start() or check() when the program starts, or use `with agent`"
+            )
+
+
+def until_answered(
+    exchanges: Exchanges, syncers: Sequence[Syncer], *, hub_name: str, timeout_s: float
+) -> Iterator[float]:
+    """Ask every shard, and yield how many seconds to sleep before the next look, until all have answered.
+
+    Raises:
+        HubUnavailable: a setting keeps the hub from answering, or it has not answered for `timeout_s`.
+    """
+    until_ns = SystemClock.monotonic_ns() + round(timeout_s * SECOND_NS)
+    answers = {syncer: syncer.answers for syncer in syncers}
+    for syncer in syncers:
+        exchanges.troubles.pop(syncer, None)  # what is known of an earlier outage tells nothing about now
+        syncer.speak_up()
+    driver = exchanges.driver
+    if driver is not None:
+        driver.wake()
+    while waiting := [syncer for syncer in syncers if syncer.failing or syncer.answers == answers[syncer]]:
+        troubles = [exchanges.troubles[syncer] for syncer in waiting if syncer in exchanges.troubles]
+        for trouble in troubles:
+            if trouble.misconfigured:
+                raise _unavailable(hub_name, trouble, "")
+        if SystemClock.monotonic_ns() >= until_ns:
+            silent = HubUnavailable("timeout", "it has said nothing")
+            raise _unavailable(hub_name, next(iter(troubles), silent), f" within {timeout_s:g} s")
+        yield _POLL_S
+
+
+def _unavailable(hub_name: str, trouble: HubUnavailable, within: str) -> HubUnavailable:
+    problem = f"the hub {hub_name} has not answered{within}: {trouble.problem.rstrip('.')}; {advice_about(hub_name)}"
+    return HubUnavailable(trouble.kind, problem, applied=trouble.applied, misconfigured=trouble.misconfigured)

@@ -1,0 +1,87 @@
+"""What an operator should know about this installation, said once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from reconverge.clock import SECOND_NS
+from reconverge.kernel import MISSING
+
+if TYPE_CHECKING:
+    from reconverge.kernel import WaitTable
+    from reconverge.limit.limit import Limit
+
+logger = logging.getLogger("reconverge")
+
+EXCHANGES_MIN: Final = 10
+"""So many exchanges fit into a window in which nodes share a limit well."""
+
+_said = False
+
+
+def tell_of_installation() -> None:
+    """Say that the compiled kernel is missing if it is, and nobody asked for that; the first time in this process."""
+    global _said  # noqa: PLW0603  # it is about the process, and not about any agent
+    if MISSING and not _said:
+        _said = True
+        logger.warning(
+            "reconverge: the compiled kernel is missing, and decisions take about ten times as long; install a C "
+            "compiler and Python's headers (on Debian: apt-get install gcc python3-dev), then reconverge again, with "
+            "pip install --force-reinstall --no-deps --no-cache-dir; or set RECONVERGE_NO_EXTENSIONS=1 if so intended"
+        )
+
+
+class ShortWindows:
+    """Says of which quotas the windows are too short for the interval at which they are exchanged: once they are."""
+
+    def __init__(self) -> None:
+        self._short: set[str] = set()
+
+    def look(self, tables: Iterable[WaitTable]) -> None:
+        """Look at these quotas: they are declared, or their pace may have changed."""
+        for table in tables:
+            short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
+            if short and table.name not in self._short:
+                self._short.add(table.name)
+                _tell_of_short_window(table)
+            elif not short:
+                self._short.discard(table.name)
+
+
+def _tell_of_short_window(table: WaitTable) -> None:
+    logger.warning(
+        "reconverge: %r has a window of %g s, and is exchanged every %g s; what a node hears of others comes when the "
+        "window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or use a longer "
+        "window.",
+        table.name,
+        table.limit.window,
+        table.interval_ns / SECOND_NS,
+        table.limit.window / EXCHANGES_MIN,
+    )
+
+
+def tell_of_soft(quotas: Mapping[str, Limit]) -> None:
+    """Say of which quotas `soft` adds nothing to, beside others to which it does."""
+    for name, limit in quotas.items():
+        if limit.soft and limit.capacity == limit.nominal:
+            logger.warning(
+                "reconverge: soft=%g adds less than one request to %d, so it has no effect on %r; it takes at least %g"
+                " there, or Limit(..., soft=...) for the other quotas alone",
+                limit.soft,
+                limit.nominal,
+                name,
+                ceil(1000 / limit.nominal) / 1000,
+            )
+
+
+def tell_of_reentry(name: str) -> None:
+    """Say that a limit was asked in the middle of a decision about it."""
+    logger.warning(
+        "reconverge: the limit %r was asked in the middle of a decision about it, by a signal handler, a finalizer or "
+        "the like on the same thread. What asks so for admission is refused, because nothing can be charged at that "
+        "moment; agent.stats() counts it as `reentered`. Give the handler a limit of its own if that happens often.",
+        name,
+    )

@@ -1,0 +1,120 @@
+"""What became of one key in a run, by window and by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from reconverge.cli.picture import Chart, Series
+from reconverge.cli.replay.fleet import Outcome
+from reconverge.cli.replay.judgement import arrivals_of
+from reconverge.clock import SECOND_NS
+from reconverge.policies import POLICIES
+from reconverge.simulation.truth import Decided
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """One window of the crowd's key."""
+
+    moment_s: float
+    phase: int
+    asked: int
+    admitted: tuple[int, ...]
+    """By policy."""
+
+
+class Crowd:
+    """What became of the crowd, by window and by phase."""
+
+    def __init__(self, outcome: Outcome, key: str, phases: Sequence[str], phase_s: float) -> None:
+        self._setup = outcome.setup
+        self._phases = phases
+        self._phase_s = phase_s
+        arrivals = [
+            [one for one in arrivals_of(outcome, number) if one.key == key]
+            for number in range(len(outcome.setup.policies))
+        ]
+        self._windows = self._by_window(arrivals)
+        limit = outcome.setup.limit
+        self._bounds = [
+            None
+            if POLICIES[name].merged_only
+            else limit.capacity + POLICIES[name].bound(limit.capacity, outcome.setup.nodes)
+            for name in outcome.setup.policies
+        ]
+
+    def _by_window(self, arrivals: list[list[Decided]]) -> list[_Window]:
+        window_s = self._setup.limit.window
+        begin_s = min(
+            one.hub_ns / SECOND_NS - self._setup.requests[one.number].t_s / self._setup.speed for one in arrivals[0]
+        )
+        epochs = sorted({one.epoch for each in arrivals for one in each})[:-1]  # the last was cut short
+        windows = []
+        for epoch in epochs:
+            moment_s = epoch * window_s - begin_s
+            asked = sum(one.epoch == epoch for one in arrivals[0])
+            admitted = tuple(sum(one.allowed for one in each if one.epoch == epoch) for each in arrivals)
+            phase = min(max(int((moment_s + window_s / 2) // self._phase_s), 0), len(self._phases) - 1)
+            windows.append(_Window(moment_s, phase, asked, admitted))
+        return windows
+
+    def worst(self, policy_number: int, phase: int) -> int:
+        """The most that a window of this phase admitted."""
+        return max(window.admitted[policy_number] for window in self._windows if window.phase == phase)
+
+    def table(self) -> Table:
+        """The fullest window of each phase."""
+        table = Table(box=None, padding=(0, 2), title="the crowd's fullest window, in requests", title_justify="left")
+        table.add_column("")
+        for name in ("limit", *self._setup.policies):
+            table.add_column(name, justify="right")
+        for phase, name in enumerate(self._phases):
+            fullest = [str(self.worst(number, phase)) for number in range(len(self._setup.policies))]
+            table.add_row(name, str(self._setup.limit.quota), *fullest)
+        return table
+
+    def verdict(self) -> str:
+        """The difference in a sentence."""
+        ours, others = (self.worst(number, 1) for number in range(2))
+        quota = self._setup.limit.quota
+        return (
+            f"With two of four nodes cut off, a window of {quota} admitted at most {ours} under "
+            f"{self._setup.policies[0]}, and {others} under naive."
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """The fullest window of each phase by policy, and all windows."""
+        return {
+            "quota": self._setup.limit.quota,
+            "bound": dict(zip(self._setup.policies, self._bounds, strict=True)),
+            "fullest_window": {
+                name: {phase: self.worst(number, at) for at, phase in enumerate(self._phases)}
+                for number, name in enumerate(self._setup.policies)
+            },
+            "windows": [
+                {
+                    "t_s": round(window.moment_s, 3),
+                    "asked": window.asked,
+                    "admitted": dict(zip(self._setup.policies, window.admitted, strict=True)),
+                }
+                for window in self._windows
+            ],
+        }
+
+    def chart(self, title: str) -> Chart:
+        """The windows as a picture."""
+        return Chart(
+            title=title,
+            moments_s=[window.moment_s for window in self._windows],
+            window_s=self._setup.limit.window,
+            asked=[window.asked for window in self._windows],
+            quota=self._setup.limit.quota,
+            series=[
+                Series(name, [window.admitted[number] for window in self._windows], self._bounds[number])
+                for number, name in enumerate(self._setup.policies)
+            ],
+            cuts=[(cut.start_s, cut.end_s, self._phases[1]) for cut in self._setup.cuts],
+        )

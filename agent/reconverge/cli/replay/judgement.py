@@ -1,0 +1,191 @@
+"""Judges a run by what every node did: by how much the limit was exceeded, and what a central limiter would have done.
+
+Every charge counts in the window and at the time of the hub's clock that its own node put it in, so a run is judged by
+the rule that the nodes had to keep. Excess is floored to whole units of cost.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from reconverge.cli.replay.fleet import Outcome
+from reconverge.clock import SECOND_NS
+from reconverge.policies import POLICIES, Policy
+from reconverge.simulation.truth import (
+    Bounds,
+    Charge,
+    Decided,
+    Place,
+    charge_of,
+    excess_by_place,
+    first_asked,
+    ideal_admissions,
+    placed,
+)
+
+PERCENT: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The figures of one policy in one run. Percentages are of the limit, unless the name says otherwise."""
+
+    policy: str
+    requests: int
+    admitted: int
+    refused: int
+    ideal_admitted: int
+    """What a central limiter would have admitted of the same arrivals."""
+    over_admission_max_pct: float
+    over_admission_mean_pct: float
+    """Over all windows of all keys in which anything was asked for."""
+    under_admission_pct: float
+    """Cost that the central limiter admits and the fleet did not, window by window, as a share of the former."""
+    bound_pct: float
+    """The declared bound that applies to the worst window."""
+    known_over_admission_max_pct: float
+    """The same for keys that no node had met for the first time just then."""
+    known_bound_pct: float
+    """The declared bound of such keys."""
+    bound_violations: int
+    """Windows that exceeded the bound that applied to them."""
+    hub_total: int
+    admitted_cost: int
+    """Cost admitted, and what settling added."""
+    debt_max_pct: float
+    """By how much settling raised the use of a window beyond the limit."""
+    decision_p50_ns: int
+    """Of the calls of `Limiter.allow`, each timed by itself, with a look at the clock before and after."""
+    decision_p99_ns: int
+    floor_p50_ns: int
+    """Of increments in a dictionary, timed in the same way beside those calls."""
+    floor_p99_ns: int
+    decisions_per_s_per_node: float
+    """Decisions made in the run, not the most that could be made."""
+    sync_messages: int
+    failures: dict[str, int]
+    """Exchanges that failed, by class."""
+
+    @property
+    def hub_total_equals_admitted(self) -> bool:
+        """Whether nothing was lost and nothing doubled."""
+        return self.hub_total == self.admitted_cost
+
+    @property
+    def kept(self) -> bool:
+        """Whether all promises were kept: the bound in every window, and the total in the end."""
+        return self.bound_violations == 0 and self.hub_total_equals_admitted
+
+    def as_json(self) -> dict[str, object]:
+        """All figures by name."""
+        figures: dict[str, object] = asdict(self)
+        return figures | {"hub_total_equals_admitted": self.hub_total_equals_admitted}
+
+
+def judge(outcome: Outcome) -> list[Judgement]:
+    """The figures of every policy of a run."""
+    return [_judge_policy(outcome, number, POLICIES[name]) for number, name in enumerate(outcome.setup.policies)]
+
+
+def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
+    """All requests in the order in which they were decided under one policy."""
+    arrivals = []
+    for node, hand in enumerate(outcome.hands):
+        history = outcome.histories[node][policy_number]
+        for index, number in enumerate(hand):
+            request = outcome.setup.requests[number]
+            arrivals.append(
+                Decided(
+                    hub_ns=history.hub_ns[index],
+                    number=number,
+                    key=request.key,
+                    epoch=history.epoch[index],
+                    cost=request.cost,
+                    settle=request.settle,
+                    node=node,
+                    allowed=bool(history.allowed[index]),
+                    known=bool(history.known[index]),
+                    slice_number=history.slice_number[index],
+                )
+            )
+    return sorted(arrivals)
+
+
+def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judgement:
+    limit = outcome.setup.limit
+    arrivals = placed(limit, arrivals_of(outcome, policy_number))
+    charges = _charges(outcome, policy_number, arrivals)
+    places = {(arrival.key, arrival.epoch) for arrival in arrivals}
+    born_ns = first_asked(arrivals)
+    excess = excess_by_place(limit, charges, settling=False, born_ns=born_ns)
+    with_settling = excess_by_place(limit, charges, settling=True, born_ns=born_ns)
+    bounds = Bounds(limit, policy, outcome.setup.nodes, arrivals)
+    broken = bounds.broken(excess)
+    worst = max(broken or excess, key=lambda place: excess[place], default=None)
+    known_excess = max((over for place, over in excess.items() if not bounds.cold(place)), default=0)
+    histories = [histories[policy_number] for histories in outcome.histories]
+    decision_ns = sorted(_joined(history.decision_ns for history in histories))
+    floor_ns = sorted(_joined(history.floor_ns for history in histories))
+    settle_ns = round(outcome.setup.settle_after_s / outcome.setup.speed * SECOND_NS)
+    ideal, ideal_count = ideal_admissions(limit, arrivals, settle_after_ns=settle_ns)
+    admitted: defaultdict[Place, int] = defaultdict(int)
+    for arrival in arrivals:
+        admitted[arrival.key, arrival.epoch] += arrival.cost if arrival.allowed else 0
+    missed = sum(max(0, cost - admitted[place]) for place, cost in ideal.items())
+    admitted_count = sum(arrival.allowed for arrival in arrivals)
+    failures: defaultdict[str, int] = defaultdict(int)
+    for history in histories:
+        for kind, count in history.failures.items():
+            failures[kind] += count
+    return Judgement(
+        policy=policy.name,
+        requests=len(arrivals),
+        admitted=admitted_count,
+        refused=len(arrivals) - admitted_count,
+        ideal_admitted=ideal_count,
+        over_admission_max_pct=_percent(max(excess.values(), default=0), limit.capacity),
+        over_admission_mean_pct=_percent(sum(excess.values()) / len(places), limit.capacity),
+        under_admission_pct=_percent(missed, max(1, sum(ideal.values()))),
+        bound_pct=_percent(bounds.of(worst), limit.capacity),
+        known_over_admission_max_pct=_percent(known_excess, limit.capacity),
+        known_bound_pct=_percent(bounds.of(None), limit.capacity),
+        bound_violations=len(broken),
+        hub_total=outcome.hub_totals[policy_number],
+        admitted_cost=sum(charge.cost for charge in charges),
+        debt_max_pct=_percent(
+            max((over - excess.get(place, 0) for place, over in with_settling.items()), default=0), limit.capacity
+        ),
+        decision_p50_ns=decision_ns[len(decision_ns) // 2],
+        decision_p99_ns=decision_ns[len(decision_ns) * 99 // 100],
+        floor_p50_ns=floor_ns[len(floor_ns) // 2],
+        floor_p99_ns=floor_ns[len(floor_ns) * 99 // 100],
+        decisions_per_s_per_node=round(len(arrivals) / outcome.setup.nodes / max(1e-9, _span_s(arrivals)), 1),
+        sync_messages=sum(history.exchanges for history in histories),
+        failures=dict(failures),
+    )
+
+
+def _charges(outcome: Outcome, policy_number: int, arrivals: list[Decided]) -> list[Charge]:
+    """What was admitted, and what settling added to it."""
+    charges = [charge_of(one) for one in arrivals if one.allowed]
+    for node, hand in enumerate(outcome.hands):
+        for index, hub_ns, epoch, slice_number in outcome.histories[node][policy_number].settled:
+            request = outcome.setup.requests[hand[index]]
+            charges.append(Charge(request.key, epoch, hub_ns, request.settle, settling=True, slice_number=slice_number))
+    return charges
+
+
+def _joined(parts: Iterable[array[int]]) -> list[int]:
+    return [item for part in parts for item in part]
+
+
+def _span_s(arrivals: list[Decided]) -> float:
+    return (arrivals[-1].hub_ns - arrivals[0].hub_ns) / SECOND_NS
+
+
+def _percent(amount: float, whole: float) -> float:
+    return round(PERCENT * amount / whole, 3)

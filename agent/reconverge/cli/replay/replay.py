@@ -1,0 +1,177 @@
+"""`reconverge replay`: a recording of real requests, replayed on real processes, and judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import TextColumn
+
+from reconverge.cli.progress import told
+from reconverge.cli.replay import fleet
+from reconverge.cli.replay.cut import Cut
+from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
+from reconverge.cli.replay.fleet import NODES_MAX, Outcome, Setup
+from reconverge.cli.replay.judgement import Judgement, judge
+from reconverge.cli.replay.trace import Columns, read_trace, without_gaps
+from reconverge.errors import InvalidSetting
+from reconverge.limit.limit import (
+    ALGORITHMS,
+    CALENDAR,
+    CLOCK,
+    FIRST_HIT,
+    GREEDY,
+    REFILLS,
+    WINDOW_MIN_NS,
+    Limit,
+)
+from reconverge.policies import POLICIES
+from reconverge.settings import SYNC_INTERVAL_MAX
+
+BROKEN_STATUS: Final = 1
+SPEED_MAX: Final = 1e6
+
+
+class SpreadName(StrEnum):
+    """How requests are dealt to the nodes."""
+
+    ROUND_ROBIN = "round-robin"
+    HASH = "hash"
+
+
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file with a column t_s (seconds).", metavar="TRACE")],
+    limit: Annotated[str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.")],
+    key: Annotated[str, typer.Option(help="The column that says whom to count for; '*' for one shared key.")],
+    cost: Annotated[str | None, typer.Option(help="The column with what a request costs; by default 1.")] = None,
+    settle: Annotated[
+        str | None, typer.Option(help="The column with what a request turns out to cost on top, once it is over.")
+    ] = None,
+    settle_after: Annotated[float, typer.Option(help="Seconds that a request takes, in the recording's time.")] = 5.0,
+    nodes: Annotated[int, typer.Option(help="Processes.", min=1, max=NODES_MAX)] = 4,
+    speed: Annotated[
+        float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.")
+    ] = 60.0,
+    max_gap: Annotated[
+        float | None, typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.")
+    ] = None,
+    hub: Annotated[str, typer.Option(help="Where the nodes meet.", envvar="RECONVERGE_HUB")] = "embedded://",
+    algorithm: Annotated[
+        str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}. By default what an agent takes for such a limit.")
+    ] = None,
+    slices: Annotated[
+        int | None, typer.Option(help="Into how many parts sliding-slices divides the window.", metavar="N")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
+    ] = None,
+    sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.")] = 0.1,
+    spread: Annotated[SpreadName, typer.Option(help="Who gets a request.")] = SpreadName.ROUND_ROBIN,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which nodes are cut off.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    align: Annotated[
+        str, typer.Option(help=f"Where fixed windows begin: {CLOCK}, {FIRST_HIT}.", metavar="NAME")
+    ] = CLOCK,
+    initial: Annotated[
+        int | None, typer.Option(help="What a new key may use of a bucket; by default all of it.", metavar="N")
+    ] = None,
+    refill: Annotated[
+        str, typer.Option(help=f"How a bucket gets its quota back: {', '.join(REFILLS)}.", metavar="NAME")
+    ] = GREEDY,
+) -> None:
+    """Replay a recording of requests across real processes, and judge what they admitted.
+
+    Every request is decided at its own time by one of the processes, each with an agent of its own. Ends with status 1
+    when a promise was broken.
+    """
+    policies = tuple(dict.fromkeys(policy or ["balanced"]))
+    for name in policies:
+        if name not in POLICIES:
+            raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
+    _check_positive("speed", speed, SPEED_MAX)
+    _check_positive("settle_after", settle_after, 86_400.0)
+    _check_positive("sync_interval", sync_interval, SYNC_INTERVAL_MAX)
+    requests = read_trace(trace, Columns(key, cost, settle))
+    if max_gap is not None:
+        _check_positive("max_gap", max_gap, math.inf)
+        requests = without_gaps(requests, max_gap)
+    random = Random(seed)
+    setup = Setup(
+        requests=requests,
+        limit=compressed(
+            Limit.parse(limit, algorithm=algorithm, slices=slices, align=align, initial=initial, refill=refill), speed
+        ),
+        policies=policies,
+        nodes=nodes,
+        speed=speed,
+        hub_url=hub,
+        sync_interval_s=sync_interval,
+        spread=spread.value,
+        cuts=tuple(Cut.parse(text, nodes=nodes, random=random) for text in cut or []),
+        settle_after_s=settle_after if settle is not None else 0.0,
+    )
+    with _progress_bar(setup) as watch:
+        outcome = fleet.run(setup, watch)
+    judgements = judge(outcome)
+    if as_json:
+        print(json.dumps(as_figures(outcome, judgements), indent=2))
+    else:
+        _show(Console(), trace, limit, outcome, judgements)
+    if not all(judgement.kept for judgement in judgements):
+        raise typer.Exit(BROKEN_STATUS)
+
+
+def compressed(limit: Limit, speed: float) -> Limit:
+    """The same limit for a recording that is replayed so much faster. Raises InvalidSetting."""
+    if limit.align == CALENDAR:
+        raise InvalidSetting("align", CALENDAR, "cannot be replayed, as no calendar runs faster; simulate it instead")
+    window = limit.window / speed
+    if window * 1e9 < WINDOW_MIN_NS:
+        raise InvalidSetting("speed", speed, f"leaves a window of {window * 1000:.3g} ms; at least 1 ms must remain")
+    return limit.over(window)
+
+
+def _check_positive(name: str, value: float, most: float) -> None:
+    if not 0 < value <= most:
+        raise InvalidSetting(name, value, f"must be above 0 and at most {most:g}")
+
+
+@contextmanager
+def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
+    """Shows how far the fleet is."""
+    what = f"replaying {len(setup.requests)} requests on {setup.nodes} processes takes about {setup.duration_s():.0f} s"
+    with told(what, TextColumn("{task.percentage:>3.0f} %")) as tell:
+
+        def watch(progress: fleet.Progress) -> None:
+            cut = f", {len(progress.cut)} cut off" if progress.cut else ""
+            tell(f"{sum(progress.done)} requests{cut}", progress.elapsed_s, progress.duration_s)
+
+        yield watch
+
+
+def _show(console: Console, trace: Path, limit: str, outcome: Outcome, judgements: list[Judgement]) -> None:
+    """The figures as a table, and what they mean in a sentence each."""
+    setup = outcome.setup
+    console.print(
+        f"{trace.name}: {limit} ({setup.limit.algorithm}) on {setup.nodes} nodes, {setup.speed:g} times as fast, "
+        f"exchanging every {setup.sync_interval_s:g} s",
+        highlight=False,
+    )
+    console.print(figures_table(judgements))
+    for judgement in judgements:
+        console.print(verdict_on(judgement), highlight=False)

@@ -1,0 +1,279 @@
+"""One node of a replayed fleet: a process that makes its share of the requests, and remembers what it decided.
+
+Two agents that share nothing decide each request under each policy. What the first decides is judged. It is asked for a
+`Verdict`, which says to which window of the hub's clock the charge belongs, and which costs many times what
+`Limiter.allow` does. So a second agent, with the same settings, hub and wire, is asked before it by `Limiter.allow`, as
+an application asks, and that call alone is timed. An increment in a dictionary is timed in the same way beside it, as
+the floor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import time
+from array import array
+from collections import defaultdict, deque
+from ctypes import c_longlong
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Final
+
+from reconverge.agent.agent import Agent
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import CostExceedsQuota, ReconvergeError
+from reconverge.limit.limit import Limit
+
+if TYPE_CHECKING:
+    from reconverge.kernel import Verdict
+    from reconverge.limiter.limiter import Limiter
+
+LIMIT_NAME: Final = "replayed"
+READY_S: Final = 10.0
+"""The longest to wait for the hub's first answer; without one the node begins all the same, as any node would."""
+LAST_WORDS_S: Final = 10.0
+PUBLISH_NS: Final = SECOND_NS // 20
+"""How often the numbers for the live display are brought up to date."""
+NAP_S: Final = 0.05
+NEVER_NS: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The requests that one node makes. Parallel sequences, in the order of their moments."""
+
+    moments_ns: array[int]
+    """When to make each request, after the common start."""
+    keys: list[str]
+    costs: array[int]
+    settles: array[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every node of the fleet is told."""
+
+    limit: Limit
+    policies: tuple[str, ...]
+    """Each request is decided once under each of them, by an agent of its own that shares nothing with the others."""
+    namespaces: tuple[str, ...]
+    timed_namespaces: tuple[str, ...]
+    """Of the agents that are asked by `Limiter.allow`, and timed."""
+    keys: int
+    """How many there are."""
+    warm: bool
+    """Ask the hub about all of them first."""
+    sync_interval_s: float
+    settle_after_ns: int
+    """How long after it was admitted a request is over."""
+    stay_until_ns: int
+    """How long after the common start a node stays at least."""
+
+
+@dataclass(slots=True)
+class History:
+    """What one node did under one policy: parallel arrays, one item for each request, in the order of its share."""
+
+    allowed: array[int] = field(default_factory=lambda: array("b"))
+    hub_ns: array[int] = field(default_factory=lambda: array("q"))
+    """When it was decided, by the node's idea of the hub's clock."""
+    epoch: array[int] = field(default_factory=lambda: array("q"))
+    slice_number: array[int] = field(default_factory=lambda: array("q"))
+    known: array[int] = field(default_factory=lambda: array("b"))
+    decision_ns: array[int] = field(default_factory=lambda: array("q"))
+    """What `Limiter.allow` took."""
+    floor_ns: array[int] = field(default_factory=lambda: array("q"))
+    """What an increment in a dictionary took at that moment."""
+    settled: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Which request, at which time of the hub and in which of its windows and slices."""
+    exchanges: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+
+    def add(self, verdict: Verdict) -> None:
+        """One more request was decided."""
+        self.allowed.append(verdict.allowed)
+        self.hub_ns.append(verdict.hub_ns)
+        self.epoch.append(verdict.epoch)
+        self.slice_number.append(verdict.slice_number)
+        self.known.append(verdict.known)
+
+
+class Gauge:
+    """Numbers in shared memory that a node publishes while it runs: requests made, and admitted by each policy."""
+
+    def __init__(self, done: c_longlong, admitted: list[c_longlong]) -> None:
+        self.done = done
+        self.admitted = admitted
+
+
+def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connection) -> None:
+    """The whole life of a node: get ready, say so, wait for the common start, make the requests, tell what happened."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    logging.getLogger("reconverge").setLevel(logging.ERROR)  # outages are part of the plan
+    try:
+        agents = _agents(hub_url, plan, plan.namespaces)
+        timed_agents = _agents(hub_url, plan, plan.timed_namespaces)
+        limiters = [agent.limit(LIMIT_NAME, plan.limit) for agent in agents]
+        timed = [Timed(agent.limit(LIMIT_NAME, plan.limit)) for agent in timed_agents]
+    except ReconvergeError as error:
+        parent.send(str(error))
+        return
+    everyone = agents + timed_agents
+    for agent in everyone:
+        agent.start()
+    deadline_ns = SystemClock.monotonic_ns() + int(READY_S * SECOND_NS)
+    asked = [*limiters, *(each.limiter for each in timed)] if plan.warm else []
+    for limiter in asked:
+        limiter.warm(set(share.keys))
+    while SystemClock.monotonic_ns() < deadline_ns:
+        if all(agent.ready for agent in everyone) and all(_known(limiter, share) for limiter in asked):
+            break
+        time.sleep(NAP_S / 10)
+    histories = [History() for _ in agents]
+    try:
+        parent.send(None)
+        start_ns: int = parent.recv()
+        _make_requests(plan, share, limiters, timed, histories, gauge, _Pace(start_ns, parent))
+    except (_Abandoned, EOFError, OSError):  # the parent is gone
+        return
+    for each, history in zip(timed, histories, strict=True):
+        history.decision_ns, history.floor_ns = each.decision_ns, each.floor_ns
+    for agent in timed_agents:
+        agent.stop(LAST_WORDS_S)
+    for agent, history in zip(agents, histories, strict=True):
+        agent.stop(LAST_WORDS_S)
+        for shard in agent.stats().exchanges:
+            history.exchanges += shard.exchanges + sum(shard.failures.values())
+            history.failures = dict(shard.failures)
+    with contextlib.suppress(OSError):
+        parent.send(histories)
+
+
+def _agents(hub_url: str, plan: Plan, namespaces: tuple[str, ...]) -> list[Agent]:
+    """One for each policy. Raises ReconvergeError."""
+    return [
+        Agent(
+            hub_url,
+            namespace=namespace,
+            sync_interval=plan.sync_interval_s,
+            policy=policy,
+            max_keys=max(plan.keys, 1000),
+        )
+        for policy, namespace in zip(plan.policies, namespaces, strict=True)
+    ]
+
+
+class Timed:
+    """Asks a limiter as an application does, and keeps how long that took."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        self.limiter = limiter
+        self.decision_ns = array("q")
+        self.floor_ns = array("q")
+        self._used: defaultdict[str, int] = defaultdict(int)
+
+    def ask(self, key: str, cost: int) -> None:
+        """Ask, and do the least that a limiter could do. What comes first finds cold caches, so they take turns."""
+        if len(self.decision_ns) % 2:
+            self._increment(key)
+            self._allow(key, cost)
+        else:
+            self._allow(key, cost)
+            self._increment(key)
+
+    def _allow(self, key: str, cost: int) -> None:
+        began_ns = SystemClock.monotonic_ns()
+        try:  # noqa: SIM105  # a context manager would be timed as well
+            self.limiter.allow(key, cost)
+        except CostExceedsQuota:
+            pass
+        self.decision_ns.append(SystemClock.monotonic_ns() - began_ns)
+
+    def _increment(self, key: str) -> None:
+        began_ns = SystemClock.monotonic_ns()
+        self._used[key] += 1
+        self.floor_ns.append(SystemClock.monotonic_ns() - began_ns)
+
+
+def _known(limiter: Limiter, share: Share) -> bool:
+    """Whether the hub has answered about every key of this share."""
+    now_ns = SystemClock.monotonic_ns()
+    return all(limiter.table.observe(key, now_ns).known for key in set(share.keys))
+
+
+class _Abandoned(Exception):
+    """Raised when nobody waits for this node's history any more."""
+
+
+class _Pace:
+    """Waits for moments after the common start."""
+
+    def __init__(self, start_ns: int, parent: Connection) -> None:
+        self._start_ns = start_ns
+        self._parent = parent
+
+    def wait_until(self, moment_ns: int) -> int:
+        """Wait until so long after the start, and return the monotonic time. Raises _Abandoned."""
+        while (left_ns := self._start_ns + moment_ns - (now_ns := SystemClock.monotonic_ns())) > 0:
+            if self._parent.poll():  # it has nothing to say any more, so it is gone
+                raise _Abandoned
+            time.sleep(min(left_ns / SECOND_NS, NAP_S))
+        return now_ns
+
+
+def _make_requests(
+    plan: Plan,
+    share: Share,
+    limiters: list[Limiter],
+    timed: list[Timed],
+    histories: list[History],
+    gauge: Gauge,
+    pace: _Pace,
+) -> None:
+    over: deque[tuple[int, int, int]] = deque()
+    """When a request is over, which policy admitted it, and which one it is."""
+    published_ns = 0
+    for index, (moment_ns, key, cost) in enumerate(zip(share.moments_ns, share.keys, share.costs, strict=True)):
+        _settle(over, moment_ns, share, limiters, histories, pace)
+        pace.wait_until(moment_ns)
+        for number, limiter in enumerate(limiters):
+            timed[number].ask(key, cost)
+            began_ns = SystemClock.monotonic_ns()
+            try:
+                verdict = limiter.table.decide(key, cost, began_ns)
+            except CostExceedsQuota:
+                verdict = limiter.table.observe(key, began_ns)  # a request that can never be admitted is a refused one
+            histories[number].add(verdict)
+            if verdict.allowed and share.settles[index]:
+                over.append((moment_ns + plan.settle_after_ns, number, index))
+        if moment_ns - published_ns > PUBLISH_NS:
+            published_ns = moment_ns
+            _publish(gauge, histories, index + 1)
+    _settle(over, NEVER_NS, share, limiters, histories, pace)
+    _publish(gauge, histories, len(share.keys))
+    pace.wait_until(plan.stay_until_ns)
+
+
+def _settle(
+    over: deque[tuple[int, int, int]],
+    until_ns: int,
+    share: Share,
+    limiters: list[Limiter],
+    histories: list[History],
+    pace: _Pace,
+) -> None:
+    """Charge what requests turned out to cost that are over by `until_ns`, each at its time."""
+    while over and over[0][0] <= until_ns:
+        over_ns, number, index = over.popleft()
+        pace.wait_until(over_ns)
+        table, key = limiters[number].table, share.keys[index]
+        table.correct(key, histories[number].epoch[index], share.settles[index])
+        verdict = table.observe(key, SystemClock.monotonic_ns())
+        histories[number].settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))
+
+
+def _publish(gauge: Gauge, histories: list[History], done: int) -> None:
+    gauge.done.value = done
+    for counter, history in zip(gauge.admitted, histories, strict=True):
+        counter.value = history.allowed.count(1)

@@ -1,0 +1,160 @@
+"""`reconverge settings`: publishes settings for all nodes of a namespace, and shows what is published."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import InvalidSetting
+from reconverge.hub.port import Bulletin
+from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.nearest import asked
+from reconverge.remote_settings.publisher import publish as post
+from reconverge.remote_settings.signed import (
+    LIFETIME_MAX_S,
+    PAYLOAD_BYTES_MAX,
+    VARIABLE,
+    InvalidOrders,
+    Orders,
+    Rejection,
+    Secrets,
+    checked,
+    opened,
+    table_of,
+)
+
+T = TypeVar("T")
+PATIENCE_S: Final = 3.0
+PROBLEM_STATUS: Final = 1
+LIFETIME: Final = "lifetime"
+FIELDS: Final = ("sync_interval", "switch", "limits")
+"""What a file can say beside its lifetime."""
+
+settings = typer.Typer(
+    name="settings",
+    help=f"Settings that every agent of a namespace obeys. They are signed with what {VARIABLE} holds.",
+    no_args_is_help=True,
+)
+HubOption = Annotated[
+    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
+]
+NamespaceOption = Annotated[str, typer.Option(help="The agents' namespace.")]
+
+
+@settings.command()
+def publish(
+    file: Annotated[Path, typer.Argument(help="A TOML, YAML or JSON file.")],
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    version: Annotated[
+        int | None, typer.Option(help="By default the time in milliseconds, or one more than what is published.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace also a document that this secret does not verify.")
+    ] = False,
+) -> None:
+    """Have every node of the namespace obey a file within one sync interval.
+
+    A document that is published already, and that the secret does not verify, is not replaced without --force.
+    """
+    secrets = _secrets()
+    orders = _read(file, namespace, version)
+
+    def send(bulletin: Bulletin) -> Awaitable[Orders]:
+        return post(bulletin, orders, secrets, force=force, raise_version=version is None)
+
+    sent = _ask(hub, namespace, send)
+    typer.echo(f"published version {sent.version} for namespace {namespace}, for {sent.expires - sent.issued} s")
+
+
+@settings.command()
+def show(hub: HubOption, namespace: NamespaceOption = "default") -> None:
+    """Print what is published, as JSON; ends with status 1 if no node would obey that."""
+    secrets = _secrets()
+    payload = _ask(hub, namespace, lambda bulletin: bulletin.read(bytes_max=PAYLOAD_BYTES_MAX))
+    if payload is None:
+        typer.echo(f"nothing is published for namespace {namespace}")
+        return
+    verdict = opened(payload, secrets)
+    if isinstance(verdict, Rejection):
+        _end(f"what is published {verdict.problem}")
+    elif verdict.namespace != namespace:
+        _end(f"what is published is for the namespace {verdict.namespace!r}")
+    else:
+        typer.echo(json.dumps(table_of(verdict), indent=2))
+        if verdict.expires <= SystemClock().wall_ns() / SECOND_NS:
+            _end("it has expired")
+
+
+def _end(problem: str) -> None:
+    typer.echo(f"reconverge: {problem}", err=True)
+    raise typer.Exit(PROBLEM_STATUS)
+
+
+def _secrets() -> Secrets:
+    """What the environment holds: an argument would be seen by whoever lists processes."""
+    if not os.environ.get(VARIABLE):
+        raise InvalidSetting(
+            VARIABLE, "", "is not set; put the fleet's secret there, for instance: openssl rand -hex 32"
+        )
+    return Secrets(os.environ[VARIABLE], name=VARIABLE)
+
+
+def _read(file: Path, namespace: str, version: int | None) -> Orders:
+    """The orders that a file describes. Raises InvalidConfiguration, with line and field."""
+    from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
+
+    source = Source(file)
+    now_ns = SystemClock().wall_ns()
+    said: dict[str, Any] = dict(source.said)
+
+    def wrong(problem: str, *path: str) -> InvalidConfiguration:
+        return InvalidConfiguration(source.name, problem, line=source.line_of(path) or 1, field=".".join(path))
+
+    for name in said:
+        if name not in (LIFETIME, *FIELDS):
+            known = (LIFETIME, *FIELDS)
+            raise wrong(f"there is no such setting; known: {', '.join(known)}{asked(name, known)}", name)
+    lifetime = said.pop(LIFETIME, None)
+    if type(lifetime) is not int or not 1 <= lifetime <= LIFETIME_MAX_S:
+        raise wrong(f"must say for how many seconds to obey, from 1 to {LIFETIME_MAX_S}", LIFETIME)
+    issued = now_ns // SECOND_NS
+    said |= {
+        "namespace": namespace,
+        "version": now_ns // 1_000_000 if version is None else version,
+        "issued": issued,
+        "expires": issued + lifetime,
+    }
+    try:
+        return checked(said)
+    except InvalidOrders as error:
+        if error.path[:1] in (("namespace",), ("version",)):
+            raise InvalidSetting(error.path[0], said[error.path[0]], error.problem) from None
+        raise wrong(error.problem, *error.path) from None
+
+
+def _ask(url: str, namespace: str, question: Callable[[Bulletin], Awaitable[T]]) -> T:
+    """Ask the hub of that URL. Raises HubUnavailable, or InvalidSetting if nothing can be published there."""
+    shown = redacted(url)
+    if scheme_of(url) == MEMORY:
+        raise InvalidSetting("hub", shown, "is nowhere that nodes meet, so nothing can be published there")
+    hub = open_hub(url, HubSettings(namespace, PATIENCE_S))
+    if not isinstance(hub, Bulletin):
+        raise InvalidSetting("hub", shown, "is a hub at which nothing can be published")
+
+    async def ask() -> T:
+        try:
+            return await question(hub)
+        finally:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(hub.close(), PATIENCE_S)
+
+    return asyncio.run(ask())

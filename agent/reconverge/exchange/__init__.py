@@ -1,0 +1,1 @@
+"""When, what and by whom a node exchanges with its hub."""

@@ -1,0 +1,175 @@
+"""What the hub's answers tell beside the lines: which keys are nearly used up or beyond, and how long they took.
+
+Looked at once an answer has been taken in, in the loop that exchanges; no decision waits for it.
+
+They also tell of a node that declares a smaller quota under the same name: of a key that both use, the hub grants no
+more than the smaller one, and answers with it. While a larger quota is brought to a fleet node by node, and while
+published settings are on their way, that is as it should be, so it is told of once it has gone on for a while. A node
+with another window, or another algorithm, is not told of: its keys are other cells at the hub, and no answer speaks of
+them.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import TYPE_CHECKING, Final
+
+from reconverge.hub.report import Answer, Batch, CellAnswer, Status
+from reconverge.settings import MILLION
+
+if TYPE_CHECKING:
+    from reconverge.kernel import Cell, Kernel
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
+"""Of the buckets into which exchanges are sorted by how long they took."""
+NEAR_SHARE: Final = 0.8
+"""Whoever has used so much of a quota is near to its end."""
+KEYS_SEEN_MAX: Final = 10_000
+"""So many keys are remembered to be near; beyond that all are forgotten, and told of again."""
+SMALLER_GRACE_US: Final = 30_000_000
+"""For so long of the hub's time another node may declare a smaller quota before it is told of."""
+KEYS_TOLD_MAX: Final = 100
+DURATIONS_TOLD_MAX: Final = 1000
+"""Between two looks of the lookout; newer ones take the place of older ones."""
+
+
+@dataclass(slots=True)
+class Durations:
+    """How long exchanges took, in seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS_S))
+    """How many took up to the bound of the same place, and longer than the one before."""
+    sum: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more took so long."""
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum += seconds
+
+    def copy(self) -> Durations:
+        """As they are now."""
+        return Durations(list(self.counts), self.sum)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is remembered of a key that is near."""
+
+    epoch: int
+    excess: int = 0
+    """The most that was used beyond the capacity, in parts of a request."""
+
+
+BEYOND_CAP: Final = "all further keys of a limit share one count, and strict limits refuse them"
+logger = logging.getLogger("reconverge")
+
+
+class Watch:
+    """Keeps count of what answers tell about one agent's limits."""
+
+    def __init__(self) -> None:
+        self.near: Counter[str] = Counter()
+        self.over: Counter[str] = Counter()
+        self.smaller: Counter[str] = Counter()
+        """Answers about a key of which another node declares a smaller quota, by limit."""
+        self._smaller_since_us: dict[str, tuple[int, int]] = {}
+        """Since when there have been such answers, and when the latest came."""
+        self._smaller_told: set[str] = set()
+        self.durations = Durations()
+        self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
+        """Limit and key of those that came near, for whoever tells of them."""
+        self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
+        """Limit and key of some that were refused, likewise."""
+        self.recent: deque[float] = deque(maxlen=DURATIONS_TOLD_MAX)
+        """How long the latest exchanges took, likewise."""
+        self.tells = False
+        """Whether anybody does."""
+        self._full = False
+        """Whether it was said that the node has no room for more keys."""
+        self._seen: dict[tuple[str, str], _Seen] = {}
+
+    def look_at_room(self, kernel: Kernel) -> None:
+        """Warn, once, if keys have found no room, and none of those that are counted may leave."""
+        if self._full or not any(table.overflowed for table in list(kernel.tables.values())):
+            return
+        self._full = True
+        logger.warning(
+            "reconverge: max_keys=%d keys are counted, and none of them may leave just now; %s",
+            kernel.keys_max,
+            BEYOND_CAP,
+            extra={"max_keys": kernel.keys_max},
+        )
+
+    def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
+        """An exchange took so long, and its answer has been taken in."""
+        self.durations.add(seconds)
+        if self.tells:
+            self.recent.append(seconds)
+        if answer.status is not Status.MERGED:
+            return
+        if self.tells:
+            names = [limit.name for limit in batch.limits]
+            self.refused_keys.extend((names[report.limit], report.key) for report in batch.cells if report.ask > 0)
+        cells: Sequence[Cell] = getattr(batch.cells, "cells", ())
+        answers: Sequence[CellAnswer] = ()
+        for number, cell in enumerate(cells):
+            if cell.capacity < cell.table.capacity:
+                self._see_smaller(cell, batch, answer.hub_us)
+            used = cell.fleet_used
+            if used < NEAR_SHARE * min(cell.table.nominal, cell.capacity):
+                if self._seen:
+                    self._seen.pop((cell.table.name, cell.key), None)
+                continue
+            seen = self._see(cell)
+            # What a region was lent before counts, too, and nobody here knows how much that was.
+            capacity = cell.capacity if cell.table.kernel.region_ppm == MILLION else cell.table.capacity
+            if used > capacity:
+                answers = answers or tuple(answer.cells)
+                self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
+
+    def _see_smaller(self, cell: Cell, batch: Batch, hub_us: int) -> None:
+        """Count a key of which the hub grants less than this node declares, and warn once if that goes on."""
+        table = cell.table
+        said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
+        if cell.capacity >= said or table.kernel.region_ppm != MILLION:  # it has changed since, or the rest is lent
+            return
+        self.smaller[table.name] += 1
+        since_us, last_us = self._smaller_since_us.get(table.name, (hub_us, hub_us))
+        since_us = hub_us if hub_us - last_us > SMALLER_GRACE_US else since_us
+        self._smaller_since_us[table.name] = since_us, hub_us
+        if table.name in self._smaller_told or hub_us - since_us < SMALLER_GRACE_US:
+            return
+        self._smaller_told.add(table.name)
+        logger.warning(
+            "reconverge: another node of this namespace declares the limit %r with a capacity of %d, and this one with"
+            " %d; of keys that both use, the smaller one holds for all. Declare the same, or give one another name",
+            table.name,
+            cell.capacity // table.unit,
+            said // table.unit,
+            extra={"limit": table.name},
+        )
+
+    def _see(self, cell: Cell) -> _Seen:
+        """Count a key that is near, once for each time that it comes near, and for each fixed window."""
+        table = cell.table
+        seen = self._seen.get((table.name, cell.key))
+        if seen is None or (table.meter.aligned and seen.epoch != cell.epoch):
+            if len(self._seen) >= KEYS_SEEN_MAX:
+                self._seen.clear()
+            seen = self._seen[table.name, cell.key] = _Seen(cell.epoch)
+            if self.tells:
+                self.near_keys.append((table.name, cell.key))
+            self.near[table.name] += 1  # after the key, so that whoever is told of the one hears of the other
+        return seen
+
+    def _see_excess(self, cell: Cell, seen: _Seen, excess: int) -> None:
+        """Count what is beyond the capacity, as far as it is more than was counted before."""
+        unit = cell.table.unit
+        if excess > seen.excess:
+            self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)
+            seen.excess = excess

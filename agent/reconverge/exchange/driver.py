@@ -1,0 +1,415 @@
+"""Carrying out what the syncers decide: the only file that waits for a hub."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.errors import HubUnavailable
+from reconverge.exchange.answer_stats import Watch
+from reconverge.exchange.ownership import Drivers
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.answers import check_answer, check_posted
+from reconverge.hub.port import Bulletin, Hub, Working
+from reconverge.hub.registry import advice_about
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel import first_odd_cell
+from reconverge.remote_settings.poller import Reader
+from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX
+from reconverge.runtime.restoration import Restorations
+
+logger = logging.getLogger("reconverge")
+
+IDLE_S: Final = 3600.0
+"""The longest sleep; whoever has something to say wakes the loop."""
+BUG_PAUSE_S: Final = 1.0
+OUTAGES_LOGGED_MAX: Final = 5
+QUIET_NS: Final = 60 * SECOND_NS
+"""A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
+CALL_S: Final = 0.02
+"""How soon a loop that waits for something takes notice of a call for an exchange."""
+
+
+class Exchanges(Drivers):
+    """All of one node's exchanges, over one hub that is opened when first needed and closed with the loop."""
+
+    def __init__(
+        self,
+        syncers: list[Syncer],
+        *,
+        open_hub: Callable[[], Hub],
+        clock: Clock,
+        timeout_s: float,
+        hub_name: str,
+        reader: Reader | None = None,
+    ) -> None:
+        super().__init__()
+        self._syncers = syncers
+        self._reader = reader
+        self._open_hub = open_hub
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
+        """By how much an exchange, or getting over a bug, may delay the next look at what is due."""
+        self._hub_name = hub_name
+        self._hub: Hub | None = None
+        self.watch = Watch()
+        """What the answers told."""
+        self.bugs = 0
+        """Failures that nobody foresaw."""
+        self.troubles: dict[Syncer, HubUnavailable] = {}
+        """What went wrong with the last exchange of each shard that was not answered."""
+        self._complained = False
+        self._complained_ns: deque[int] = deque(maxlen=OUTAGES_LOGGED_MAX)
+        self._called = False
+        """Somebody wants what is being carried out to look at what is due."""
+        self._surprised = False
+        self.answered = 0
+        """How many exchanges were answered."""
+        self.restarts = 0
+        """How often all that drives had to be begun again after a failure."""
+        self.bugs_in_a_row = 0
+        """Failures that nobody foresaw, since an exchange was last answered."""
+        self.last_bug = ""
+        self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
+        """None where time is made up."""
+        self.restorations = 0
+        """How often the node went on under a new name because this process may be a copy of another one."""
+        self._reconnects = False
+        """The connections may have names that a copy of this process has, too."""
+        self._look_by_ns: int | None = None
+        """When, by the machine's clock, the driver will have looked at what is due, unless something holds it up."""
+
+    @property
+    def overdue_s(self) -> float:
+        """For how long whoever drives should have looked at what is due, and has not."""
+        driver, look_by_ns = self.driver, self._look_by_ns
+        if driver is None or look_by_ns is None or not driver.listening:
+            return 0.0
+        return max(0.0, (SystemClock.monotonic_ns() - look_by_ns) / SECOND_NS)
+
+    def desert(self) -> None:
+        """Whoever drove is gone without a word: the next decision has to call for somebody."""
+        self._look_by_ns = None
+        for syncer in self._syncers:
+            syncer.part()
+
+    def due_in_s(self) -> float:
+        """Seconds until the next exchange should begin; 0.0 when one should have."""
+        return self._due_in_s(self._syncers, self._reader)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the hub has something to do between exchanges; then `rest` is what to wait with."""
+        hub = self._hub
+        return hub is not None and isinstance(hub, Working) and hub.at_work
+
+    async def rest(self, woken: Callable[[], bool]) -> None:
+        """Have the loop go on until the next exchange should begin, or `wake` is called.
+
+        `woken` says whether it has been already.
+        """
+        self._called = False
+        if not woken():
+            await self._until_called(asyncio.Event(), asyncio.get_running_loop().time() + self.due_in_s())
+
+    async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
+        """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
+
+        While some shards have yet to answer, the others go on as they become due, so that a slow one holds up nobody;
+        until `going_on` says no.
+        """
+        try:
+            self._look_for_restoration()
+            if self._reconnects:
+                self._reconnects = False
+                await self._let_go()
+            if len(self._syncers) > 1:
+                await self._carry_out_side_by_side(going_on)
+            else:
+                if self._are_due(self._syncers):
+                    await self._exchange(self._syncers[0])
+                if self._reader is not None and self._reader.due_ns() <= self._clock.monotonic_ns():
+                    await self._read(self._reader)
+        except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, the loop must outlive it
+            self._note_bug(error)
+            await asyncio.sleep(BUG_PAUSE_S)
+
+    def wake(self) -> None:
+        """Have exchanges that are being carried out look soon at what else is due. Never waits, and never fails."""
+        self._called = True
+
+    def take_over(self) -> None:
+        """Begin to drive: what the runner before left under way will not be answered."""
+        for syncer in self._syncers:
+            syncer.abandon(now_ns=self._clock.monotonic_ns())
+        if self._reader is not None:
+            self._reader.start_over()
+
+    async def leave(self) -> None:
+        """Say the last words: all counts, and no lines any more. Gives up at the first failure."""
+        await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
+
+    async def close(self) -> None:
+        """Drive no more, and let go of the hub's connections."""
+        self._look_by_ns = None
+        for syncer in self._syncers:
+            syncer.part()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        hub, self._hub = self._hub, None
+        if hub is not None:
+            try:
+                await asyncio.wait_for(hub.close(), self._timeout_s)
+            except Exception:
+                logger.debug("reconverge: closing the hub failed", exc_info=True)
+
+    def _look_for_restoration(self) -> None:
+        sign = "" if self.watch_for_restorations is None else self.watch_for_restorations.sign()
+        if sign:
+            self._become_another(sign)
+
+    def _become_another(self, sign: str) -> None:
+        """Go on as another node, as far as every shard is concerned: this process may be a copy of one that goes on."""
+        self.restorations += 1
+        self._reconnects = True
+        for syncer in self._syncers:
+            syncer.renounce(self._clock.monotonic_ns())
+        if self.restorations == 1:
+            logger.warning(
+                "reconverge: the node goes on under a new name, and without lines until the next answer, as %s: this"
+                " process may be a copy, restored from an image of its memory. From now on that is only counted, as"
+                " `restorations` in stats()",
+                sign,
+            )
+
+    async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        nudged = asyncio.Event()
+        under_way: dict[Syncer | Reader, asyncio.Task[None]] = {}
+        try:
+            while True:
+                self._look_for_restoration()
+                self._called = False
+                for done in [each for each, task in under_way.items() if task.done()]:
+                    del under_way[done]
+                waiting = [syncer for syncer in self._syncers if syncer not in under_way]
+                for syncer in self._are_due(waiting) if going_on() else ():
+                    task = under_way[syncer] = loop.create_task(self._exchange_one_of_many(syncer))
+                    task.add_done_callback(lambda _: nudged.set())
+                reader = None if self._reader in under_way else self._reader
+                if reader is not None and going_on() and reader.due_ns() <= self._clock.monotonic_ns():
+                    task = under_way[reader] = loop.create_task(self._read_one_of_many(reader))
+                    task.add_done_callback(lambda _: nudged.set())
+                    reader = None
+                if not under_way:
+                    return
+                waiting = [syncer for syncer in waiting if syncer not in under_way]
+                due_s = self._due_in_s(waiting, reader) if going_on() else IDLE_S
+                await self._until_called(nudged, loop.time() + due_s)
+                nudged.clear()
+        except asyncio.CancelledError:
+            for task in under_way.values():
+                task.cancel()
+            await asyncio.gather(*under_way.values(), return_exceptions=True)
+            raise
+
+    async def _until_called(self, nudged: asyncio.Event, until_s: float) -> None:
+        """Wait until something is over, or due, or somebody has called, which is looked for again and again.
+
+        Nobody could wake the loop without writing to its pipe, and a decision does no input or output.
+        """
+        loop = asyncio.get_running_loop()
+        alarm: asyncio.Handle
+
+        def look() -> None:
+            nonlocal alarm
+            now_s = loop.time()
+            if self._called or now_s >= until_s:
+                nudged.set()
+            else:
+                alarm = loop.call_at(min(until_s, now_s + CALL_S), look)
+
+        alarm = loop.call_soon(look)
+        try:
+            await nudged.wait()
+        finally:
+            alarm.cancel()
+
+    async def _exchange_one_of_many(self, syncer: Syncer) -> None:
+        try:
+            await self._exchange(syncer)
+        except Exception as error:  # noqa: BLE001  # as above; the other shards go on meanwhile
+            self._note_bug(error)
+            await asyncio.sleep(BUG_PAUSE_S)
+
+    async def _read_one_of_many(self, reader: Reader) -> None:
+        try:
+            await self._read(reader)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self._note_bug(error)
+
+    def _are_due(self, syncers: Iterable[Syncer]) -> list[Syncer]:
+        now_ns = self._clock.monotonic_ns()
+        return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
+
+    def _due_in_s(self, waiting: Iterable[Syncer], reader: Reader | None) -> float:
+        """Seconds until the next of these should begin, until when all are promised to be looked at."""
+        now_ns = self._clock.monotonic_ns()
+        due_ns = min((syncer.due_ns(now_ns) for syncer in waiting), default=now_ns + self._grace_ns)
+        if reader is not None:
+            due_ns = min(due_ns, reader.due_ns())
+        due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
+        for syncer in self._syncers:
+            syncer.attend(due_ns + self._grace_ns)
+        self._look_by_ns = SystemClock.monotonic_ns() + max(0, due_ns - now_ns) + self._grace_ns
+        return (due_ns - now_ns) / SECOND_NS
+
+    async def _leave(self, syncer: Syncer) -> None:
+        try:
+            syncer.leave(self._clock.monotonic_ns())
+            while not syncer.left:
+                if not await self._exchange(syncer):
+                    return
+                await asyncio.sleep(0)  # when there turned out to be nothing to say yet, nobody has waited
+        except Exception as error:  # noqa: BLE001  # as above: the other shards' last words must still be said
+            self._note_bug(error)
+
+    def note_restart(self, error: Exception) -> None:
+        """All that drives has failed, and will be begun again."""
+        self.restarts += 1
+        self._count_bug(error)
+        if self.restarts == 1:
+            logger.error("reconverge: the exchange loop failed as a whole, and is begun again", exc_info=error)
+
+    def pause(self, pause_s: float) -> None:
+        """Nobody looks at what is due for so long: decisions need not call for anybody meanwhile."""
+        until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
+        for syncer in self._syncers:
+            syncer.attend(until_ns)
+        self._look_by_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS) + self._grace_ns
+
+    def _count_bug(self, error: Exception) -> None:
+        self.bugs_in_a_row += 1
+        self.last_bug = type(error).__name__
+
+    def _note_bug(self, error: Exception) -> None:
+        self._count_bug(error)
+        self.bugs += 1
+        if self.bugs == 1:
+            logger.error("reconverge: an exchange failed in a way that was not foreseen", exc_info=error)
+
+    async def _exchange(self, syncer: Syncer) -> bool:
+        """Make one exchange; whatever goes wrong is told to the syncer. Returns whether that got the node anywhere."""
+        sent_ns = self._clock.monotonic_ns()
+        batch = syncer.take(sent_ns)
+        if batch is None:
+            return True
+        try:
+            if self._hub is None:
+                self._hub = self._open_hub()
+            answer = await asyncio.wait_for(self._hub.exchange(batch), self._timeout_s)
+            check_answer(batch, answer, first_odd_cell)
+        except HubUnavailable as error:
+            self._complain(syncer, error)
+            syncer.failed(error.kind, now_ns=self._clock.monotonic_ns())
+        except TimeoutError:
+            self._complain(syncer, HubUnavailable("timeout", f"no answer within {self._timeout_s:g} s"))
+            syncer.failed("timeout", now_ns=self._clock.monotonic_ns())
+        except asyncio.CancelledError:
+            syncer.failed("cancelled", now_ns=self._clock.monotonic_ns())
+            raise
+        except Exception as error:
+            # A hub raises HubUnavailable and nothing else, so this is its bug; the loop outlives it all the same.
+            if not self._surprised:
+                logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
+            self._surprised = True
+            syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
+        else:
+            self._be_glad(syncer)
+            self.answered += 1
+            self.bugs_in_a_row = 0
+            now_ns = self._clock.monotonic_ns()
+            try:
+                syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
+            except Exception as error:
+                # A bug of our own, past every check. What was under way is said again, and the next exchange tried.
+                syncer.failed(f"bug:{type(error).__name__}", now_ns=now_ns)
+                raise
+            self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
+            return not (syncer.failing or syncer.begins_anew_again)
+        return False
+
+    async def _read(self, reader: Reader) -> None:
+        """Read what is posted for the fleet; whatever goes wrong is told to the reader."""
+        if not reader.begin(cut_off=self._syncers[0].failing):
+            return
+        try:
+            if self._hub is None:
+                self._hub = self._open_hub()
+            assert isinstance(self._hub, Bulletin)
+            payload = await asyncio.wait_for(self._hub.read(bytes_max=PAYLOAD_BYTES_MAX), self._timeout_s)
+            check_posted(payload)
+        except HubUnavailable as error:
+            reader.failed(error.kind)
+        except TimeoutError:
+            reader.failed("timeout")
+        except Exception as error:
+            if not self._surprised:
+                logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
+            self._surprised = True
+            reader.failed(f"bug:{type(error).__name__}")
+        else:
+            reader.heard(payload)
+            await self._restore(reader, self._hub)
+
+    async def _restore(self, reader: Reader, hub: Bulletin) -> None:
+        """Post again what is in force, if nobody else has: whoever starts now would not know of it."""
+        lost = reader.restoration()
+        if lost is None:
+            return
+        try:
+            await asyncio.wait_for(hub.post(lost.payload, keep_s=lost.keep_s), self._timeout_s)
+        except HubUnavailable as error:
+            reader.not_restored(error.kind)
+        except TimeoutError:
+            reader.not_restored("timeout")
+        else:
+            reader.restored_again()
+
+    def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
+        try:
+            self.watch.answered(batch, answer, seconds=seconds)
+            self.watch.look_at_room(self._syncers[0].kernel)
+        except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange
+            self._note_bug(error)
+
+    def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
+        """Warn once per outage, not once per attempt, nor each time that another shard answers."""
+        self.troubles[syncer] = error
+        now_ns, told_ns = self._clock.monotonic_ns(), self._complained_ns
+        if self._complained or (len(told_ns) == OUTAGES_LOGGED_MAX and now_ns - told_ns[0] < QUIET_NS):
+            return
+        self._complained = True
+        told_ns.append(now_ns)
+        logger.log(
+            logging.ERROR if error.misconfigured else logging.WARNING,
+            "reconverge: the hub %s is unavailable%s (%s)%s; %s; deciding from memory until it answers",
+            self._hub_name,
+            f" for keys of shard {self._syncers.index(syncer)}" if len(self._syncers) > 1 else "",
+            str(error).rstrip("."),
+            ", as it seems for a wrong setting, which does not pass like an outage" if error.misconfigured else "",
+            advice_about(self._hub_name),
+            extra={"hub": self._hub_name, "kind": error.kind},
+        )
+
+    def _be_glad(self, syncer: Syncer) -> None:
+        self.troubles.pop(syncer, None)
+        if self._complained and not self.troubles:
+            logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
+            self._complained = False

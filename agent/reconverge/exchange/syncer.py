@@ -1,0 +1,461 @@
+"""When to exchange with the hub, what to say, and what to make of the answer. Does no I/O.
+
+One syncer speaks for one node to one shard. A driver that can wait calls it: `driver.py` with a real clock and a real
+hub, the simulator and the tests with neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from typing import Final
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.exchange.schedule import Intervals
+from reconverge.hub.clock import DRIFT, HubClock
+from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
+from reconverge.kernel import NEVER_NS, Kernel
+
+CELLS_MAX: Final = 256
+"""Per batch; larger ones would occupy the hub and this process's event loop for milliseconds at a time."""
+JITTER: Final = 0.05
+"""Exchanges are spread by so much of the interval to either side, so that nodes do not march in step."""
+BACKOFF_CAP_NS: Final = SECOND_NS
+"""After failures a node tries at least every interval, or every second if that is longer."""
+SILENCE_NS: Final = SECOND_NS
+"""A node with nothing to say speaks up every interval, or every second if that is longer: it keeps its lines, and
+learns before long that the hub has lost its data."""
+SILENCE_SHARE: Final = 6
+"""But at least this many times per lease."""
+UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
+"""Of several shards, those that were never told anything hear of a node so often: they have nothing of its to lose."""
+HUB_FULL_NS: Final = 30 * SECOND_NS
+HUB_FULL_INTERVALS: Final = 30
+"""For so long a hub counts as full after it had no room for a key: longer than until it is told of that key again."""
+ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
+"""The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerStats:
+    """How the exchanges of one node with one shard have gone. Times are in seconds."""
+
+    node: str
+    exchanges: int
+    early: int
+    """Exchanges ahead of time."""
+    cells: int
+    """Reports of one key, in all exchanges."""
+    failures: dict[str, int]
+    """By class of failure."""
+    failures_in_a_row: int
+    rebirths: int
+    """How often the hub had lost its data, or was another one than before."""
+    lapses: int
+    """How often the lease was over before the hub answered again."""
+    round_trip: float
+    clock_error: float
+    """The most by which this node's idea of the hub's time can be wrong."""
+    staleness: float
+    """Age of the last answer; infinite before the first."""
+    pending: int = 0
+    """Keys that have something to report."""
+    failing: str = ""
+    """The class of the last failure, while nothing has been answered since."""
+    lease: float = 0.0
+    """For how many seconds lines may be used, at least those of limits whose lease is the node's; infinite when there
+    is nobody to hear."""
+    not_taken: int = 0
+    """How often the hub had no room for a key. Such a key goes by the cold rule of its policy, and is told of again."""
+    hub_full: bool = False
+    """The hub had no room for a key lately."""
+
+
+class Syncer:
+    """One node's side of the exchange with one shard of the hub."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        shard: int,
+        random: Random,
+        new_name: Callable[[], str],
+        now_ns: int,
+    ) -> None:
+        self._kernel = kernel
+        self._shard = kernel.shards[shard]
+        self._random = random
+        self._new_name = new_name
+        self._clock = HubClock()
+        self.account = new_name()
+        """Under which lifetime numbers are kept. New for every start of a process, and after a fork."""
+        self._account_since_ns = now_ns
+        self._generation = 0
+        self._sequence = 0
+        self._incarnation = ""
+        self._answered = False
+        """The hub has answered to the current name."""
+        self._involved = len(kernel.shards) == 1
+        """This is the only shard, or has been told anything."""
+        self._lapsed = False
+        """The last lease is over, and the hub has yet to hear of the new name."""
+        self.renounced = False
+        """A copy of this process may go by the name and the account, too; the next batch goes under new ones."""
+        self._asked = False
+        """An exchange was asked for, whether there is anything to say or not."""
+        self._leaving = False
+        self.left = False
+        """The hub has heard the node's last word."""
+        self._under_way = False
+        self._more = False
+        """The last batch had no room for all there was to say."""
+        self._started_ns = now_ns - kernel.interval_ns
+        self._regular = Intervals(kernel.intervals_ns, now_ns)
+        """When the next regular exchanges may begin; after a failure, when to try again."""
+        self._hasten = False
+        """Some interval may have become shorter."""
+        self._about: frozenset[int] | None = None
+        """The intervals of the limits that the last batch was about, and the next one if there is more to say; None
+        stands for all."""
+        self._failures: Counter[str] = Counter()
+        self._failures_in_a_row = 0
+        self._failing = ""
+        self._beginnings = 0
+        """How many answers in a row had this node begin anew, under another name or with other data."""
+        self._not_before_ns = -NEVER_NS
+        """When the next exchange may begin at the earliest, because answers had this node begin anew time and again."""
+        self._full_until_ns = -NEVER_NS
+        """Until when the hub counts as full."""
+        self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
+
+    @property
+    def node(self) -> str:
+        """This node's name: never the same again once a lease on it is over, or the process has restarted.
+
+        A node that came back under an old name would report small counts, which the hub would take for old news.
+        """
+        return f"{self.account}.{self._generation}"
+
+    @property
+    def kernel(self) -> Kernel:
+        """Whose cells it exchanges."""
+        return self._kernel
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last exchange was not answered."""
+        return self._failures_in_a_row > 0
+
+    @property
+    def answers(self) -> int:
+        """How many exchanges the hub has answered."""
+        return self._exchanges
+
+    @property
+    def begins_anew_again(self) -> bool:
+        """Whether several answers in a row had this node begin anew."""
+        return self._beginnings > 1
+
+    # ------------------------------------------------------------ when
+
+    def due_ns(self, now_ns: int) -> int:
+        """When the next exchange should begin; in the past when it should have."""
+        return max(self._wanted_ns(now_ns), self._not_before_ns)
+
+    def _wanted_ns(self, now_ns: int) -> int:
+        """The same, by what there is to say and hear."""
+        regular = self._regular
+        regular.follow(self._kernel.intervals_ns, now_ns)
+        if self._hasten:
+            self._hasten = False
+            regular.no_longer(now_ns)
+            self._shard.later.give_back(self._shard)
+        if self._failures_in_a_row:
+            return regular.due_ns
+        if self._more or self._lapsed or self.renounced or self._leaving or self._asked:
+            return now_ns
+        early_ns, regular_ns = self._kernel.due_ns(self._shard.index)
+        if not self._answered:
+            return now_ns
+        regular_ns = min(regular_ns, self._silent_until_ns())
+        due_ns = min(max(early_ns, self._started_ns + self._kernel.soonest_ns), max(regular_ns, regular.due_ns))
+        later = self._shard.later.intervals_ns
+        return min(due_ns, regular.first_of(later)) if later else due_ns
+
+    def speak_up(self) -> None:
+        """Exchange soon, though there may be nothing to say; after failures, when it would be tried again."""
+        self._asked = True
+
+    def take_pace(self) -> None:
+        """Heed the intervals that the kernel has now: from the next look on, wait for no longer than that."""
+        self._hasten = True  # and no more, as whoever drives this syncer may be just about to look
+
+    def attend(self, until_ns: int) -> None:
+        """Whoever drives this syncer will ask again what is due, at `until_ns` at the latest if still there."""
+        self._shard.attended_until_ns = until_ns
+
+    def renounce(self, now_ns: int) -> None:
+        """Give up the name, the account and all lines: a copy of this process may have the same ones.
+
+        What was confirmed under them stays at the hub; what was not is told under new ones.
+        """
+        self.renounced = True
+        self._void_lines(now_ns)
+
+    def part(self) -> None:
+        """Whoever drives this syncer goes: the next decision, about whatever key, has to call for somebody."""
+        self._shard.attended_until_ns = -NEVER_NS
+        self._kernel.look_around(self._shard.index)
+
+    # ------------------------------------------------------------ what to say
+
+    def take(self, now_ns: int) -> Batch | None:
+        """The batch to send now, or None when there turns out to be nothing to say.
+
+        A batch that was taken is under way until `merged` or `failed`.
+        """
+        if self._under_way:  # a signal handler raised before the caller could say so
+            self.failed("abandoned", now_ns=now_ns)
+        if self.renounced:
+            self._become_another(now_ns)
+        if self._answered and now_ns >= self._shard.lease_until_ns:
+            self._lapse()
+        if self._lapsed:
+            self._renew_account(now_ns)
+            self._started_ns = now_ns
+            return self._batch((), (), leaving=False)  # says nothing but the new name
+        early, about = self._topics(now_ns)
+        limits, cells, self._more, everything = self._kernel.take(
+            self._shard.index,
+            now_ns=now_ns,
+            cells_max=CELLS_MAX,
+            early=early,
+            in_touch=self._failures_in_a_row == 0,
+            due=about,
+            leaving=self._leaving,
+        )
+        if everything and not (early and not cells):
+            self._regular.begin(about, self._length_ns, now_ns)
+        asked, self._asked = self._asked, False
+        if not (cells or asked) and (early or self._more or not (limits or self._leaving or self._silent(now_ns))):
+            self._kernel.take_back(self._shard.index)
+            return None
+        self._involved = self._involved or bool(cells or limits)
+        self._started_ns = now_ns
+        self._early += early
+        self._cells += len(cells)
+        return self._batch(limits, cells, leaving=self._leaving and not self._more)
+
+    def _topics(self, now_ns: int) -> tuple[bool, frozenset[int] | None]:
+        """Whether the next batch goes ahead of time, and at which intervals the limits are that it is about.
+
+        Ahead of time it is about those at the shortest, beside the cells in a hurry; None stands for all.
+        """
+        regular = self._regular
+        regular.follow(self._kernel.intervals_ns, now_ns)
+        due = regular.due(now_ns)
+        early = not (due or self._more or self._leaving)
+        all_due = self._leaving or (self._more and self._about is None)
+        if len(regular) == 1 or all_due:
+            self._about = None
+        elif self._more and self._about is not None:
+            self._about |= due
+        else:
+            self._about = due or regular.shortest
+        return early, self._about
+
+    def leave(self, now_ns: int) -> None:
+        """Have the following batches be the node's last words: all counts, and no lines any more.
+
+        From here on nobody attends to this shard: whoever decides afterwards has to call for somebody.
+        """
+        self._shard.attended_until_ns = -NEVER_NS
+        self._leaving = True
+        self.left = False
+        self._failures_in_a_row = 0
+        self._kernel.give_up_lines(self._shard.index, now_ns=now_ns)
+
+    def _batch(self, limits: tuple[LimitReport, ...], cells: tuple[CellReport, ...], *, leaving: bool) -> Batch:
+        self._under_way = True
+        self._sequence += 1
+        return Batch(
+            node=self.node,
+            account=self.account,
+            shard=self._shard.index,
+            sequence=self._sequence,
+            incarnation=self._incarnation,
+            interval_us=self._kernel.interval_ns // MICROSECOND_NS,
+            lease_us=self._kernel.lease_ns // MICROSECOND_NS,
+            leaving=leaving,
+            limits=limits,
+            cells=cells,
+        )
+
+    # ------------------------------------------------------------ what to make of the answer
+
+    def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
+        """Take in the answer, checked before, to the batch under way, which was sent at `sent_ns` at the earliest."""
+        if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
+            self.failed("stale", now_ns=now_ns)
+            return
+        shard = self._shard
+        self._set_clock(answer.hub_us, sent_ns=sent_ns, now_ns=now_ns)
+        self._failures_in_a_row = 0
+        self._exchanges += 1
+        self._under_way = False
+        if answer.status is Status.LAPSED:
+            self._take_back()
+            self._void_lines(now_ns)
+            self._lapse()
+            self._begin_anew(now_ns)
+            return
+        reborn = self._incarnation not in ("", answer.incarnation)
+        if self._lapsed:
+            self._more, self._about = True, None
+            self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
+            self._lapsed = False  # last, as an exception on the way must not leave counts from under the old name
+        else:
+            self._kernel.give_up_lapsed_lines(shard.index, now_ns=now_ns)
+            not_taken = shard.not_taken
+            self._kernel.install(shard.index, answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
+            self._beginnings = self._beginnings if reborn else 0
+            if shard.not_taken > not_taken:
+                self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
+            if reborn:
+                self._more, self._about = True, None
+                self._kernel.say_everything_again(shard.index)
+        self._rebirths += reborn
+        if reborn:
+            shard.lost_ns = now_ns
+            self._begin_anew(now_ns)
+        self._incarnation = answer.incarnation
+        self._answered = True
+        shard.acked_ns = sent_ns
+        if batch.leaving:
+            self.left = True
+            self._retire()
+        elif not shard.unconfirmed:
+            # As that batch asked for it, and less by what the hub's clock may be faster.
+            shard.lease_until_ns = sent_ns + int(batch.lease_us * MICROSECOND_NS * (1 - DRIFT))
+            shard.leased_ns = sent_ns - int(batch.lease_us * MICROSECOND_NS * DRIFT)
+            shard.voided.clear()
+        if self.renounced:
+            self._void_lines(now_ns)
+
+    def _set_clock(self, hub_us: int, *, sent_ns: int, now_ns: int) -> None:
+        shard = self._shard
+        jumped = self._clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=hub_us)
+        shard.offset_ns = self._clock.offset_ns
+        error_ns = self._clock.error_ns(now_ns)
+        shard.lag_ns = 2 * error_ns
+        shard.late_ns = min(error_ns, now_ns + shard.offset_ns - hub_us * MICROSECOND_NS)
+        shard.round_trip_ns = now_ns - sent_ns
+        if jumped:
+            self._kernel.rebase(shard.index, now_ns=now_ns)
+
+    def failed(self, kind: str, *, now_ns: int) -> None:
+        """The batch under way got no answer, for a reason of class `kind`; it may have arrived all the same."""
+        self._under_way = False
+        self._failures[kind] += 1
+        self._failures_in_a_row += 1
+        self._failing = kind
+        self._take_back()
+        self._regular.all_at(max(now_ns, self._started_ns + self._delay_ns(self._failures_in_a_row)))
+
+    def _begin_anew(self, now_ns: int) -> None:
+        """An answer calls for another exchange at once; a hub that does so time and again may not set the pace."""
+        self._beginnings += 1
+        if self._beginnings > 1:
+            self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
+
+    def _delay_ns(self, times: int) -> int:
+        """How long to wait with the next exchange, after so many in a row that call for a pause."""
+        cap_ns = max(self._kernel.interval_ns, BACKOFF_CAP_NS)
+        delay_ns = min(cap_ns, self._kernel.interval_ns << min(times - 1, 30))
+        return int(delay_ns * (0.75 + 0.25 * self._random.random()))
+
+    def abandon(self, *, now_ns: int) -> None:
+        """Whoever drove this syncer is gone; what was under way will not be answered, and last words were none."""
+        self._leaving = False
+        if self._under_way:
+            self.failed("abandoned", now_ns=now_ns)
+
+    def stats(self, now_ns: int) -> SyncerStats:
+        """A snapshot of how the exchanges have gone."""
+        return SyncerStats(
+            node=self.node,
+            exchanges=self._exchanges,
+            early=self._early,
+            cells=self._cells,
+            failures=dict(self._failures),
+            failures_in_a_row=self._failures_in_a_row,
+            rebirths=self._rebirths,
+            lapses=self._lapses,
+            round_trip=self._shard.round_trip_ns / SECOND_NS,
+            clock_error=self._shard.lag_ns / 2 / SECOND_NS,
+            staleness=(now_ns - self._shard.acked_ns) / SECOND_NS if self._exchanges else inf,
+            pending=self._kernel.pending(self._shard.index),
+            failing=self._failing if self._failures_in_a_row else "",
+            lease=max(0, self._shard.lease_until_ns - now_ns) / SECOND_NS,
+            not_taken=self._shard.not_taken,
+            hub_full=now_ns < self._full_until_ns,
+        )
+
+    def _lapse(self) -> None:
+        """The lease is over: the hub may have dealt this node's lines to others, and goes on under its own count."""
+        self._lapses += 1
+        self._lapsed = True  # first: under the new name nothing may be said that was counted under the old one
+        self._generation += 1
+        self._answered = False
+
+    def _void_lines(self, now_ns: int) -> None:
+        """The lease is over at once, which also those cells have to notice that have looked up when it would be."""
+        self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
+        self._kernel.look_around(self._shard.index)
+
+    def _become_another(self, now_ns: int) -> None:
+        """Go on as a node that has lapsed, under an account that no copy of this process has."""
+        self._open_account(now_ns)
+        if self._answered:
+            self._lapse()
+        self.renounced = False  # last: an exception out of a signal handler may come before
+
+    def _renew_account(self, now_ns: int) -> None:
+        """Open a new account if the hub may be about to close the old one, whose numbers then must not come again."""
+        if now_ns - max(self._shard.acked_ns, self._account_since_ns) > ACCOUNT_KEPT_NS:
+            self._open_account(now_ns)
+
+    def _open_account(self, now_ns: int) -> None:
+        self.account = self._new_name()
+        self._account_since_ns = now_ns
+        self._kernel.open_account(self._shard.index)
+
+    def _silent(self, now_ns: int) -> bool:
+        """Whether the hub has not heard of this node for so long that it must, or never."""
+        return not self._answered or now_ns >= self._silent_until_ns()
+
+    def _silent_until_ns(self) -> int:
+        silence_ns = max(self._kernel.interval_ns, SILENCE_NS if self._involved else UNUSED_SILENCE_NS)
+        return self._started_ns + min(silence_ns, self._kernel.lease_ns // SILENCE_SHARE)
+
+    def _retire(self) -> None:
+        """The last word has been heard: whatever comes now, comes from a new node."""
+        self._lapsed = True  # first, as in `_lapse`
+        self._leaving = False
+        self._answered = False
+        self._generation += 1
+        self._shard.lease_until_ns = min(self._shard.lease_until_ns, self._shard.acked_ns)
+
+    def _take_back(self) -> None:
+        if not self._lapsed:
+            self._kernel.take_back(self._shard.index)
+
+    def _length_ns(self, interval_ns: int) -> int:
+        """Until the next regular exchange: an interval, give or take; the first time any part of it."""
+        chance = self._random.random()
+        share = 1 + JITTER * (2 * chance - 1) if self._answered else chance
+        return int(interval_ns * share)

@@ -1,0 +1,159 @@
+"""Exchanging on a thread of its own, for applications of any kind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import EventletPatched
+from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.ownership import TAKE_OVER_POLL_S
+from reconverge.runtime.event_loop import ThreadEventLoop
+from reconverge.runtime.threads import EVENTLET, Doorbell, Latch, green_threads, start_thread, thread_id
+
+logger = logging.getLogger("reconverge")
+
+BEGIN_NS: Final = 2 * SECOND_NS
+"""How long after its launch a thread counts as alive that has not begun.
+
+A signal handler may raise between the note that a thread is launched and the launch itself. Then there is none, and a
+later decision launches another one. If the first one was merely slow, one of both does not get to exchange.
+"""
+RESTART_MIN_S: Final = 0.1
+RESTART_MAX_S: Final = 30.0
+"""A loop that fails as a whole begins again after a pause, which doubles for as long as nothing is answered."""
+
+
+def refuse_eventlet() -> None:
+    """Raises EventletPatched where the threads that there are do not go together with one that exchanges."""
+    if green_threads() == EVENTLET:
+        raise EventletPatched
+
+
+class ThreadLoop:
+    """Runs the exchanges on a daemon thread, with an event loop that runs only while it is needed.
+
+    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; while one of
+    several shards has yet to answer, or there is work between exchanges, the loop looks by itself whether it was woken.
+    It begins when the runner before it is gone, and ends without a word when another one has begun meanwhile.
+    """
+
+    def __init__(self, exchanges: Exchanges) -> None:
+        self._exchanges = exchanges
+        self._bell = Doorbell()
+        self._stops = exchanges.stops
+        self._stopping = False
+        self._launched_ns: int | None = None
+        self._begun = False
+        self._ended = Latch()
+        self._thread: threading.Thread | None = None
+        self._thread_id = 0
+        self.left = False
+        """See `Runner.left`."""
+
+    def start(self) -> None:
+        """Begin to exchange. Raises RuntimeError when no thread can be had, and EventletPatched."""
+        refuse_eventlet()
+        self._launched_ns = SystemClock.monotonic_ns()
+        try:
+            self._thread = start_thread(self.run, name="reconverge")
+        except RuntimeError:
+            self._launched_ns = None
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """See `Runner.alive`."""
+        if self._begun:
+            return not self._ended.open
+        launched_ns = self._launched_ns
+        return launched_ns is not None and SystemClock.monotonic_ns() - launched_ns < BEGIN_NS
+
+    @property
+    def listening(self) -> bool:
+        """See `Runner.listening`."""
+        return self.alive and not self._stopping
+
+    def wake(self) -> None:
+        """See `Runner.wake`."""
+        self._exchanges.wake()
+        self._bell.ring()
+
+    def request_stop(self) -> None:
+        """See `Runner.request_stop`."""
+        self._stopping = True
+        self.wake()
+
+    def join(self, timeout_s: float) -> None:
+        """See `Runner.join`."""
+        if not self.alive or self._thread_id == thread_id():
+            return
+        self._ended.wait(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def run(self) -> None:
+        """What the thread does; for a caller who cannot start one any more, on the caller's own."""
+        self._thread_id = thread_id()
+        self._begun = True
+        try:
+            self._exchange_again_and_again()
+        except BaseException:
+            logger.exception("reconverge: the thread that exchanges ended; a later decision starts another one")
+        finally:
+            self._ended.set()
+            if self._exchanges.driver is self and not self.left:
+                self._exchanges.desert()
+
+    def _exchange_again_and_again(self) -> None:
+        """Exchange until told to stop; what fails as a whole is begun again."""
+        exchanges = self._exchanges
+        while not exchanges.claim(self):
+            driver = exchanges.driver
+            if driver is not None and driver.listening:
+                return
+            self._bell.wait(TAKE_OVER_POLL_S)
+        if exchanges.stops != self._stops and not self._stopping:
+            return  # the agent was stopped before this thread had begun, and did not know of it
+        pause_s, answered = RESTART_MIN_S, exchanges.answered
+        while True:
+            try:
+                self._exchange_until_stopped()
+            except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, it must not be the end
+                exchanges.note_restart(error)
+            else:
+                return
+            if self._stopping:
+                return
+            pause_s = RESTART_MIN_S if exchanges.answered != answered else min(2 * pause_s, RESTART_MAX_S)
+            answered = exchanges.answered
+            exchanges.pause(pause_s)
+            self._wait_for_stop(pause_s)
+
+    def _wait_for_stop(self, pause_s: float) -> None:
+        """Let so much time pass, whatever rings meanwhile, unless it is a request to stop."""
+        until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
+        while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
+            self._bell.wait(left_ns / SECOND_NS)
+
+    def _exchange_until_stopped(self) -> None:
+        exchanges, bell = self._exchanges, self._bell
+        loop = ThreadEventLoop()
+        try:
+            exchanges.take_over()
+            while not self._stopping:
+                if exchanges.at_work:
+                    loop.run_until_complete(exchanges.rest(lambda: bell.rung))
+                    bell.hush()
+                else:
+                    bell.wait(exchanges.due_in_s())
+                if not self._stopping:
+                    loop.run_until_complete(exchanges.carry_out(lambda: not self._stopping))
+            loop.run_until_complete(exchanges.leave())
+            self.left = True
+            loop.run_until_complete(exchanges.close())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()

@@ -1,0 +1,226 @@
+"""Checks what a hub has answered, before any of it is believed.
+
+A hub may be anything: a package of a third party, a server that somebody else runs, or a proxy that cuts messages. What
+it says moves a node's clock, its lines and its lease, so one absurd number could stop a node from ever exchanging
+again. So every answer passes here first. It is refused as a whole, as a failed exchange of the class "protocol", unless
+
+* every value has its type (a whole number is an `int`, and neither a `bool` nor a `float`) and can travel,
+* the hub's clock shows a moment between 1970 and 2100,
+* a merged batch got one cell answer for each cell report, and
+* no line is larger than the capacity that it is a part of, as the hub and the batch itself say.
+
+Nothing has changed by then: neither the clock, nor a line, the lease or the name. What is in range and wrong all the
+same is held by the lines protocol: a line is never used beyond the lease, and a jump of the hub's clock is noticed.
+
+`odd_cell` is the definition of what a cell answer may say; the compiled kernel has a twin of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import floor
+from typing import Final, NamedTuple, NoReturn
+
+from reconverge.errors import SHOWN_MAX, HubUnavailable
+from reconverge.hub.report import (
+    ANSWER_ROWS,
+    NOT_TAKEN,
+    UNBOUNDED,
+    WHOLE_MAX,
+    Answer,
+    AnswerRows,
+    Batch,
+    CellAnswer,
+    CellReport,
+    Lent,
+    LimitReport,
+    Loan,
+    Status,
+    Totals,
+    Wish,
+    Wishes,
+)
+
+HUB_US_MAX: Final = 4_102_444_800_000_000
+"""The first moment of the year 2100: no clock that shows it is right, and nanoseconds up to there fit into 64 bits."""
+INCARNATION_BYTES_MAX: Final = 128
+WISHES_MAX: Final = 100_000
+"""A hub tells of a bounded number of cells; ours of 1,000."""
+TEXT_BYTES_MAX: Final = 1 << 17
+"""The name of a cell is that of its limit, its kind and its key."""
+
+
+class CellBounds(NamedTuple):
+    """The most that a hub may answer about the cells of one limit."""
+
+    capacity: int
+    base: int
+    overdraft: int
+
+
+_NODES: Final = CellAnswer._fields.index("nodes") - CellAnswer._fields.index("silent")
+OddCell = Callable[[Sequence[CellReport], Sequence[CellAnswer], tuple[CellBounds, ...]], int]
+"""Returns the place of the first cell answer that no hub may give to these reports, or -1. Both are as long."""
+
+
+def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) -> None:
+    """Raise HubUnavailable unless that can be the answer to this batch."""
+    if not isinstance(answer, Answer):
+        _refuse("the answer", answer)
+    _check_clock(answer.hub_us)
+    if type(answer.status) is not Status:
+        _refuse("the status", answer.status)
+    merged = answer.status is Status.MERGED
+    check_text("the incarnation", answer.incarnation, least=int(merged), most=INCARNATION_BYTES_MAX)
+    if not isinstance(answer.cells, tuple | AnswerRows):
+        _refuse("the cells", answer.cells)
+    if not merged:
+        return
+    try:
+        count = len(answer.cells)
+        if (
+            isinstance(answer.cells, AnswerRows)
+            and len(answer.cells.raw) != count * ANSWER_ROWS[answer.cells.wide].size
+        ):
+            raise HubUnavailable("protocol", "the last of the cells is cut off")
+        if count != len(batch.cells):
+            raise HubUnavailable("protocol", f"{len(batch.cells)} cells were reported, and {count} were answered")
+        if count:
+            odd = (odd_cell or first_odd_cell)(batch.cells, answer.cells, tuple(map(_bounds, batch.limits)))
+            if odd >= 0:
+                raise HubUnavailable("protocol", f"no hub may say of a cell what this one does: {_cell(answer, odd)}")
+    except (TypeError, ValueError, OverflowError, LookupError, AttributeError) as error:
+        raise HubUnavailable("protocol", f"the cells cannot be read: {str(error)[:SHOWN_MAX]}") from error
+
+
+def first_odd_cell(reports: Sequence[CellReport], answers: Sequence[CellAnswer], bounds: tuple[CellBounds, ...]) -> int:
+    """See `OddCell`."""
+    for place, (report, answer) in enumerate(zip(reports, answers, strict=True)):
+        if not _is_plausible(answer, bounds[report[0]]):
+            return place
+    return -1
+
+
+def _is_plausible(answer: CellAnswer, bounds: CellBounds) -> bool:
+    if not isinstance(answer, tuple) or len(answer) != len(CellAnswer._fields):
+        return False
+    if any(type(value) is not int for value in answer):
+        return False
+    epoch, line, base, overdraft, capacity, free, reserved, current, previous, *others = answer
+    if answer.nodes == NOT_TAKEN and not (line or base or overdraft or free):
+        others[_NODES] = 0  # no room for the key, and nothing is granted
+    least = min(line, base, overdraft, free, reserved, *others)
+    most = max(epoch, -epoch, current, -current, previous, -previous, reserved, *others)
+    if least < 0 or most > WHOLE_MAX or max(line, base, free) > capacity:
+        return False
+    return capacity <= bounds.capacity and base <= bounds.base and overdraft <= bounds.overdraft
+
+
+def _bounds(limit: LimitReport) -> CellBounds:
+    # What other regions have lent may go on counting for a while after the limit has become smaller.
+    capacity = WHOLE_MAX if limit.apart else limit.capacity
+    if limit.overshoot_milli == UNBOUNDED:
+        return CellBounds(capacity, limit.capacity, WHOLE_MAX)
+    overdraft = floor(float(limit.capacity) * limit.overshoot_milli / 1000)
+    return CellBounds(capacity, limit.capacity, min(overdraft, WHOLE_MAX))
+
+
+# ------------------------------------------------------------ what else hubs are asked
+
+
+def check_totals(totals: Mapping[str, Totals]) -> None:
+    """Raise HubUnavailable unless these can be totals. Sums of what many said may be larger than what one may say."""
+    if not isinstance(totals, dict):
+        _refuse("the totals", totals)
+    for name, each in totals.items():
+        check_text("the name of a limit", name)
+        if not isinstance(each, tuple) or [type(number) for number in each] != [int, int] or min(each) < 0:
+            _refuse("the total of a limit", each)
+
+
+def check_wishes(wishes: Wishes) -> None:
+    """Raise HubUnavailable unless a region's hub can wish for that."""
+    if not isinstance(wishes, Wishes):
+        _refuse("what the region needs", wishes)
+    _check_clock(wishes.hub_us)
+    check_text("the incarnation", wishes.incarnation, most=INCARNATION_BYTES_MAX)
+    _check_whole("the lease", wishes.lease_us)
+    if not isinstance(wishes.wishes, tuple) or len(wishes.wishes) > WISHES_MAX:
+        _refuse("what the region needs", wishes.wishes)
+    for wish in wishes.wishes:
+        if not isinstance(wish, tuple) or len(wish) != len(Wish._fields):
+            _refuse("what the region needs of a cell", wish)
+        check_text("the name of a cell", wish[0], least=1)
+        check_text("the name of a limit", wish[1])
+        for name, number in zip(Wish._fields[2:], wish[2:], strict=True):
+            _check_whole(name, number, least=int(name in ("capacity", "quota", "window_us")))
+
+
+def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
+    """Raise HubUnavailable unless that can become of these loans."""
+    if not isinstance(lent, Lent):
+        _refuse("what became of the loans", lent)
+    _check_clock(lent.hub_us)
+    check_text("the incarnation", lent.incarnation, most=INCARNATION_BYTES_MAX)
+    if type(lent.status) is not Status:
+        _refuse("the status", lent.status)
+    if not isinstance(lent.held, tuple):
+        _refuse("what is held", lent.held)
+    if lent.status is Status.MERGED and len(lent.held) != len(loans):
+        raise HubUnavailable("protocol", f"{len(loans)} loans were made, and {len(lent.held)} were answered")
+    for held in lent.held:
+        _check_whole("what is held", held, least=-1)
+
+
+def check_posted(payload: bytes | None) -> None:
+    """Raise HubUnavailable unless that can have been read from a bulletin."""
+    if payload is not None and type(payload) is not bytes:
+        _refuse("what is posted", payload)
+
+
+# ------------------------------------------------------------ values
+
+
+def check_text(what: str, value: object, *, least: int = 0, most: int = TEXT_BYTES_MAX) -> None:
+    """Raise HubUnavailable unless that is a string of so many bytes in UTF-8."""
+    if type(value) is not str or not least <= len(value) <= most:
+        _refuse(what, value)
+    try:
+        fits = len(value.encode()) <= most
+    except UnicodeEncodeError:  # half of a surrogate pair
+        fits = False
+    if not fits:
+        _refuse(what, value)
+
+
+def _check_clock(hub_us: object) -> None:
+    if type(hub_us) is not int or not 0 <= hub_us < HUB_US_MAX:
+        _refuse("the hub's clock", hub_us)
+
+
+def _check_whole(what: str, value: object, *, least: int = 0) -> None:
+    if type(value) is not int or not least <= value <= WHOLE_MAX:
+        _refuse(what, value)
+
+
+def _cell(answer: Answer, place: int) -> str:
+    fields = tuple(answer.cells)[place]
+    if not isinstance(fields, tuple) or len(fields) != len(CellAnswer._fields):
+        return shown(fields)
+    told = dict(zip(CellAnswer._fields, fields, strict=True))
+    return ", ".join(f"{name} {shown(value)}" for name, value in told.items() if value != 0)
+
+
+def _refuse(what: str, value: object) -> NoReturn:
+    raise HubUnavailable("protocol", f"{what} cannot be {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """Enough of a value to find it by, however large or deep it is. Asks nothing of objects that are not our own."""
+    if type(value) is str:
+        return ascii(value[:SHOWN_MAX])
+    if type(value) is int:
+        return str(value) if abs(value) <= 1 << 64 else "a number of more than 64 bits"
+    if value is None or type(value) in (bool, float, Status):
+        return repr(value)
+    return f"a {type(value).__name__}"

@@ -1,0 +1,204 @@
+"""A hub, and another one for the time in which that does not answer: each keeps a ledger of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from random import Random
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import Clock
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hub.answers import OddCell, check_answer, first_odd_cell
+from reconverge.hub.identity import Acquaintance
+from reconverge.hub.port import Bulletin, Hub, Working
+from reconverge.hub.probe import trial_batch
+from reconverge.hub.report import Answer, Batch, Status, Totals
+from reconverge.hub.selector import HubChoice
+
+logger = logging.getLogger("reconverge")
+
+PROBE_LEASE_US: Final = 1_000_000
+"""Whoever only asks whether a hub answers holds nothing there."""
+
+
+class TwoHubs:
+    """Exchanges with `primary`, or with `fallback` while that fails. See `Hub` for what each of them promises.
+
+    Together they promise less: nodes that are with different hubs do not know of each other, so that up to twice the
+    bound may be admitted while they are.
+    """
+
+    def __init__(
+        self,
+        primary: Hub,
+        fallback: Hub,
+        *,
+        clock: Clock,
+        timeout_s: float,
+        name: str,
+        random: Random,
+        odd_cell: OddCell = first_odd_cell,
+    ) -> None:
+        if primary.shards != fallback.shards:
+            raise InvalidSetting(
+                "fallback",
+                name,
+                f"divides keys into {fallback.shards} parts and the hub into {primary.shards}; both have to alike",
+            )
+        self._primary = primary
+        self._fallback = fallback
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._odd_cell = odd_cell
+        self._shards = [_Shard(random) for _ in range(primary.shards)]
+        self._prober = token_hex(8)
+        self._probes: dict[int, asyncio.Task[None]] = {}
+        self._probes_of: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._primary.shards
+
+    @property
+    def at_work(self) -> bool:
+        """See `Working`: whether either of them is."""
+        return any(isinstance(hub, Working) and hub.at_work for hub in (self._primary, self._fallback))
+
+    @property
+    def with_primary(self) -> bool:
+        """Whether all shards are with the primary."""
+        return all(shard.choice.primary for shard in self._shards)
+
+    @property
+    def _away(self) -> bool:
+        return not any(shard.choice.primary for shard in self._shards)
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        shard = self._shards[batch.shard]
+        choice = shard.choice
+        sent_ns = self._clock.monotonic_ns()
+        if choice.probe_due(sent_ns):
+            self._begin_probe(batch.shard)
+        primary = choice.primary
+        known = shard.known[primary]
+        if shard.last_known is not known:
+            if shard.last_known is not None:
+                known.begin_visit(batch, now_ns=sent_ns)
+            shard.last_known = known
+        said = known.in_its_words(batch, now_ns=sent_ns)
+        answered = False
+        try:
+            answer = await (self._primary if primary else self._fallback).exchange(said)
+            check_answer(said, answer, self._odd_cell)
+            answered = True
+        finally:  # who waited for too long cancels, and that is a failure as well
+            if choice.primary is primary and choice.exchanged(answered=answered, now_ns=self._clock.monotonic_ns()):
+                logger.warning("reconverge: the hub fails; exchanging with the fallback from here on")
+        if answer.status is Status.MERGED:
+            known.heard(batch, sent_ns=sent_ns)
+        return answer
+
+    async def totals(self) -> dict[str, Totals]:
+        """What the primary knows, or the fallback while no shard is with it; never the sum, which counts twice."""
+        return await (self._fallback if self._away else self._primary).totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        probes, self._probes = self._own_probes(), {}
+        for probe in probes.values():
+            probe.cancel()
+        with contextlib.suppress(HubUnavailable):
+            await asyncio.gather(*probes.values(), return_exceptions=True)
+        try:
+            await self._primary.close()
+        finally:
+            await self._fallback.close()
+
+    def _begin_probe(self, shard: int) -> None:
+        probes = self._own_probes()
+        if shard not in probes or probes[shard].done():
+            probes[shard] = asyncio.get_running_loop().create_task(self._probe(shard), name="reconverge-probe")
+
+    def _own_probes(self) -> dict[int, asyncio.Task[None]]:
+        """The questions of this process and this loop; others' are left to them."""
+        here = os.getpid(), asyncio.get_running_loop()
+        if self._probes_of != here:
+            self._probes, self._probes_of = {}, here
+        return self._probes
+
+    async def _probe(self, index: int) -> None:
+        """Ask the primary for as much as an exchange does, without saying anything."""
+        shard = self._shards[index]
+        shard.asked += 1
+        question = trial_batch(f"{self._prober}.{os.getpid()}", shard.asked)
+        answered = False
+        with contextlib.suppress(HubUnavailable, TimeoutError):
+            question = question._replace(shard=index, lease_us=PROBE_LEASE_US)
+            check_answer(question, await asyncio.wait_for(self._primary.exchange(question), self._timeout_s))
+            answered = True
+        if shard.choice.probed(answered=answered, now_ns=self._clock.monotonic_ns()):
+            logger.warning("reconverge: the hub answers again; going back from the fallback")
+
+    def __repr__(self) -> str:
+        return f"TwoHubs({self._primary!r}, fallback={self._fallback!r})"
+
+
+class TwoHubsWithBulletin(TwoHubs):
+    """The same, where settings are published at the primary, and at no other place."""
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `Bulletin.post`."""
+        await self._bulletin().post(payload, keep_s=keep_s)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `Bulletin.read`; while a node is with the fallback it keeps to what it has read before."""
+        if self._away:
+            raise HubUnavailable("fallback", "settings are at the primary, which does not answer", applied=False)
+        return await self._bulletin().read(bytes_max=bytes_max)
+
+    def _bulletin(self) -> Bulletin:
+        assert isinstance(self._primary, Bulletin)
+        return self._primary
+
+
+def two_hubs(
+    primary: Hub,
+    fallback: Hub,
+    *,
+    clock: Clock,
+    timeout_s: float,
+    name: str,
+    random: Random | None = None,
+    odd_cell: OddCell = first_odd_cell,
+) -> TwoHubs:
+    """Both as one. Raises InvalidSetting.
+
+    `name` is what the fallback may be called in messages; `odd_cell` finds the cell answer that no hub may give.
+    """
+    kind = TwoHubsWithBulletin if isinstance(primary, Bulletin) else TwoHubs
+    return kind(
+        primary,
+        fallback,
+        clock=clock,
+        timeout_s=timeout_s,
+        name=name,
+        random=random or Random(),
+        odd_cell=odd_cell,
+    )
+
+
+class _Shard:
+    """Where one shard of this node is, and how it is known there."""
+
+    def __init__(self, random: Random) -> None:
+        self.choice = HubChoice(random)
+        self.known = {True: Acquaintance(), False: Acquaintance()}
+        """To the primary, and to the fallback."""
+        self.last_known: Acquaintance | None = None
+        self.asked = 0

@@ -1,0 +1,75 @@
+"""How one node is known to one of two hubs: under which name, until when, and what it was told.
+
+Does no I/O. A hub that has given up on a name, or closed an account, while the node was with the other one must not
+hear of either again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.hub.report import Batch, CellReport, LimitReport
+
+ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
+"""Half of the time after which a hub closes an account that is silent."""
+
+
+class Acquaintance:
+    """What one hub knows of one shard of this node."""
+
+    def __init__(self) -> None:
+        self._node = self._account = ""
+        self._visit = self._edition = 0
+        self._lease_until_ns = self._heard_ns = 0
+        self._told: dict[str, tuple[int, int]] = {}
+        """What was charged and refunded, by limit, as the hub has confirmed it."""
+        self._before: dict[str, tuple[int, int]] = {}
+        """What of that is in an account that the hub may have closed."""
+        self._asks_from_ns = 0
+
+    def begin_visit(self, batch: Batch, *, now_ns: int) -> None:
+        """The node comes from the other hub, with this batch.
+
+        Under its old name if its lease here is running, and else under a new one. Of strict limits it asks for nothing
+        until every lease is over that the other hub may have granted to anybody.
+        """
+        if batch.node == self._node and now_ns >= self._lease_until_ns:
+            self._visit += 1
+        if batch.account == self._account and self._told and now_ns - self._heard_ns > ACCOUNT_KEPT_NS:
+            self._edition += 1
+            self._before = dict(self._told)
+        self._asks_from_ns = now_ns + batch.lease_us * MICROSECOND_NS
+
+    def in_its_words(self, batch: Batch, *, now_ns: int) -> Batch:
+        """The batch as it is said to this hub."""
+        if batch.node != self._node:
+            self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
+        if batch.account != self._account:
+            self._account, self._edition, self._told, self._before = batch.account, 0, {}, {}
+        if now_ns < self._asks_from_ns and any(limit.overshoot_milli == 0 for limit in batch.limits):
+            batch = batch._replace(cells=tuple(_modest(batch.limits, batch.cells)))
+        if self._visit:
+            batch = batch._replace(node=f"{batch.node}~{self._visit}")
+        if self._edition:
+            limits = tuple(self._since_then(limit) for limit in batch.limits)
+            batch = batch._replace(account=f"{batch.account}~{self._edition}", limits=limits)
+        return batch
+
+    def heard(self, batch: Batch, *, sent_ns: int) -> None:
+        """The hub has merged the batch, which is meant as the node said it."""
+        self._heard_ns = sent_ns
+        self._lease_until_ns = sent_ns + batch.lease_us * MICROSECOND_NS
+        for limit in batch.limits:
+            self._told[limit.name] = limit.charged, limit.refunded
+
+    def _since_then(self, limit: LimitReport) -> LimitReport:
+        charged, refunded = self._before.get(limit.name, (0, 0))
+        return limit._replace(charged=max(0, limit.charged - charged), refunded=max(0, limit.refunded - refunded))
+
+
+def _modest(limits: Sequence[LimitReport], cells: Sequence[CellReport]) -> Iterator[CellReport]:
+    for cell in cells:
+        strict = limits[cell.limit].overshoot_milli == 0
+        yield cell._replace(need_milli=0, ask=0, asked=0) if strict else cell

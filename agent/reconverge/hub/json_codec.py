@@ -1,0 +1,167 @@
+"""Batches and answers as lists of strings and whole numbers, for hubs that send them as JSON, msgpack or the like.
+
+What is read back is checked first, down to the last number: the merge rule can take whatever passes, and whatever does
+not pass raises `Malformed` before anything has been merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from reconverge.errors import SHOWN_MAX
+from reconverge.hub.report import (
+    SCHEMA_VERSION,
+    WHOLE_MAX,
+    Answer,
+    Batch,
+    CellAnswer,
+    CellReport,
+    LimitReport,
+    Status,
+    Totals,
+    heard_limit,
+    told_limit,
+)
+from reconverge.limit.limit import ALGORITHMS
+
+CELLS_MAX: Final = 256
+"""No node says more in one batch."""
+LIMITS_MAX: Final = 65_536
+
+
+class Malformed(ValueError):
+    """Raised when a value is not what was to be read; nothing has been done with any part of it."""
+
+
+class _NamedTotals(NamedTuple):
+    name: str
+    charged: int
+    refunded: int
+
+
+Ranges = Mapping[str, tuple[int, int]]
+NUMBER: Final = (0, WHOLE_MAX)
+SIGNED: Final = (-WHOLE_MAX, WHOLE_MAX)
+POSITIVE: Final = (1, WHOLE_MAX)
+_BATCH: Final[Ranges] = {"sequence": POSITIVE, "interval_us": POSITIVE, "lease_us": POSITIVE}
+_LIMIT: Final[Ranges] = {
+    "window_us": POSITIVE,
+    "quota": POSITIVE,
+    "capacity": POSITIVE,
+    "overshoot_milli": (-1, WHOLE_MAX),
+    "opens_us": SIGNED,
+}
+_CELL: Final[Ranges] = {"epoch": SIGNED, "current": SIGNED}
+_ANSWER: Final[Ranges] = dict.fromkeys(CellAnswer._fields, SIGNED)
+
+
+def plain_batch(batch: Batch) -> list[Any]:
+    """The batch as lists, strings, whole numbers and one bool, with the version of the schema before them."""
+    cells = [list(cell) for cell in batch.cells]
+    return [SCHEMA_VERSION, *batch[:-2], [list(told_limit(limit)) for limit in batch.limits], cells]
+
+
+def read_batch(value: object, *, shards: int = 1) -> Batch:
+    """The batch that `plain_batch` had made `value` of; tuples will do for lists. Raises Malformed."""
+    names = ("schema", *Batch._fields)
+    version, *header, limits, cells = _sequence("a batch", value, len(names), len(names))
+    _check_version(version)
+    fields = dict(zip(Batch._fields, header, strict=False))
+    if type(fields.pop("leaving")) is not bool:
+        _refuse("leaving", header[Batch._fields.index("leaving")])
+    _check("batch", fields, {**_BATCH, "shard": (0, shards - 1)}, texts=("node", "account", "incarnation"))
+    if not (fields["node"] and fields["account"]):
+        raise Malformed("a batch names no node or no account")
+    declared = [read_limit(limit) for limit in _sequence("limits", limits, 0, LIMITS_MAX)]
+    known = {**_CELL, "limit": (0, len(declared) - 1)}
+    reports = [_row(CellReport, cell, known, ("key",)) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
+    return Batch._make((*header, tuple(declared), tuple(reports)))
+
+
+def plain_answer(answer: Answer) -> list[Any]:
+    """The answer as lists, strings and whole numbers, with the version of the schema before them."""
+    cells = [list(cell) for cell in answer.cells]
+    return [SCHEMA_VERSION, answer.hub_us, answer.incarnation, int(answer.status), cells]
+
+
+def read_answer(value: object) -> Answer:
+    """The answer that `plain_answer` had made `value` of. Raises Malformed."""
+    version, hub_us, incarnation, status, cells = _sequence("an answer", value, 5, 5)
+    _check_version(version)
+    fields = {"hub_us": hub_us, "incarnation": incarnation, "status": status}
+    _check("answer", fields, {"status": (0, len(Status) - 1)}, texts=("incarnation",))
+    rows = [_row(CellAnswer, cell, _ANSWER, ()) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
+    return Answer(hub_us, incarnation, Status(status), tuple(rows))
+
+
+def plain_totals(totals: Mapping[str, Totals]) -> dict[str, list[int]]:
+    """The totals as lists of two whole numbers, by limit."""
+    return {name: list(each) for name, each in totals.items()}
+
+
+def read_totals(value: object) -> dict[str, Totals]:
+    """The totals that `plain_totals` had made `value` of. Raises Malformed."""
+    if not isinstance(value, dict):
+        _refuse("totals", value)
+    named = [
+        _row(_NamedTotals, (name, *_sequence("totals", each, 2, 2)), {}, ("name",)) for name, each in value.items()
+    ]
+    return {each.name: Totals(each.charged, each.refunded) for each in named}
+
+
+def read_limit(value: object) -> LimitReport:
+    """The report of one limit, of which `value` is what `told_limit` had made. Raises Malformed."""
+    told = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
+    limit: LimitReport = _row(LimitReport, (*told, 0), _LIMIT, ("name", "algorithm", "variant"))
+    if limit.algorithm not in ALGORITHMS:
+        _refuse("algorithm", limit.algorithm)
+    return heard_limit(limit)
+
+
+def _row(kind: Any, value: object, ranges: Ranges, texts: tuple[str, ...]) -> Any:
+    row = kind._make(_sequence(kind.__name__, value, len(kind._fields), len(kind._fields)))
+    _check(kind.__name__, row._asdict(), ranges, texts=texts)
+    return row
+
+
+def _check(what: str, fields: Mapping[str, object], ranges: Ranges, *, texts: tuple[str, ...]) -> None:
+    """Strings are strings that can be encoded, and all else is a whole number within its range."""
+    for name, value in fields.items():
+        if name in texts:
+            if type(value) is not str or not _encodes(value):
+                _refuse(f"{what}.{name}", value)
+            continue
+        least, most = ranges.get(name, NUMBER)
+        if type(value) is not int or not least <= value <= most:
+            _refuse(f"{what}.{name}", value)
+
+
+def _check_version(version: object) -> None:
+    if version != SCHEMA_VERSION or type(version) is not int:
+        raise Malformed(f"schema {_shown(version)} is not {SCHEMA_VERSION}")
+
+
+def _sequence(what: str, value: object, least: int, most: int) -> Sequence[Any]:
+    if not isinstance(value, list | tuple) or not least <= len(value) <= most:
+        _refuse(what, value)
+    return value
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _refuse(name: str, value: object) -> NoReturn:
+    raise Malformed(f"{name} cannot be {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """Enough of a value to find it by, however large or deep it is."""
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return ascii(value)[:SHOWN_MAX] if isinstance(value, str) or abs(value) <= WHOLE_MAX else "so large a number"
+    return "true or false" if isinstance(value, bool) else f"a {type(value).__name__}"

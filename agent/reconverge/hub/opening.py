@@ -1,0 +1,58 @@
+"""Where an agent meets the others: its hub, opened and not connected yet, and its fallback."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reconverge.clock import Clock
+from reconverge.errors import InvalidSetting
+from reconverge.hub.answers import OddCell, first_odd_cell
+from reconverge.hub.fallback import two_hubs
+from reconverge.hub.port import Hub
+from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+
+
+class Meeting(NamedTuple):
+    """A hub, and what it is called where others see it."""
+
+    hub: Hub | None
+    """None when there is nobody to meet."""
+    name: str
+
+
+def meeting_at(
+    hub: str | Hub,
+    fallback: str | Hub | None,
+    settings: HubSettings,
+    clock: Clock,
+    *,
+    odd_cell: OddCell = first_odd_cell,
+) -> Meeting:
+    """Where `hub` says, and if that fails at `fallback`; see `two_hubs`. Raises InvalidSetting."""
+    first = _opened(hub, settings)
+    if fallback is None:
+        return first
+    try:
+        second = _opened(fallback, settings)
+    except InvalidSetting as error:
+        raise InvalidSetting("fallback" if error.name == "hub" else error.name, error.value, error.problem) from None
+    if first.hub is None or second.hub is None:
+        raise InvalidSetting("fallback", second.name, f"needs two hubs; {MEMORY}:// has nobody to meet")
+    both = two_hubs(
+        first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
+    )
+    return Meeting(both, f"{first.name} (fallback {second.name})")
+
+
+def _opened(hub: str | Hub, settings: HubSettings) -> Meeting:
+    if isinstance(hub, str):
+        if scheme_of(hub) == MEMORY:
+            if "/" in hub.partition("://")[2]:
+                raise InvalidSetting("hub", redacted(hub), f"has a path; agents that share a count say {MEMORY}://NAME")
+            if set("?#") & set(hub):
+                raise InvalidSetting("hub", redacted(hub), "has options, and a node that meets nobody has none")
+            return Meeting(None, redacted(hub))
+        return Meeting(open_hub(hub, settings), redacted(hub))
+    if not isinstance(hub, Hub):
+        raise InvalidSetting("hub", hub, "is neither a URL nor a Hub")
+    return Meeting(hub, repr(hub))

@@ -1,0 +1,72 @@
+"""A dry run of a hub: a node that joins, says nothing of weight, and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.diagnosis import Trip
+from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
+from reconverge.limit.limit import FIXED_WINDOW
+
+EXCHANGES_MAX: Final = 20
+EXCHANGES_S_MAX: Final = 2.0
+"""With a distant hub, fewer exchanges than that will do."""
+WINDOW_US: Final = 1_000_000
+INTERVAL_US: Final = 100_000
+LEASE_US: Final = 60_000_000
+"""Longer than any trip may take."""
+
+
+def scratch_namespace(namespace: str) -> str:
+    """A namespace that nobody uses, and that whoever may use `namespace...` may use too."""
+    return f"{namespace}:doctor-{token_hex(4)}"
+
+
+def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = False) -> Batch:
+    """A batch without any cell; or, as the last word, with one that was never charged."""
+    limit = LimitReport("doctor", FIXED_WINDOW, WINDOW_US, 1, 1, 0, 0, 0)
+    cell = CellReport(0, "doctor", hub_us // WINDOW_US, *[0] * (len(CellReport._fields) - 3))
+    return Batch(
+        node=node,
+        account=node,
+        shard=0,
+        sequence=sequence,
+        incarnation="",
+        interval_us=INTERVAL_US,
+        lease_us=LEASE_US,
+        leaving=leaving,
+        limits=(limit,) if leaving else (),
+        cells=(cell,) if leaving else (),
+    )
+
+
+TRIAL: Final = trial_batch("", 0, leaving=True)
+"""Names everything that a trial leaves with the hub."""
+
+
+async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:
+    """Exchange empty batches within a scratch namespace, and in the end one with a cell.
+
+    Returns the trips of all but the first, which connects, and the last. Raises HubUnavailable.
+    """
+    node = token_hex(8)
+    await _exchange(exchange, clock, trial_batch(node, 1))
+    begun_ns = clock.monotonic_ns()
+    trips: list[Trip] = []
+    while len(trips) < EXCHANGES_MAX and clock.monotonic_ns() - begun_ns < EXCHANGES_S_MAX * SECOND_NS:
+        trips.append(await _exchange(exchange, clock, trial_batch(node, len(trips) + 2)))
+    await _exchange(exchange, clock, trial_batch(node, len(trips) + 2, hub_us=trips[-1].hub_us, leaving=True))
+    return trips
+
+
+async def _exchange(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock, batch: Batch) -> Trip:
+    sent_ns = clock.monotonic_ns()
+    answer = await exchange(batch)
+    received_ns = clock.monotonic_ns()
+    if answer.status is not Status.MERGED or len(answer.cells) != len(batch.cells):
+        raise HubUnavailable("protocol", f"the batch of a new node was answered with {answer.status.name}")
+    return Trip(sent_ns, received_ns, answer.hub_us)

@@ -1,0 +1,41 @@
+"""How much a node may hold unused of a limit whose window outlasts a lease.
+
+The problem. A node that is killed cannot say what it has used since its last report, and one that is only cut off
+may use all of its line until its lease is over. The hub cannot tell them apart, so it has to count the whole line as
+used, for as long as use counts. If the window is over before the lease is, that takes nothing away: the line would not
+have come back sooner. In a window of an hour it does. A lone node used to hold half of what was free, so a process
+that crashed six times left nothing of 1000 an hour, with 107 used.
+
+Why the hub does not count less. A node that was only cut off may have used its line, and then others would use it a
+second time: the bound would break in every partition.
+
+So the line itself is small. If a window outlasts a lease, a node's headroom is what it expects to use until it can be
+answered again, or a small stake if that is more: a share of what is left, so that a crash loop takes a part of what
+is left each time, and never all of it. The same holds for the line with which the next window starts, and the
+overdraft is small, too. What a node needs beyond its stake it asks for, ahead of time if need be. The price is paid in
+a partition: a node that is cut off has its stake, and no more.
+
+The hub grants no more (`merge/granting.py`, `exchange.lua`), a node keeps no more (`kernel/reporting/cell_reports.py`,
+`exchange.c`), so that lines become small again after a burst. Policies without a bound (`available`) have nothing to
+count, and keep large lines.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Final
+
+STAKE: Final = 0.04
+"""The share of what is left that a node may hold beyond what it has used, whatever it expects."""
+STAKED_OVERDRAFT: Final = 0.01
+"""The share of the capacity that a node's overdraft may be; with the stake that makes a twentieth."""
+
+
+def headroom_max(need: float, left: float, unit: float = 1.0) -> float:
+    """How much of what is left a node may hold unused; at least one request."""
+    return max(need, unit, STAKE * left)
+
+
+def overdraft_max(capacity: int, unit: int = 1) -> int:
+    """How large a node's overdraft may be; at least one request."""
+    return max(unit, floor(STAKED_OVERDRAFT * capacity))

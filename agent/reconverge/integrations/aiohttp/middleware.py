@@ -1,0 +1,372 @@
+"""Limits in an aiohttp server: a middleware, a decorator for handlers, and fields on whatever is answered.
+
+limits = Limits("100/minute", agent="redis://localhost:6379/0")
+limits.install(app)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, Unpack, cast
+
+from reconverge.errors import InvalidSetting, MissingExtra, shown
+from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
+from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
+from reconverge.integrations.web.request.addresses import Addresses, Located, single
+from reconverge.integrations.web.request.paths import below_mount
+from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
+from reconverge.integrations.web.rules import Limits as RuleLimits
+from reconverge.integrations.web.rules import Rule, RuleSettings, all_rules
+from reconverge.integrations.web.unreached import Reach
+
+try:
+    from aiohttp import WSMessage, web
+
+    from reconverge.integrations.aiohttp.routes import handled_in, mount_of, routes_of, tell_unreached
+except ModuleNotFoundError as error:
+    raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
+
+WRITE: Final = "write @limits.limit('5/minute')"
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamResponse]])
+
+_make_key: Any = getattr(web, "RequestKey", None)
+SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("reconverge.serving", object)
+"""Under which a request has what was decided about it so far."""
+
+
+class AiohttpRequest(Located):
+    """A `Request` of aiohttp. `raw` is aiohttp's."""
+
+    __slots__ = ("_mount", "raw")
+
+    def __init__(self, request: web.Request, addresses: Addresses, mount: str = "") -> None:
+        super().__init__(addresses)
+        self.raw = request
+        self._mount = mount
+
+    @property
+    def method(self) -> str:
+        """See `Request.method`; of a websocket's connection it is GET."""
+        return self.raw.method.upper()
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return self.raw.path
+
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`: without the prefix of the sub-application that limits."""
+        return below_mount(self.raw.path, (self._mount,)) if self._mount else ()
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: that of the resource, which has the prefix of sub-applications."""
+        resource = self.raw.match_info.route.resource
+        if resource is None:
+            return ()
+        whole = resource.canonical
+        return (whole, *below_mount(whole, (self._mount,))) if self._mount else (whole,)
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`: the pattern."""
+        resource = self.raw.match_info.route.resource
+        return "" if resource is None else resource.canonical
+
+    @property
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        return self.raw.remote or None
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as the application keeps it in `request["user"]`."""
+        return self.raw.get("user")
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        return self.raw.match_info
+
+    def __getattr__(self, name: str) -> Any:
+        """What aiohttp's own request has. Raises AttributeError, which says what a request has here."""
+        if not name.startswith("_") and hasattr(self.raw, name):
+            return getattr(self.raw, name)
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and what aiohttp's has")
+
+    def __getitem__(self, name: str) -> Any:
+        """What the application keeps in the request."""
+        return self.raw[name]
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        values = self.raw.headers.getall(name, None)
+        return None if values is None else ", ".join(values)
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        return single(self.raw.headers.getall(name, []))
+
+
+class Limits:
+    """Limits what goes to an aiohttp server: requests, streams and the connections of websockets.
+
+    Args:
+        limits: of all requests together, for each key; see `Rule.limits`.
+        rules: further limits, of requests to some paths, say.
+        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        limits: RuleLimits | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        guard: Guard | None = None,
+        **settings: Unpack[GuardSettings],
+    ) -> None:
+        guard = one_of(guard, **settings)
+        settings.setdefault("passes", (web.HTTPException,))
+        self.guard = guard or Guard(**settings)
+        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=self.limit)]
+        self._reach = Reach(self._rules, self.guard.failed)
+        self._handlers: list[tuple[object, Declared]] = []
+        self._looked = False
+
+        @web.middleware
+        async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._serve(request, self._rules, functools.partial(handler, request))
+
+        self.middleware = middleware
+        """For whoever orders middlewares himself; fields are added to responses by `add_fields`."""
+
+    def install(self, app: web.Application) -> None:
+        """Limit an application, with all that is mounted in it; before the middlewares that it has so far."""
+        if not isinstance(app, web.Application):
+            raise InvalidSetting("app", app, "is no web.Application of aiohttp; write limits.install(app)")
+        if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
+            return  # once is enough: a request would be charged twice
+        app.middlewares.insert(0, self.middleware)
+        app.on_startup.append(self._look)
+        app.on_response_prepare.append(self.add_fields)
+
+    async def _look(self, app: web.Application) -> None:
+        """Look whether the paths of rules lead anywhere: all routes are there when the application begins.
+
+        If it is mounted itself, the prefix is in all of its routes, and is told by the first request.
+        """
+        self._reach.look(lambda: list(routes_of(app)), nested=True)
+        self._look_at_handlers(app)
+
+    def _look_at_handlers(self, app: web.Application) -> None:
+        """Compare the rules of handlers with the routes that lead to these."""
+        self._looked = True
+        routes = list(handled_in(app))
+        tell_unreached(app, [handler for handler, _ in self._handlers])
+        for handler, declared in self._handlers:
+            led = [route for each, route in routes if each is handler]
+            if led:
+                Reach([declared], self.guard.failed, views=True).look(functools.partial(list, led), nested=True)
+
+    def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
+        """Limit a handler: a coroutine function, or a method of a `View`; see `Rule`.
+
+        The limit is named after the handler, so each counts on its own. Several limits of one handler, and what the
+        middleware has charged, are charged together, or none.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        rule = rule_of(limits, settings)
+
+        def decorate(handler: AnyHandler) -> AnyHandler:
+            if not callable(handler):  # but a request: it stands in the place of the handler
+                raise InvalidSetting("limits", limits, _misplaced(limits, handler))
+            declared = self.guard.declare(rule, owner=handler)
+
+            @functools.wraps(handler)
+            async def limited(*args: Any, **kwargs: Any) -> web.StreamResponse:
+                return await self._serve(_request_in(args), [declared], functools.partial(handler, *args, **kwargs))
+
+            self._handlers.append((limited, declared))
+            return cast("AnyHandler", limited)
+
+        return decorate
+
+    def __call__(self, handler: object) -> NoReturn:
+        """No decorator. Raises InvalidSetting."""
+        raise InvalidSetting("limits", handler, f"Limits is no decorator itself; {WRITE}")
+
+    def messages(
+        self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
+    ) -> Messages:
+        """Limit the messages that come through websockets, for each key and all its connections; see `Rule`.
+
+        Args:
+            limits: see `Rule.limits`.
+            close_code: with which a websocket is closed over which too many come: 1008, or 1013 (try again later).
+            settings: see `Rule`; without a `name` the limit is called `messages`.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        if close_code not in CLOSE_CODES:
+            raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
+        rule = rule_of(limits, settings)
+        return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
+
+    def request_filter(self, function: Any) -> Any:
+        """Let those requests pass for which `function` is true; a decorator, too."""
+        return self.guard.request_filter(function)
+
+    async def add_fields(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Say of the limits in a response what was decided, whoever has made it; as a signal calls it."""
+        serving = request.get(SERVING)
+        if isinstance(serving, _Serving):
+            serving.add_fields(response)
+
+    async def _serve(
+        self, request: web.Request, rules: Sequence[Declared], handle: Callable[[], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Serve a request as rules say, beside those of whoever has begun with it, who also ends it then."""
+        serving = request.get(SERVING)
+        if isinstance(serving, _Serving):
+            return await self._check(serving, request, rules) or await handle()
+        serving = request[SERVING] = _Serving(request)
+        with serving:
+            return await serving.ended(await self._check(serving, request, rules) or await handle())
+
+    async def _check(
+        self, serving: _Serving, request: web.Request, rules: Sequence[Declared]
+    ) -> web.StreamResponse | None:
+        """The response to a request that may not go on, None if it may."""
+        mount = mount_of(request)
+        if self._reach.wanted and rules is self._rules:
+            self._reach.look(lambda: list(routes_of(request.app)), (mount,))
+        if not self._looked and self._handlers:  # in an application that is limited by its handlers alone
+            self._look_at_handlers(request.match_info.apps[0])
+        each = AiohttpRequest(request, self.guard.addresses, mount)
+        return serving.decided(await self.guard.check_async(each, rules))
+
+
+class Messages:
+    """The messages of a websocket, as long as there are not too many: `async for message in messages(request, socket)`.
+
+    Then it is closed, and there are no more. `Limits.messages` makes it.
+    """
+
+    def __init__(self, guard: Guard, declared: Declared, close_code: int) -> None:
+        self._guard = guard
+        self._rules = [declared]
+        self._close_code = close_code
+
+    async def __call__(self, request: web.Request, socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
+        """What comes through a websocket that is open, which the request has asked for."""
+        async for message in socket:
+            if not await self.check(request):
+                await socket.close(code=self._close_code, message=b"rate limit")
+                return
+            yield message
+
+    async def check(self, request: web.Request) -> Outcome:
+        """Count one message, for handlers that receive and close themselves. False if there are too many."""
+        outcome = await self._guard.check_async(AiohttpRequest(request, self._guard.addresses), self._rules)
+        outcome.finish(Response(200))
+        return outcome
+
+
+def outcome_of(request: web.Request) -> Outcome | None:
+    """What was decided last about a request; None when nothing was."""
+    serving = request.get(SERVING)
+    return serving.outcomes[-1] if isinstance(serving, _Serving) and serving.outcomes else None
+
+
+class _Serving:
+    """What was decided about one request, until it was answered."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.outcomes: list[Outcome] = []
+        self._told: web.StreamResponse | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, web.HTTPException):  # a response that is raised
+            self.answered(error)
+        elif error is not None:
+            gone = self._request.transport is None or isinstance(error, asyncio.CancelledError | GeneratorExit)
+            self._finish(Response(CANCELLED if gone else FAILED, complete=False))
+
+    def decided(self, outcome: Outcome) -> web.StreamResponse | None:
+        """Note what was decided; the response to a request that may not go on, None if it may."""
+        if go_on(self.outcomes, outcome):
+            return None
+        if isinstance(outcome.response, web.StreamResponse):
+            return outcome.response
+        refusal = outcome.refusal
+        assert refusal is not None
+        head = {name: value for name, value in refusal.fields if name.lower() == "content-type"}
+        return web.Response(body=refusal.body, status=refusal.status, headers=head)
+
+    async def ended(self, response: web.StreamResponse) -> web.StreamResponse:
+        """As `answered`, for what a handler returns; a stream is ended, which aiohttp would do next."""
+        streamed = response.prepared and not isinstance(response, web.WebSocketResponse)
+        if streamed and any(outcome.unsettled for outcome in self.outcomes):
+            try:
+                await response.write_eof()
+            except ConnectionError:  # aiohttp will meet it, too
+                self._finish(Response(CANCELLED, complete=False))
+        return self.answered(response)
+
+    def answered(self, response: web.StreamResponse) -> web.StreamResponse:
+        """Settle by a response: one that was streamed has ended, any other is about to be sent."""
+        if any(outcome.unsettled for outcome in self.outcomes):
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            size = response.body_length if response.prepared else response.content_length or 0
+            self._finish(Response(response.status, headers, size, raw=response))
+        if not response.prepared:
+            self.add_fields(response)
+        return response
+
+    def add_fields(self, response: web.StreamResponse) -> None:
+        """Add the fields to the head of a response, once."""
+        if self._told is response:
+            return
+        self._told = response
+        for name, value in fields_for(self.outcomes, refused=RETRY_AFTER in response.headers):
+            if name not in response.headers or name.lower() in LISTS:
+                response.headers.add(name, value)
+
+    def _finish(self, response: Response) -> None:
+        for outcome in self.outcomes:
+            outcome.finish(response)
+
+
+def _misplaced(limits: object, handler: object) -> str:
+    """What is wrong about a limit of something that is no handler."""
+    if callable(limits):
+        return f"stands above a handler without parentheses; {WRITE}"
+    return f"is put on {shown(handler)}, which is no handler; {WRITE}"
+
+
+def _request_in(args: tuple[Any, ...]) -> web.Request:
+    """The request that a handler was given: its only argument, or that of the view whose method it is."""
+    for each in args:
+        if isinstance(each, web.Request):
+            return each
+        if isinstance(each, web.View):
+            return each.request
+    raise TypeError("a limited handler takes the request, or is a method of an aiohttp.web.View")

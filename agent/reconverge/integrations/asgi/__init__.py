@@ -1,0 +1,5 @@
+"""Limits in any ASGI application."""
+
+from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION, AsgiRequest, RateLimitMiddleware
+
+__all__ = ["CLOSE_CODES", "POLICY_VIOLATION", "AsgiRequest", "RateLimitMiddleware"]

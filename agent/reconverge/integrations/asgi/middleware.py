@@ -1,0 +1,367 @@
+"""Limits in any ASGI application: one `http.response.start` for each response, and everything else as it was.
+
+app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, Unpack, cast
+
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
+from reconverge.integrations.web.below import check_asgi
+from reconverge.integrations.web.fields import LISTS, Fields
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.options import GuardSettings, one_of
+from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.web.request.addresses import Addresses, Client, Located, single
+from reconverge.integrations.web.request.paths import below_mount
+from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
+from reconverge.integrations.web.rules import Limits, Rule, all_rules
+from reconverge.integrations.web.unreached import Reach
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+WEBSOCKET: Final = "WEBSOCKET"
+"""What a rule calls the method of a websocket's connection."""
+POLICY_VIOLATION: Final = 1008
+TRY_AGAIN_LATER: Final = 1013
+CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
+
+
+class AsgiRequest(Located):
+    """A `Request` of ASGI. `raw` is its scope; `router` the application below that has routes, if it is known.
+
+    `root` is what the application below says that it is mounted at, as FastAPI can, whatever the scope says. Where
+    Starlette is in use, what its requests have beside (`headers`, `cookies`, `query_params`, `state`) is here, too: of
+    `connection`, if there is one already.
+    """
+
+    __slots__ = ("_connection", "_root", "_router", "raw")
+
+    def __init__(
+        self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "", connection: Any = None
+    ) -> None:
+        super().__init__(addresses)
+        self.raw = scope
+        self._router = router
+        self._root = root
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        """What a request of Starlette has. Raises AttributeError, which says what a request has here."""
+        starlette: Any = sys.modules.get("starlette.requests")
+        if starlette is not None and not name.startswith("_"):
+            if self._connection is None:
+                self._connection = starlette.HTTPConnection(self.raw)
+            with suppress(AttributeError):
+                return getattr(self._connection, name)
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and `raw`, the scope of ASGI")
+
+    @property
+    def client(self) -> Client | None:
+        """See `Request.client`; with the attributes that Starlette's has."""
+        address = super().client
+        if address is None:
+            return None
+        client = Client(address)
+        peer = self.raw.get("client")
+        if peer and peer[0] == address:
+            client.port = peer[1]
+        return client
+
+    @property
+    def method(self) -> str:
+        """See `Request.method`."""
+        return str(self.raw.get("method") or WEBSOCKET).upper()
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return str(self.raw["path"])
+
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`; mounted, by a `root_path` of the server, or by that of the application below."""
+        root = self.raw.get("root_path")
+        return below_mount(str(self.raw["path"]), (str(root or ""), self._root)) if root or self._root else ()
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: as Litestar tells it."""
+        template = self.raw.get("path_template")
+        return (template,) if isinstance(template, str) else ()
+
+    def seek_templates(self) -> Sequence[str]:
+        """See `Request.seek_templates`: as the routes of Starlette and FastAPI tell it."""
+        return templates_for(self.raw, self._router, self._root)
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`; as FastAPI, Starlette and Litestar tell it, before or after it was looked for."""
+        return route_of(self.raw)
+
+    @property
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        client = self.raw.get("client")
+        return client[0] if client else None
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as an authentication middleware has left it in the scope."""
+        return self.raw.get("user")
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        return cast("Mapping[str, object]", self.raw.get("path_params") or {})
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        values = self._values(name)
+        return b", ".join(values).decode("latin-1") if values else None
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        value = single(self._values(name))
+        return None if value is None else value.decode("latin-1")
+
+    def _values(self, name: str) -> list[bytes]:
+        wanted = name.lower().encode("latin-1", "replace")
+        return [value for key, value in self.raw["headers"] if key == wanted]
+
+
+class RateLimitMiddleware:
+    """Limits what goes to an ASGI application.
+
+    Args:
+        app: the application.
+        limits: of all requests and connections together, for each key; see `Rule.limits`.
+        rules: further limits, of requests to some paths, say.
+        messages: of the messages that come through websockets, for each key.
+        close_code: with which a websocket is closed over which too many messages come: 1008, or 1013 (try again later).
+        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limits: Limits | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        messages: Rule | Limits | None = None,
+        close_code: int = POLICY_VIOLATION,
+        guard: Guard | None = None,
+        **settings: Unpack[GuardSettings],
+    ) -> None:
+        check_asgi(app)
+        if close_code not in CLOSE_CODES:
+            raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
+        self.app = app
+        self.guard = one_of(guard, **settings) or Guard(**settings)
+        self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=messages)]
+        self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
+        self._close_code = close_code
+        self._router: Any = None
+        self._root = ""
+        self._reach = Reach([*self._rules, *self._messages], self.guard.failed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI has it."""
+        if self._reach.wanted:
+            send = self._look(scope, send)
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _look(self, scope: Scope, send: Send) -> Send:
+        """Look whether the paths of rules lead anywhere: when the application has begun, and with its first request.
+
+        Where it is mounted, a server tells only with a request.
+        """
+        if self._router is None:
+            self._router = router_in(self.app)
+            self._root = root_of(self._router)
+        router, root = self._router, self._root
+        if scope["type"] != "lifespan":
+            self._reach.look(lambda: routes_of(router), (str(scope.get("root_path") or ""), root))
+            return send
+
+        async def begun(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                self._reach.look(lambda: routes_of(router), (root,), mounted=True)
+            await send(message)
+
+        return begun
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
+        outcome = await self.guard.check_async(request, self._rules)
+        scope[OUTCOME] = outcome
+        if not outcome.allowed:
+            await refuse(outcome, scope, receive, send)
+            return
+        sending = Sending(send)
+        sending.add(outcome)
+        await sending.serve(self.app, scope, receive)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
+        outcome = await self.guard.check_async(request, self._rules)
+        scope[OUTCOME] = outcome
+        if not outcome.allowed:
+            await receive()  # that somebody wants to connect
+            await refuse_connection(outcome, scope, send)
+            return
+        sending = Sending(send)
+        sending.add(outcome)
+        if not self._messages:
+            await sending.serve(self.app, scope, receive)
+            return
+
+        async def receive_in_measure() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive":
+                ruling = await self.guard.check_async(request, self._messages)
+                ruling.finish(Response(200))
+                if not ruling.allowed:
+                    await sending.close(self._close_code)
+                    return {"type": "websocket.disconnect", "code": self._close_code}
+            return message
+
+        await sending.serve(self.app, scope, receive_in_measure)
+
+
+class Sending:
+    """Sends what the application sends, with the fields of outcomes, and settles these when it has ended."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._outcomes: list[Outcome] = []
+        self._status = 0
+        self._headers: Headers = []
+        self._bytes = 0
+        self._closed = False
+
+    def add(self, outcome: Outcome) -> None:
+        """Add the fields of an outcome to the response, and settle it."""
+        self._outcomes.append(outcome)
+
+    def take_back(self) -> None:
+        """Charge nothing of what was added, and say nothing of it: the request does not go on after all."""
+        outcomes, self._outcomes = self._outcomes, []
+        for outcome in outcomes:
+            outcome.take_back()
+
+    async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
+        """Let the application answer; whatever becomes of it, what has to be settled is."""
+        status = FAILED
+        try:
+            await app(scope, receive, self)
+        except (asyncio.CancelledError, GeneratorExit):
+            status = CANCELLED
+            raise
+        finally:
+            self._finish(self._status or status, complete=False)
+
+    async def __call__(self, message: Message) -> None:
+        """Send one message on, as ASGI has it."""
+        kind = message["type"]
+        if self._closed:
+            return
+        if kind == "http.response.body":
+            await self._send(message)
+            self._bytes += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                self._finish(self._status, complete=True)
+            return
+        if kind in {"http.response.start", "websocket.accept", "websocket.http.response.start"}:
+            self._status = message.get("status", 101)
+            self._headers = list(message.get("headers") or ())
+            refused = any(name.lower() == b"retry-after" for name, _ in self._headers)
+            fields = fields_together(self._outcomes, refused=refused)
+            if fields or self._headers:  # which may have come as a generator, and are used up then
+                message = {**message, "headers": merged(self._headers, fields)}
+        await self._send(message)
+        if kind == "http.response.pathsend":
+            self._finish(self._status, complete=True)
+
+    async def close(self, code: int) -> None:
+        """Close a websocket, which from then on takes no more messages of the application; it may be gone already."""
+        self._closed = True
+        with suppress(OSError):
+            await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
+
+    def _finish(self, status: int, *, complete: bool) -> None:
+        """Settle what has not been; before background tasks begin, if the response was complete."""
+        for outcome in self._outcomes:
+            if outcome.unsettled:
+                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
+                outcome.finish(Response(status, headers, self._bytes, complete))
+
+
+async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request that may not go on."""
+    assert outcome.refusal is not None
+    if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
+        return
+    refusal = outcome.refusal
+    await send({"type": "http.response.start", "status": refusal.status, "headers": _encoded(refusal.fields)})
+    await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else refusal.body})
+
+
+async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> bool:
+    """Whether what `on_breach` has returned did answer; if it fails before it begins to, it did not."""
+    began = False
+
+    async def begin(message: Message) -> None:
+        nonlocal began
+        began = True
+        await send(message)
+
+    try:
+        await cast("App", outcome.response)(scope, receive, begin)
+    except Exception as error:
+        if began:
+            raise
+        outcome.guard.failed(error, "on_breach")
+    return began
+
+
+async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
+    """Refuse a websocket before it is accepted: with a response if the server can, else by closing it (403)."""
+    assert outcome.refusal is not None
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        refusal = outcome.refusal
+        head = {"status": refusal.status, "headers": _encoded(refusal.fields)}
+        await send({"type": "websocket.http.response.start", **head})
+        await send({"type": "websocket.http.response.body", "body": refusal.body})
+    else:
+        await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limit"})
+
+
+def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
+    """Header fields with ours. Lists add up; of the others, what is there stands."""
+    there = {name.lower() for name, _ in headers}
+    ours = [(name, value) for name, value in _encoded(fields) if name not in there or name.decode() in LISTS]
+    return [*headers, *ours]
+
+
+def _encoded(fields: Fields) -> Headers:
+    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]

@@ -1,0 +1,1 @@
+"""Calls to a metered server: what its responses say, and quotas that all workers share."""

@@ -1,0 +1,226 @@
+"""Calls to a metered server, kept inside a quota that all workers share; whatever sends them is an adapter's affair."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias, TypedDict
+
+from reconverge.clock import SECOND_NS, SystemClock, seconds
+from reconverge.decision import Decision
+from reconverge.durations import Seconds, in_seconds
+from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
+from reconverge.integrations.clients.server_fields import heard
+from reconverge.integrations.web.costs import has_prices, price_of
+from reconverge.integrations.web.failures import Failures
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.waiters import checked_room, checked_timeout_ns
+from reconverge.runtime.threads import Section
+
+TIMEOUT_S: Final = 30.0
+HELD_KEYS_MAX: Final = 1000
+"""So many servers are remembered that want to be left alone; of more, those that said so first are forgotten."""
+NAP_S: Final = 3600.0
+"""The longest sleep at a time."""
+
+Steps: TypeAlias = Generator[float, None, Decision | None]
+"""Yields seconds to sleep; ends with a refusal, or None when no server wants to be left alone any more."""
+
+MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
+"""What the caller has to mend; the last is for who would hold up a running event loop."""
+
+
+class OutgoingSettings(TypedDict, total=False):
+    """What `Outgoing` takes besides the limiter, for whoever hands it on."""
+
+    timeout: Seconds | None
+    max_queue: int | None
+    listen: bool
+
+
+class Outgoing:
+    """What a transport asks before it sends, and tells after it has heard.
+
+    Args:
+        limiter: the quota; every key has one of its own.
+        timeout: seconds that a call may wait for its turn; 0 refuses at once, None waits as long as it takes.
+        max_queue: so many calls of this process may wait for one key.
+        listen: whether what the server says (Retry-After, RateLimit, X-RateLimit) lowers what is left of the quota.
+
+    Raises:
+        InvalidSetting: the timeout or the queue is negative or no number, or the limiter is none.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        *,
+        timeout: Seconds | None = TIMEOUT_S,
+        max_queue: int | None = None,
+        listen: bool = True,
+    ) -> None:
+        if not isinstance(limiter, Limiter):
+            raise InvalidSetting("limiter", limiter, "is no limiter; agent.limit(name, '100/minute') gives one")
+        timeout_s = in_seconds(timeout)
+        checked_timeout_ns(timeout_s)
+        checked_room(max_queue)
+        self.limiter = limiter
+        self.failures = Failures(limiter.table.kernel.clock)
+        """What broke in here while the call went on."""
+        self._timeout_s = timeout_s
+        self._max_queue = max_queue
+        self._listens = listen
+        self._now_ns = limiter.table.now_ns
+        self._section = Section()
+        """Entered to change what is held, and never to look: a signal handler may call in the middle of a change."""
+        self._said: deque[tuple[str, int]] = deque()
+        """Servers and until when they want to be left alone, which are to be taken in."""
+        self._held_until_ns: OrderedDict[str, int] = OrderedDict()
+
+    async def admit(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
+        """Wait for one's turn; the answer is false if that takes too long, and None if the limiter has failed.
+
+        With the method of the call, a limit that has `costs` charges what these say for it, `cost` times.
+        """
+        cost, kind = self._price(cost, method)
+        began_ns = self._now_ns()
+        steps = self._steps(key, began_ns)
+        with contextlib.closing(steps):
+            try:
+                while True:  # noqa: ASYNC110  # what is waited for is time
+                    await asyncio.sleep(next(steps))
+            except StopIteration as end:
+                if end.value is not None:
+                    refusal: Decision = end.value
+                    return refusal
+        try:
+            timeout_s = self._left_s(began_ns)
+            return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
+        except MISTAKES:
+            raise
+        except Exception as error:  # noqa: BLE001  # a call must not fail because of what should only pace it
+            self.failures.add(error, self.limiter.name)
+            return None
+
+    def admit_blocking(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
+        """As `admit`, for a thread."""
+        cost, kind = self._price(cost, method)
+        began_ns = self._now_ns()
+        steps = self._steps(key, began_ns)
+        nobody = threading.Event()
+        with contextlib.closing(steps):
+            try:
+                while True:
+                    nobody.wait(next(steps))
+            except StopIteration as end:
+                if end.value is not None:
+                    refusal: Decision = end.value
+                    return refusal
+        try:
+            timeout_s = self._left_s(began_ns)
+            return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
+        except MISTAKES:
+            raise
+        except Exception as error:  # noqa: BLE001  # likewise
+            self.failures.add(error, self.limiter.name)
+            return None
+
+    def learn(self, key: str, status: int, fields: Mapping[str, str]) -> None:
+        """Hear what a response says, and leave the server alone, or use less of the quota, if it says so."""
+        if not self._listens:
+            return
+        try:
+            said = heard(status, fields, now=SystemClock.wall_ns() / SECOND_NS)
+            if said.hold is not None and said.hold > 0:
+                self._hold(key, said.hold)
+            remaining = 0 if status == 429 else said.remaining  # whatever is left elsewhere, here nothing is
+            if remaining is not None:
+                self._lower(key, remaining)
+        except Exception as error:  # noqa: BLE001  # a response must not be lost because of what it says about limits
+            self.failures.add(error, self.limiter.name)
+
+    def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
+        if method is None or not has_prices(self.limiter):
+            return cost, None
+        price = price_of(self.limiter, cost, method)
+        if price.unknown is not None:
+            self.failures.add(price.unknown, self.limiter.name, "costs as much as the dearest kind")
+        return price.cost, price.kind
+
+    def _hold(self, key: str, hold_s: float) -> None:
+        until_ns = self._now_ns() + round(hold_s * SECOND_NS)
+        self._said.append((key, until_ns))
+        # Where this thread takes something in already, that goes on until nothing is left.
+        while self._said and not self._section.entered():
+            self._section.run(self._take_in)
+
+    def _take_in(self) -> None:
+        held = self._held_until_ns
+        while self._said:
+            key, until_ns = self._said[0]
+            held[key] = max(until_ns, held.get(key, 0))  # at no moment is it left out
+            held.move_to_end(key)
+            self._said.popleft()
+        if len(held) > HELD_KEYS_MAX:
+            now_ns = self._now_ns()
+            for each in [each for each, until_ns in held.items() if until_ns <= now_ns]:
+                del held[each]
+        while len(held) > HELD_KEYS_MAX:
+            held.popitem(last=False)
+
+    def _lower(self, key: str, remaining: int) -> None:
+        """Charge what others have used who do not share this quota, so that all workers hear of it.
+
+        What the server said is a little older than what is known here, so the difference is never too large because
+        of calls under way. Several workers may charge the same difference before they hear of each other: then less is
+        sent than could have been, until the window is over.
+        """
+        reservation = self.limiter.reserve(key, 0)
+        known = reservation.decision.remaining
+        if reservation and remaining < known:
+            reservation.settle(known - remaining)
+
+    def _steps(self, key: str, began_ns: int) -> Steps:
+        while True:
+            held_s = self._held_s(key)
+            if held_s <= 0:
+                return None
+            left_s = self._left_s(began_ns)
+            if left_s is not None and held_s > left_s:
+                grounds = self.limiter.test(key)
+                return _turned_away(grounds, max(held_s, grounds.retry_after))
+            yield min(held_s, NAP_S)
+
+    def _held_s(self, key: str) -> float:
+        said = [until_ns for each, until_ns in self._said.copy() if each == key] if self._said else []
+        until_ns = max([self._held_until_ns.get(key, 0), *said])
+        return max(0.0, seconds(until_ns - self._now_ns()))
+
+    def _left_s(self, began_ns: int) -> float | None:
+        if self._timeout_s is None:
+            return None
+        return max(0.0, self._timeout_s - seconds(self._now_ns() - began_ns))
+
+
+def _turned_away(grounds: Decision, retry_after: float) -> Decision:
+    return replace(
+        grounds,
+        allowed=False,
+        remaining=0,
+        retry_after=retry_after,
+        reset_after=max(grounds.reset_after, retry_after),
+        over_quota=False,
+        borrowed=False,
+    )
+
+
+def used_up(where: str, decision: Decision) -> str:
+    """What to say of a call to `where` that was refused."""
+    return (
+        f"{where}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
+        f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"
+    )

@@ -1,0 +1,388 @@
+"""An agent and its limits from a file, the environment and arguments, reloaded while they are in use."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, cast
+
+from reconverge.agent.agent import Agent
+from reconverge.agent.environment import variables_are_read
+from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError, shown
+from reconverge.integrations.config.forms import in_numbers, says, spelled_out
+from reconverge.integrations.config.positions import InvalidConfiguration, Source
+from reconverge.integrations.config.validation import problem_of, weightiest
+from reconverge.limiter.limiter import Limiter
+
+try:
+    from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
+    from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+except ImportError as error:
+    raise MissingExtra("a file of settings", error.name or "pydantic-settings", "config") from error
+
+logger = logging.getLogger("reconverge")
+
+VARIABLES: Final = {
+    "hub": "RECONVERGE_HUB",
+    "namespace": "RECONVERGE_NAMESPACE",
+    "sync_interval": "RECONVERGE_SYNC_INTERVAL",
+    "min_sync_interval": "RECONVERGE_MIN_SYNC_INTERVAL",
+    "lease_ttl": "RECONVERGE_LEASE_TTL",
+    "policy": "RECONVERGE_POLICY",
+    "max_overshoot": "RECONVERGE_MAX_OVERSHOOT",
+    "cold_allowance": "RECONVERGE_COLD_ALLOWANCE",
+    "max_keys": "RECONVERGE_MAX_KEYS",
+    "new_keys_max": "RECONVERGE_NEW_KEYS_MAX",
+    "key_bytes_max": "RECONVERGE_KEY_BYTES_MAX",
+    "exchange_timeout": "RECONVERGE_EXCHANGE_TIMEOUT",
+    "stop_timeout": "RECONVERGE_STOP_TIMEOUT",
+    "sigterm": "RECONVERGE_SIGTERM",
+    "switch": "RECONVERGE_SWITCH",
+    "settings_secret": "RECONVERGE_SETTINGS_SECRET",
+    "fallback": "RECONVERGE_FALLBACK",
+    "region_share": "RECONVERGE_REGION_SHARE",
+    "require_hub": "RECONVERGE_REQUIRE_HUB",
+    "limits": "RECONVERGE_LIMITS",
+}
+"""The variable of the environment for each setting; that of the limits holds JSON."""
+FILE: Final = "RECONVERGE_CONFIG"
+"""The variable that names the file, where the program does not."""
+LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
+"""What a reload can change."""
+LIMITS: Final = "limits"
+ARGUMENTS: Final = "arguments"
+ENVIRONMENT: Final = "environment"
+
+
+class LimitSettings(BaseModel):
+    """What is said of one limit; see `Agent.limit`."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    limit: str
+    algorithm: str | None = None
+    soft: float | str | None = None
+    max_debt: int | None = None
+    costs: dict[str, int] | None = None
+    parent: str | None = None
+    policy: str | None = None
+    max_overshoot: float | None = None
+    cold_allowance: float | None = None
+    sync_interval: float | None = None
+    switch: str | None = None
+    cap: str | None = None
+
+    @field_validator("limit", mode="before")
+    @classmethod
+    def _joined(cls, limit: Any) -> Any:
+        """Several quotas may be a list of limit strings."""
+        if isinstance(limit, list) and limit and all(isinstance(each, str) for each in limit):
+            return "; ".join(limit)
+        return limit
+
+
+class Settings(BaseSettings):
+    """All that can be set; what is left out is as for `Agent`."""
+
+    model_config = SettingsConfigDict(env_prefix="RECONVERGE_", extra="forbid", hide_input_in_errors=True)
+
+    hub: SecretStr | None = None
+    namespace: str | None = None
+    sync_interval: float | None = None
+    min_sync_interval: float | None = None
+    lease_ttl: float | None = None
+    policy: str | None = None
+    max_overshoot: float | None = None
+    cold_allowance: float | None = None
+    max_keys: int | None = None
+    new_keys_max: int | None = None
+    key_bytes_max: int | None = None
+    exchange_timeout: float | None = None
+    stop_timeout: float | None = None
+    sigterm: bool | None = None
+    switch: str | None = None
+    settings_secret: SecretStr | None = None
+    fallback: SecretStr | None = None
+    region_share: float | None = None
+    require_hub: bool | None = None
+    limits: dict[str, LimitSettings] = {}
+
+    def for_agent(self) -> dict[str, Any]:
+        """What `Agent` is made with."""
+        said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
+        for name in ("hub", "settings_secret", "fallback"):
+            if isinstance(said[name], SecretStr):
+                said[name] = said[name].get_secret_value()
+        return {name: value for name, value in said.items() if value is not None}
+
+
+class Configuration:
+    """An agent that was made as a file, the environment and arguments say, and that can follow when they change.
+
+    Of what several say, arguments come first, then the environment, then the file.
+    """
+
+    def __init__(self, path: Path | None, arguments: Mapping[str, Any]) -> None:
+        self._path = path
+        self._arguments = dict(arguments)
+        self._lock = threading.Lock()
+        self._settings, finding = self._read()
+        self.agent: Agent = _made(self._settings, finding)
+        """The agent, with all limits declared."""
+
+    def limiter(self, name: str) -> Limiter:
+        """The limiter of a limit. Raises UnknownLimit."""
+        return self.agent.limiter(name)
+
+    def reload(self) -> None:
+        """Follow what the file and the environment say now; all of it, or nothing if any of it cannot be.
+
+        Quotas change as `Limiter.change` does, so what was used counts on; further limits are declared; switches and
+        the sync intervals are as is said. Nothing else can change. What is said as before stays as it is, so a switch
+        that was turned by hand stays so until the file says something new about it.
+
+        Raises:
+            InvalidConfiguration: something is wrong, or cannot change; everything is as before.
+        """
+        with self._lock:
+            settings, finding = self._read()
+            _made(
+                settings, finding, hub="memory://", fallback=None
+            )  # an agent of no consequence finds whatever is wrong
+            steps = self._steps(settings, finding)
+            for step in steps:
+                step()
+            self._settings = settings
+
+    def reload_on_sighup(self) -> None:
+        """Reload at SIGHUP, on a thread of its own; what is wrong is logged, and everything is as before.
+
+        Whatever handled that signal before is called as well. Raises InvalidSetting unless called in the main thread.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            here = threading.current_thread().name
+            raise InvalidSetting("reload_on_sighup", here, "is no main thread; call it where the program starts")
+        before = signal.getsignal(signal.SIGHUP)
+
+        def on_sighup(number: int, frame: FrameType | None) -> None:
+            # The signal may have interrupted whoever holds the locks that this needs.
+            _thread.start_new_thread(self._reload_quietly, ())
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGHUP, on_sighup)
+
+    def _reload_quietly(self) -> None:
+        try:
+            self.reload()
+        except ReconvergeError as error:
+            logger.error("reconverge: not reloaded, and all is as before: %s", error)  # noqa: TRY400  # it is no bug
+        except Exception:
+            logger.exception("reconverge: not reloaded, and all is as before")
+        else:
+            logger.info("reconverge: reloaded")
+
+    def _read(self) -> tuple[Settings, Finding]:
+        _read_limits_of_environment()  # which tells what is wrong with them
+        source = None if self._path is None else Source(self._path)
+        finding = Finding(source, self._arguments)
+        arguments, said = (
+            in_numbers(spelled_out(self._arguments)),
+            spelled_out({} if source is None else source.said),
+        )
+
+        class Said(Settings):
+            """With the file as the last source."""
+
+            @classmethod
+            def settings_customise_sources(
+                cls,
+                settings_cls: type[BaseSettings],
+                init_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # there are none
+                env_settings: PydanticBaseSettingsSource,
+                dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # not read
+                file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # likewise
+            ) -> tuple[PydanticBaseSettingsSource, ...]:
+                heard = (arguments, spelled_out(env_settings()), said)
+                return tuple(InitSettingsSource(settings_cls, each) for each in heard)
+
+        try:
+            return Said(), finding
+        except ValidationError as error:
+            raise finding.of(error) from None
+        except ValueError as error:  # an environment variable that is no JSON
+            raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
+
+    def _steps(self, settings: Settings, finding: Finding) -> list[Callable[[], object]]:
+        """What has to be done to follow, none of which fails. Raises InvalidConfiguration."""
+        agent, steps = self.agent, list[Callable[[], object]]()
+        for name in VARIABLES:
+            if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
+                raise finding.that("cannot change while the agent runs; restart the process", name)
+        for name in agent.limiters:
+            if name in self._settings.limits and name not in settings.limits:
+                raise finding.that(f"{name!r} is gone, and may be in use; restart, or switch it off", "limits")
+        paces = [(each.sync_interval, each.min_sync_interval) for each in (settings, self._settings)]
+        if paces[0] != paces[1]:
+            with finding.when("sync_interval"):
+                steps.append(agent.plan_pace(0.1 if paces[0][0] is None else paces[0][0], paces[0][1]))
+        for name, limit in settings.limits.items():
+            steps += self._steps_of(name, limit, finding)
+        if settings.switch != self._settings.switch:
+            steps.append(lambda: agent.switch(cast("Any", settings.switch or "on")))
+        return steps
+
+    def _steps_of(self, name: str, limit: LimitSettings, finding: Finding) -> list[Callable[[], object]]:
+        agent = self.agent
+        limiter = agent.limiters.get(name)
+        if limiter is None:
+            if limit.parent is not None:
+                raise finding.that("takes a share from a limit that is in use; restart", "limits", name, "parent")
+            return [lambda: _declare(agent, name, limit)]
+        before = self._settings.limits.get(name)
+        if before is None:  # declared by the program
+            before = LimitSettings(limit=limit.limit)
+        for field in ("parent", "policy", "max_overshoot", "cold_allowance", "cap"):
+            if getattr(before, field) != getattr(limit, field):
+                raise finding.that("cannot change while it is in use; restart", "limits", name, field)
+        steps = list[Callable[[], object]]()
+        counted = before.model_copy(update={"switch": limit.switch, "sync_interval": limit.sync_interval})
+        if counted != limit or name not in self._settings.limits:
+            with finding.when("limits", name):
+                steps.append(
+                    limiter.plan_change(
+                        limit.limit,
+                        algorithm=limit.algorithm,
+                        soft=limit.soft,
+                        max_debt=limit.max_debt,
+                        costs=limit.costs,
+                    )
+                )
+        if before.sync_interval != limit.sync_interval:
+            with finding.when("limits", name):
+                steps.append(agent.plan_pace(limit.sync_interval, limit=name))
+        if before.switch != limit.switch:
+            steps.append(lambda: limiter.switch(cast("Any", limit.switch or "on")))
+        return steps
+
+
+class Finding:
+    """Says of a mistake where it was made."""
+
+    def __init__(self, source: Source | None, arguments: Mapping[str, Any]) -> None:
+        self._source = source
+        self._arguments = arguments
+
+    def that(self, problem: str, *path: str | int) -> InvalidConfiguration:
+        """What is wrong with a field, and where that is said."""
+        field, top = ".".join(map(str, path)), str(path[0]) if path else ""
+        if says(spelled_out(self._arguments), path):
+            return InvalidConfiguration(ARGUMENTS, problem, field=field)
+        in_file = self._source is not None and says(spelled_out(self._source.said), path)
+        if top == LIMITS:
+            if says(spelled_out(_said_by_environment()), path) or (VARIABLES[top] in os.environ and not in_file):
+                return InvalidConfiguration(
+                    ENVIRONMENT, problem, field=": ".join(filter(None, (VARIABLES[top], ".".join(map(str, path[1:])))))
+                )
+        elif VARIABLES.get(top, "") in os.environ:
+            return InvalidConfiguration(ENVIRONMENT, problem, field=VARIABLES[top])
+        if self._source is None:
+            return InvalidConfiguration(ENVIRONMENT, problem, field=field)
+        return InvalidConfiguration(self._source.name, problem, line=self._source.line_of(path), field=field)
+
+    def of(self, error: ValidationError) -> InvalidConfiguration:
+        """The first thing that is wrong, in our words; never with what was given, which may be a secret."""
+        first = weightiest(error.errors(include_url=False))
+        path = [part for part in first["loc"] if part != "[key]"]
+        known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields
+        return self.that(problem_of(first, path, known=tuple(known), agents=frozenset(VARIABLES)), *path)
+
+    def when(self, *path: str) -> _When:
+        """Have mistakes that are found within the block be told with their place."""
+        return _When(self, path)
+
+
+class _When:
+    """See `Finding.when`."""
+
+    def __init__(self, finding: Finding, path: tuple[str, ...]) -> None:
+        self._finding = finding
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing has been found yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, InvalidSetting):
+            known = LimitSettings.model_fields if self._path[:1] == ("limits",) else Settings.model_fields
+            base = self._path if self._path[:1] == ("limits",) else ()
+            path = (*base, error.name) if error.name in known else self._path
+            raise self._finding.that(str(error), *path) from None
+        if isinstance(error, InvalidLimit | LimitConflict):
+            raise self._finding.that(str(error), *self._path, "limit") from None
+
+
+def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Configuration:
+    """Make an agent and declare its limits, as a file, the environment and `arguments` say.
+
+    Args:
+        path: a TOML, YAML or JSON file; by default the one that `RECONVERGE_CONFIG` names, if it is set.
+        arguments: settings of `Agent` (without `clock`), and `limits`; they come before all else.
+
+    Raises:
+        InvalidConfiguration: something is wrong; says where, with the line and the field of the file.
+        UnknownHub, MissingExtra: as `Agent` does.
+    """
+    path = os.environ.get(FILE) if path is None else path
+    return Configuration(None if path is None else Path(path), arguments)
+
+
+def _made(settings: Settings, finding: Finding, **instead: Any) -> Agent:
+    """The agent that the settings describe, with all its limits. Raises InvalidConfiguration."""
+    variables_are_read()
+    with finding.when("hub"):
+        agent = Agent(**(settings.for_agent() | instead))
+    for name, limit in settings.limits.items():
+        with finding.when("limits", name):
+            if limit.parent is not None and limit.parent not in agent.limiters:
+                raise finding.that(f"no limit named {limit.parent!r} is declared above", "limits", name, "parent")
+            _declare(agent, name, limit)
+    return agent
+
+
+def _declare(agent: Agent, name: str, limit: LimitSettings) -> Limiter:
+    settings = limit.model_dump(exclude={"limit", "parent"}, exclude_none=True)
+    parent = None if limit.parent is None else agent.limiter(limit.parent)
+    return agent.limit(name, limit.limit, parent=parent, **settings)
+
+
+def _said_by_environment() -> dict[str, Any]:
+    """Its limits, if it says any."""
+    limits = _read_limits_of_environment()
+    return {LIMITS: limits} if limits else {}
+
+
+def _read_limits_of_environment() -> dict[str, Any]:
+    """What the environment says of limits. Raises InvalidConfiguration if that cannot be read."""
+    text = os.environ.get(VARIABLES[LIMITS])
+    if text is None:
+        return {}
+    advice = """write a table by name: {"login": "100/minute"}"""
+    if not text.strip():
+        raise InvalidConfiguration(ENVIRONMENT, f"is empty; {advice}, or unset it", field=VARIABLES[LIMITS])
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfiguration(ENVIRONMENT, f"is not JSON: {error}; {advice}", field=VARIABLES[LIMITS]) from None
+    if not isinstance(said, dict):
+        raise InvalidConfiguration(
+            ENVIRONMENT, f"{shown(said)} is no table of limits; {advice}", field=VARIABLES[LIMITS]
+        )
+    return cast("dict[str, Any]", said)

@@ -1,0 +1,12 @@
+"""Limits in Django: a middleware, a decorator for views, and a cache that counts."""
+
+from reconverge.integrations.django.middleware import (
+    DjangoRequest,
+    RateLimitMiddleware,
+    exempt,
+    guard,
+    limit,
+    outcome_of,
+)
+
+__all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "outcome_of"]

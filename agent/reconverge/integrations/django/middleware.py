@@ -1,0 +1,319 @@
+"""Limits in Django: a middleware that does what the setting RECONVERGE says, and a decorator for views.
+
+MIDDLEWARE = [..., "reconverge.integrations.django.RateLimitMiddleware"]
+RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute"}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Self, TypeVar, Unpack, cast
+from weakref import WeakSet
+
+from reconverge.errors import InvalidSetting, MissingExtra, shown
+from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
+from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
+from reconverge.integrations.web.problem import PROBLEM_JSON
+from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
+from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, name_of
+from reconverge.integrations.wsgi import SettlingBody
+from reconverge.limiter.limiter import Limiter
+
+try:
+    from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+    from django.http import HttpResponse
+    from django.http.response import HttpResponseBase
+    from django.utils.decorators import method_decorator
+except ModuleNotFoundError as error:
+    raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
+
+from reconverge.integrations.django.exemptions import exempt, is_exempt
+from reconverge.integrations.django.request import DjangoRequest, HttpRequest
+from reconverge.integrations.django.settings import UserNotLoaded, check_methods, configured
+from reconverge.integrations.web.options import rule_of
+
+__all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "outcome_of"]
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+SERVING: Final = "_reconverge_serving"
+"""Of a request: what was decided about it so far."""
+SERVED: Final = "_reconverge_served"
+"""Of a request: whether the middleware is serving it."""
+LIMITED: Final[WeakSet[_Limited]] = WeakSet()
+"""What `limit` limits in this process."""
+
+
+class RateLimitMiddleware:
+    """Limits what goes to a Django project, under WSGI and under ASGI, as the setting RECONVERGE says.
+
+    Raises:
+        ImproperlyConfigured: the setting makes no sense; it says which part of it.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self.get_response = get_response
+        self._waits = iscoroutinefunction(get_response)
+        if self._waits:
+            markcoroutinefunction(self)
+        else:
+            configured().check_blocking()
+        configured().check_names()
+        configured().check_limits(LIMITED)
+
+    def __call__(self, request: HttpRequest) -> Any:
+        """Serve one request, as Django has it."""
+        if self._waits:
+            return self._serve_slowly(request)
+        if getattr(request, SERVED, False):  # MIDDLEWARE names it twice: a request is charged once
+            return self.get_response(request)
+        setattr(request, SERVED, True)
+        serving = Serving(request)
+        with serving:
+            response = serving.check(_rules_for(request)) or self.get_response(request)
+            return serving.answer(response)
+
+    async def _serve_slowly(self, request: HttpRequest) -> Any:
+        if getattr(request, SERVED, False):
+            return await self.get_response(request)
+        setattr(request, SERVED, True)
+        serving = Serving(request)
+        with serving:
+            response = await serving.check_slowly(_rules_for(request)) or await self.get_response(request)
+            return serving.answer(response)
+
+
+class Serving:
+    """What was decided about one request, until its response is there."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+        self.outcomes: list[Outcome] = []
+        setattr(request, SERVING, self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        setattr(self._request, SERVED, False)
+        if error is not None:
+            gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
+            for outcome in self.outcomes:
+                outcome.finish(Response(CANCELLED if gone else FAILED))
+
+    def check(self, rules: Any) -> Any:
+        """The response to a request that may not go on, None if it may."""
+        guard = configured().guard
+        return self._decided(guard.check(DjangoRequest(self._request, guard.addresses), rules))
+
+    async def check_slowly(self, rules: Any) -> Any:
+        """As `check`, in an event loop."""
+        guard = configured().guard
+        request = DjangoRequest(self._request, guard.addresses, waits=True)
+        try:
+            outcome = await guard.check_async(request, rules)
+        except UserNotLoaded:
+            await request.load_user(guard)
+            outcome = await guard.check_async(request, rules)
+        return self._decided(outcome)
+
+    def _decided(self, outcome: Outcome) -> Any:
+        if go_on(self.outcomes, outcome):
+            return None
+        if isinstance(outcome.response, HttpResponseBase):
+            return outcome.response
+        refusal = outcome.refusal
+        assert refusal is not None
+        return HttpResponse(refusal.body, status=refusal.status, content_type=PROBLEM_JSON)
+
+    def answer(self, response: Any) -> Any:
+        """Add the fields to a response, and settle what depends on it once it was sent."""
+        for name, value in fields_for(self.outcomes, refused=response.has_header(RETRY_AFTER)):
+            if not response.has_header(name):
+                response.headers[name] = value
+            elif name.lower() in LISTS:
+                response.headers[name] = f"{response.headers[name]}, {value}"
+        unsettled = [outcome for outcome in self.outcomes if outcome.unsettled]
+        if unsettled:
+            _settle(response, unsettled)
+        return response
+
+
+class SettlingStream:
+    """An asynchronous body that is streamed as it is, and tells of its end when it is closed."""
+
+    def __init__(self, parts: AsyncIterable[bytes], ended: Callable[[int, bool], None]) -> None:
+        self._parts = aiter(parts)
+        self._ended = ended
+        self._bytes = 0
+        self._complete = False
+
+    def __aiter__(self) -> SettlingStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            part = await anext(self._parts)
+        except StopAsyncIteration:
+            self._complete = True
+            raise
+        self._bytes += len(part)
+        return part
+
+    def close(self) -> None:
+        """What Django calls when the response has ended, whether all of it was sent or not."""
+        self._ended(self._bytes, self._complete)
+
+
+def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], View]:
+    """Limit a view: a function, or a class, or with Django's `method_decorator` a method of one; see `Rule`.
+
+    The limit is named after the view, so each view counts on its own. Several limits of one view are charged together,
+    or none; so is what the middleware has charged.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        ImproperlyConfigured: the setting RECONVERGE makes no sense.
+    """
+    limited = _Limited(rule_of(limits, settings))
+
+    def decorate(view: View) -> View:
+        if not callable(view):  # but a request: it stands in the place of the view
+            raise InvalidSetting("limits", limits, _misplaced(limits, view))
+        if inspect.isclass(view):
+            check_methods(limited.rule, view)
+            return cast("View", method_decorator(decorate, name="dispatch")(view))
+        return cast("View", limited.around(view))
+
+    return decorate
+
+
+def _misplaced(limits: object, view: object) -> str:
+    """What is wrong about a limit of something that is no view."""
+    if callable(limits) and not isinstance(view, Sequence):
+        return "stands above a view without parentheses; write @limit('5/minute')"
+    what = "what include(...) returns" if isinstance(view, tuple) else shown(view)
+    return f"is put on {what}, which is no view; limit the views, or write RULES with 'PATHS': ['/below/this/*']"
+
+
+def guard() -> Guard:
+    """What decides by the setting RECONVERGE: has statistics, and takes request filters."""
+    return configured().guard
+
+
+def _rules_for(request: HttpRequest) -> Sequence[Declared]:
+    """What the middleware limits a request by."""
+    rules = configured().rules
+    return () if rules and is_exempt(request) else rules
+
+
+def outcome_of(request: HttpRequest) -> Outcome | None:
+    """What was decided last about a request; None when nothing was."""
+    serving = getattr(getattr(request, "_request", request), SERVING, None)
+    return serving.outcomes[-1] if isinstance(serving, Serving) and serving.outcomes else None
+
+
+class _Limited:
+    """What one `limit` limits."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        if not isinstance(rule.limits, Limiter) and not callable(rule.limits):
+            quotas_of_fixed(rule.limits)
+        self._declared: dict[str, tuple[Guard, Declared]] = {}
+        LIMITED.add(self)
+
+    def around(self, view: Any) -> Any:
+        """A view that is limited. Django makes one anew for each call of a decorated method."""
+        bound = getattr(getattr(view, "func", view), "__self__", None)
+        name = _name_of(view, bound)
+        placeholder = getattr(view, "__module__", None) == method_decorator.__module__
+        if self.rule.name is not None or not placeholder:
+            self._of(name)
+        if iscoroutinefunction(view) or getattr(bound, "view_is_async", False):
+
+            @functools.wraps(view)
+            async def limited_slowly(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                with _serving(request) as (serving, answer):
+                    response = await serving.check_slowly([self._of(name)])
+                    if response is None:
+                        response = await view(request, *args, **kwargs)
+                    return answer(response)
+
+            return limited_slowly
+        if self.rule.ever_waits and not placeholder:
+            raise InvalidSetting("rule", name, "has a coroutine function, and its view is no coroutine function")
+
+        @functools.wraps(view)
+        def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            with _serving(request) as (serving, answer):
+                response = serving.check([self._of(name)])
+                if response is None:
+                    response = view(request, *args, **kwargs)
+                return answer(response)
+
+        return limited
+
+    def _of(self, name: str) -> Declared:
+        """The rule, declared to the guard of this moment; tests change it."""
+        guard = configured().guard
+        known = self._declared.get(name)
+        if known is None or known[0] is not guard:
+            known = self._declared[name] = guard, guard.declare(self.rule, name=name)
+        return known[1]
+
+
+@contextmanager
+def _serving(request: HttpRequest) -> Iterator[tuple[Serving, Callable[[Any], Any]]]:
+    """What was decided about a request, and how to answer it: whoever was first adds the fields, the others nothing."""
+    request = getattr(request, "_request", request)  # of Django REST framework's
+    if not hasattr(request, "META"):
+        raise TypeError("a view takes the request first; limit a method with method_decorator(limit(...))")
+    before = getattr(request, SERVING, None)
+    if isinstance(before, Serving):
+        yield before, lambda response: response
+    else:
+        with Serving(request) as serving:
+            yield serving, serving.answer
+
+
+def _name_of(view: Any, bound: object) -> str:
+    """The name of the limit of a view; of a method, also of an inherited one, that of the class it is called for."""
+    if bound is not None:
+        own = name_of(type(bound))
+        return own if view.__name__ == "dispatch" else f"{own}.{view.__name__}"
+    return name_of(getattr(view, "view_class", view))
+
+
+def _settle(response: Any, unsettled: list[Outcome]) -> None:
+    """Settle when the response has ended; at once, if all of it is there."""
+
+    def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
+        headers = {name.lower(): value for name, value in response.items()}
+        for outcome in unsettled:
+            outcome.finish(Response(response.status_code, headers, bytes_sent, complete, response))
+
+    if getattr(response, "file_to_stream", None) is not None:
+        close = response.close
+
+        def close_and_settle() -> None:
+            close()
+            ended(int(response.headers.get("Content-Length", 0)), True)  # noqa: FBT003  # likewise
+
+        response.close = close_and_settle  # the server may send the file itself
+    elif response.streaming:
+        body = SettlingStream if response.is_async else SettlingBody
+        response.streaming_content = body(response.streaming_content, ended)
+    elif not getattr(response, "is_rendered", True):
+        response.add_post_render_callback(lambda rendered: ended(len(rendered.content), True))  # noqa: FBT003  # likewise
+    else:
+        ended(len(response.content), True)  # noqa: FBT003  # likewise

@@ -1,0 +1,127 @@
+"""A request of Django, as guards ask about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from asgiref.sync import sync_to_async
+from django.urls import Resolver404, resolve
+from django.utils.functional import LazyObject, empty
+
+from reconverge.integrations.django.settings import UserNotLoaded
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.request.addresses import Addresses
+from reconverge.integrations.web.request.request import HAS
+from reconverge.integrations.wsgi import WsgiRequest
+
+HttpRequest: TypeAlias = Any
+"""Django's own, which has no types."""
+
+
+class DjangoRequest(WsgiRequest):
+    """A `Request` of Django, under WSGI or ASGI. `raw` is Django's."""
+
+    __slots__ = ("_match", "_request", "_user", "_waits")
+
+    def __init__(self, request: HttpRequest, addresses: Addresses, *, waits: bool = False) -> None:
+        super().__init__(request.META, addresses)
+        self._request = request
+        self._waits = waits
+        self._user: object = empty
+        self._match: Any = empty
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return str(self._request.path)
+
+    @property
+    def inner_paths(self) -> Sequence[str]:
+        """See `Request.inner_paths`: `path_info`, which is what the URLs are compared with."""
+        path: str = self._request.path_info
+        return () if path == self._request.path else (path,)
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: once Django has found the view."""
+        route = getattr(self._request.resolver_match if self._match is empty else self._match, "route", None)
+        script = str(self._request.META.get("SCRIPT_NAME") or "").rstrip("/")
+        return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()
+
+    def seek_templates(self) -> Sequence[str]:
+        """See `Request.seek_templates`."""
+        self._resolved()
+        return self.templates
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`: the name of the view, with its namespaces, or its dotted path where it has no name."""
+        match = self._resolved()
+        return "" if match is None else str(match.view_name)
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        match = self._resolved()
+        return {} if match is None else match.kwargs
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as the middleware for authentication has left it, which must stand above ours."""
+        user = getattr(self._request, "user", None)
+        if not self._waits or not _is_unloaded(user):
+            return user or super().user
+        if self._user is empty:
+            raise UserNotLoaded
+        return self._user
+
+    def __getattr__(self, name: str) -> Any:
+        """What Django's own request has. Raises AttributeError, which says what a request has here."""
+        if not name.startswith("_") and hasattr(self._request, name):
+            return getattr(self._request, name)
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and what Django's has")
+
+    @property
+    def raw(self) -> HttpRequest:
+        """See `Request.raw`."""
+        return self._request
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`."""
+        scope = getattr(self._request, "scope", None)
+        if scope is None:
+            return super().header(name)
+        # In META, a field with an underscore in its name passes for the one with a hyphen.
+        wanted = name.lower().encode("latin-1", "replace")
+        values: list[bytes] = [value for key, value in scope["headers"] if key == wanted]
+        return b", ".join(values).decode("latin-1") if values else None
+
+    async def load_user(self, guard: Guard) -> None:
+        """Wait for the user, which may take a question to the database."""
+        user, load = self._request.user, getattr(self._request, "auser", None)
+        self._user = None
+        try:
+            self._user = await (sync_to_async(_loaded)(user) if load is None else load())
+        except Exception as error:  # noqa: BLE001  # a database that is away must not break what needs none
+            guard.failed(error, "user")
+
+    def _resolved(self) -> Any:
+        """What the URL leads to; looked for if Django has not done so yet. None when it leads nowhere."""
+        if self._match is empty:
+            self._match = self._request.resolver_match
+            if self._match is None:
+                try:
+                    self._match = resolve(self._request.path_info, getattr(self._request, "urlconf", None))
+                except Resolver404:
+                    self._match = None
+        return self._match
+
+
+def _is_unloaded(user: object) -> bool:
+    return isinstance(user, LazyObject) and getattr(user, "_wrapped", None) is empty  # which does not load it
+
+
+def _loaded(user: object) -> object:
+    """A lazy user, after whatever it takes to know it."""
+    return user if isinstance(user.__class__, type) else None

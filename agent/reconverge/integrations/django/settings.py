@@ -1,0 +1,289 @@
+"""What Django's setting RECONVERGE says, made into a guard and its rules.
+
+RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute", "RULES": [{"PATHS": ["/api/*"], ...}]}
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, cast
+
+from reconverge.agent.agent import Agent
+from reconverge.errors import InvalidSetting, MissingExtra, ReconvergeError
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.options import GuardSettings
+from reconverge.integrations.web.request.keys import Asked, asks, by_ip, waits
+from reconverge.integrations.web.request.paths import BELOW, with_types
+from reconverge.integrations.web.request.request import Request
+from reconverge.integrations.web.rules import SPENT, Rule, RuleSettings
+from reconverge.integrations.web.unreached import Reach, Route, methods_in
+
+try:
+    from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+    from django.core.signals import setting_changed
+    from django.http import Http404
+    from django.urls import LocalePrefixPattern, get_resolver
+    from django.utils.module_loading import import_string
+    from django.views import View
+except ModuleNotFoundError as error:
+    raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
+
+SETTING: Final = "RECONVERGE"
+OF_AGENT: Final = frozenset(name.upper() for name in inspect.signature(Agent).parameters)
+OF_GUARD: Final = frozenset(name.upper() for name in GuardSettings.__annotations__) - {"AGENT", "PASSES"}
+OF_RULE: Final = frozenset(name.upper() for name in RuleSettings.__annotations__) | {"LIMITS", "VIEWS"}
+OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})
+FUNCTIONS: Final = frozenset({"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "ON_BREACH", "SETTLE"})
+"""What may be the dotted path of a function. Nothing else that these may be looks like one."""
+OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
+"""What errors call otherwise than settings do."""
+_LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
+"""The pattern of a view that can be compared with a path: `items/<int:id>/`, or an expression as simple."""
+_PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
+"""The beginning of a pattern of a view that can be compared."""
+_DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+
+
+class UserNotLoaded(Exception):
+    """Raised where the user has to be waited for, so that whoever can does so and asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the setting says."""
+
+    guard: Guard
+    rules: Sequence[Declared]
+    """Of all requests, whatever their views say."""
+    views: Mapping[str, Sequence[str]]
+    """The names of views that are spoken of, by where that is."""
+    owns_agent: bool
+
+    def check_names(self) -> None:
+        """Raises ImproperlyConfigured for a view that the URLs do not have; warns of a path that leads to none."""
+        script = str(getattr(settings, "FORCE_SCRIPT_NAME", None) or "")
+        reach = Reach(self.rules, self.guard.failed)
+        reach.look(lambda: list(_routes(get_resolver().url_patterns)), (script,), mounted=not script)
+        if not self.views:
+            return
+        known = set(_names(get_resolver().url_patterns))
+        for place, names in self.views.items():
+            for name in names:
+                if name not in known:
+                    shown = ", ".join(sorted(known)) or "none"
+                    raise ImproperlyConfigured(f"{place}: no view is called {name!r} in the URLs; known: {shown}")
+
+    def check_limits(self, views: Sized) -> None:
+        """Raises ImproperlyConfigured if nothing is limited: no rule says so, and there are no `views` with a limit."""
+        if self.rules or not self.guard.enabled:
+            return
+        try:
+            list(_names(get_resolver().url_patterns))  # decorates the views
+        except Exception:  # noqa: BLE001  # Django says it better, with the first request
+            return
+        if not views:
+            raise ImproperlyConfigured(
+                f"{SETTING}: the middleware is there, and nothing is limited; write 'LIMITS': '100/minute', or 'RULES',"
+                " or limit a view with @limit('5/minute')"
+            )
+
+    def check_blocking(self) -> None:
+        """Raises ImproperlyConfigured if there is a coroutine function, where nothing can be awaited."""
+        slow = [declared.name for declared in self.rules if declared.rule.ever_waits]
+        if waits(_function("KEY_FUNC", _said().get("KEY_FUNC"), SETTING) or by_ip):
+            slow.append("KEY_FUNC")
+        if slow:
+            raise ImproperlyConfigured(
+                f"{SETTING}: {', '.join(slow)} has a coroutine function, and the middleware works without an event loop"
+                " here: under WSGI, or because a middleware below it is synchronous only"
+            )
+
+
+@cache
+def configured() -> Configured:
+    """What the setting says; it is read once. Raises ImproperlyConfigured, naming what is wrong."""
+    said = _said()
+    _check_names(said, OF_AGENT | OF_GUARD | OURS, SETTING)
+    agent = _agent(said)
+    of_guard = {name: _function(name, said[name], SETTING) for name in said if name in OF_GUARD}
+    passes = (UserNotLoaded, PermissionDenied, Http404)
+    with _naming(SETTING):
+        guard = Guard(agent, passes=passes, **{name.lower(): value for name, value in of_guard.items()})
+    rules: list[Declared] = []
+    views: dict[str, Sequence[str]] = {}
+    if said.get("LIMITS"):
+        place = f"{SETTING}['LIMITS']"
+        with _naming(place):
+            rules.append(guard.declare(_function("LIMITS", said["LIMITS"], SETTING)))
+    several = said.get("RULES", ())
+    if isinstance(several, str | Mapping) or not isinstance(several, Sequence):
+        raise ImproperlyConfigured(f"{SETTING}['RULES']: is no list of dictionaries, one for each rule")
+    for number, each in enumerate(cast("Sequence[object]", several)):
+        place = f"{SETTING}['RULES'][{number}]"
+        rule, names = _rule(each, place)
+        if names:
+            views[f"{place}['VIEWS']"] = names
+        with _naming(place):
+            rules.append(guard.declare(rule, name=names[0] if names else f"rule.{number}"))
+    return Configured(guard, rules, views, owns_agent="AGENT" not in said)
+
+
+def _said() -> Mapping[str, Any]:
+    said = getattr(settings, SETTING, None) or {}
+    if not isinstance(said, Mapping):
+        raise ImproperlyConfigured(f"{SETTING}: is no dictionary, such as {{'LIMITS': '100/minute'}}")
+    return cast("Mapping[str, Any]", said)
+
+
+def _agent(said: Mapping[str, Any]) -> Agent:
+    of_agent = {name.lower(): said[name] for name in said if name in OF_AGENT}
+    if "AGENT" not in said:
+        with _naming(SETTING, "HUB"):
+            return Agent(**of_agent)
+    if of_agent:
+        name = next(iter(of_agent)).upper()
+        raise ImproperlyConfigured(f"{SETTING}[{name!r}]: is a setting of the agent, and there is an 'AGENT' already")
+    agent = said["AGENT"]
+    if isinstance(agent, str):
+        agent = _imported(agent, f"{SETTING}['AGENT']")
+    if not isinstance(agent, Agent):
+        raise ImproperlyConfigured(f"{SETTING}['AGENT']: is neither an Agent nor the dotted path of one; see 'HUB'")
+    return agent
+
+
+def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
+    """A rule, and the names of the views that it is about if it says so."""
+    if isinstance(said, Rule):
+        return said, ()
+    if not isinstance(said, Mapping):
+        raise ImproperlyConfigured(f"{place}: is neither a dictionary nor a Rule")
+    rule = cast("Mapping[str, Any]", said)
+    _check_names(rule, OF_RULE, place)
+    if not rule.get("LIMITS"):
+        raise ImproperlyConfigured(f"{place}: has no 'LIMITS', such as '100/minute'")
+    of_rule = {name.lower(): _function(name, rule[name], place) for name in rule if name != "VIEWS"}
+    views = rule.get("VIEWS")
+    if views is not None:
+        if isinstance(views, str) or not isinstance(views, Sequence) or not views:
+            raise ImproperlyConfigured(f"{place}['VIEWS']: is no list of names of views")
+        with _naming(place):
+            of_rule["exempt_when"] = _other_than(cast("Sequence[str]", views), of_rule.get("exempt_when"))
+    with _naming(place):
+        return Rule(**of_rule), views or ()
+
+
+def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
+    """Whether a request is for another view, or is exempt anyway."""
+    names = frozenset(views)
+    exempt = asks(_never if exempt_when is None else exempt_when, "exempt_when")
+    if waits(exempt):
+
+        async def other_slowly(request: Request) -> object:
+            return request.route not in names or await exempt(request)
+
+        return other_slowly
+    return lambda request: request.route not in names or exempt(request)
+
+
+def _never(_request: Request) -> bool:
+    return False
+
+
+def _function(name: str, value: Any, place: str) -> Any:
+    """What a setting says, imported if it is the dotted path of a function."""
+    if name not in FUNCTIONS or not isinstance(value, str) or (name == "SETTLE" and value == SPENT):
+        return value
+    return _imported(value, f"{place}[{name!r}]") if _DOTTED.fullmatch(value) else value
+
+
+def _imported(path: str, place: str) -> Any:
+    try:
+        return import_string(path)
+    except ImportError as error:
+        raise ImproperlyConfigured(f"{place}: cannot be imported: {error}") from error
+
+
+def _check_names(said: Mapping[str, Any], known: frozenset[str], place: str) -> None:
+    for name in said:
+        if name not in known:
+            advice = f"there is no such setting; known: {', '.join(sorted(known))}"
+            raise ImproperlyConfigured(f"{place}[{name!r}]: {advice}")
+
+
+@contextmanager
+def _naming(place: str, name: str | None = None) -> Iterator[None]:
+    """Say of whatever is wrong in the block which setting it is."""
+    try:
+        yield
+    except ReconvergeError as error:
+        name = error.name.upper() if isinstance(error, InvalidSetting) else name
+        where = place if name is None else f"{place}[{OTHER_WORDS.get(name, name)!r}]"
+        raise ImproperlyConfigured(f"{where}: {error}") from error
+
+
+def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
+    """How Django calls the views behind URL patterns."""
+    for pattern in patterns:
+        below = getattr(pattern, "url_patterns", None)
+        if below is None:
+            yield f"{prefix}{pattern.name or pattern.lookup_str}"
+        else:
+            yield from _names(below, f"{prefix}{pattern.namespace}:" if pattern.namespace else prefix)
+
+
+def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
+    """The routes of all views; what an expression says that is no plain path may be anything below its prefix."""
+    for pattern in patterns:
+        types: Mapping[str, object] = getattr(pattern.pattern, "converters", {})
+        expressions = {name: getattr(each, "regex", None) for name, each in types.items()}
+        text = with_types(str(pattern.pattern).removeprefix("^"), expressions)
+        below = getattr(pattern, "url_patterns", None)
+        if below is not None and isinstance(pattern.pattern, LocalePrefixPattern):
+            yield from _routes(below, prefix)
+            text = "<language>/"
+        if not _LISTED.fullmatch(text if below is not None else text.removesuffix("$")):
+            plain = _PLAIN.match(text)
+            yield Route(f"{prefix}{'' if plain is None else plain[0]}".rstrip("/") + BELOW)
+        elif below is None:
+            yield Route(f"{prefix}{text.removesuffix('$')}", methods_of(pattern.callback))
+        else:
+            yield from _routes(below, f"{prefix}{text}")
+
+
+def check_methods(rule: Rule, view: object) -> None:
+    """Raise InvalidSetting if a rule is about no method that a class of views has."""
+    said, there = rule.methods, methods_of(view)
+    if said is None or there is None or there & {method.upper() for method in said}:
+        return
+    name = getattr(view, "__name__", view)
+    problem = f"limits nothing: {name} takes {', '.join(sorted(there))}; write methods= of those"
+    raise InvalidSetting("methods", list(said), problem)
+
+
+def methods_of(view: object) -> frozenset[str] | None:
+    """The methods that a view takes; None where that is not known, as of functions."""
+    of_class: Any = getattr(view, "view_class", None) or getattr(view, "cls", view)
+    if not isinstance(of_class, type) or not issubclass(of_class, View):
+        return None
+    names: Sequence[str] = getattr(of_class, "http_method_names", ())
+    found = {name.upper() for name in names if hasattr(of_class, name)}
+    return methods_in(found | ({"HEAD"} if "GET" in found else set()))
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    """A test has changed the setting: what it said before is over."""
+    if setting == SETTING and configured.cache_info().currsize:
+        before = configured()
+        if before.owns_agent:
+            before.guard.agent.stop()
+        configured.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="reconverge")

@@ -1,0 +1,1 @@
+"""Storages for libraries that count on a server today."""

@@ -1,0 +1,335 @@
+"""Limits as dependencies of FastAPI's routes, routers and applications.
+
+limits = Limits("redis://localhost:6379/0")
+limits.install(app)
+
+@app.get("/items", dependencies=[Depends(limits("5/minute"))])
+async def items(): ...
+"""
+
+# Annotations are not postponed here: FastAPI reads those of a dependency, and may not find what they name.
+
+import logging
+import re
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origin
+
+from reconverge.agent.agent import Agent
+from reconverge.arguments import NAMELESS, told
+from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.integrations.asgi.middleware import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
+from reconverge.integrations.asgi.routes import routes_of
+from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, tell_of_endpoints
+from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
+from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
+from reconverge.integrations.web.request.keys import KeyFunction, by_ip, identity_of, name_of_function
+from reconverge.integrations.web.rules import Limits as RuleLimits
+from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
+from reconverge.integrations.web.unreached import Reach, Route
+from reconverge.limit.limit import Limit
+from reconverge.limiter.limiter import Limiter
+
+try:
+    from fastapi import params
+    from starlette.exceptions import HTTPException, WebSocketException
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import Response
+except ModuleNotFoundError as error:
+    raise MissingExtra("the dependency for FastAPI", error.name or "fastapi", "fastapi") from error
+
+logger = logging.getLogger("reconverge")
+
+SENDING: Final = "reconverge.sending"
+"""Under which the scope has who adds fields to the response."""
+OUTCOMES: Final = "reconverge.outcomes"
+"""Under which the scope has what was decided so far, where nobody adds fields."""
+KEYS: Final = "reconverge.keys"
+"""Under which the scope has what the dependencies have returned that requests are counted by."""
+POLICY_VIOLATION: Final = 1008
+OF_FLASK: Final = {
+    "init_app": "in FastAPI write limits.install(app)",
+    "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
+    " or write limits('5/minute', exempt_when=...)",
+}
+"""What the extension for Flask has, and what to write here."""
+
+
+class FromDependency:
+    """A key function that finds what a dependency has returned: a key, or a user as `by_user` knows them."""
+
+    def __init__(self, depends: params.Depends) -> None:
+        if depends.dependency is None:
+            raise InvalidSetting("key_func", depends, "names no dependency; write Depends(current_user), say")
+        self.depends = depends
+        self.__name__ = getattr(depends.dependency, "__name__", type(depends.dependency).__name__)
+
+    def __call__(self, request: Any) -> object:
+        """What is in the scope, as a key."""
+        found = request.raw[KEYS][self]
+        if isinstance(found, tuple | list | date | Decimal | float):
+            return found
+        return identity_of(found)
+
+
+class TooManyRequests(HTTPException):
+    """Raised by a dependency for a request that may not go on; `outcome` says why.
+
+    Answered with problem details where `Limits.install` was called, and as any other HTTPException where it was not; an
+    exception handler for it may do otherwise.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        assert outcome.refusal is not None
+        self.outcome = outcome
+        own = {"content-type", "content-length"}
+        headers = {name: value for name, value in outcome.refusal.fields if name.lower() not in own}
+        super().__init__(outcome.refusal.status, detail=outcome.refusal.detail, headers=headers)
+
+
+class Limits:
+    """Makes dependencies of limits.
+
+    Args:
+        agent: decides; or the URL of a hub to make one with.
+        key_func: whom a request is counted for: a function of the request, or `Depends(current_user)` for what a
+            dependency of FastAPI returns, a key or a user.
+        guard: what the limits have in common; or its settings one by one.
+
+    Raises:
+        InvalidSetting: see `Guard`.
+    """
+
+    @told({NAMELESS: "is one value too many: limits stand at the routes; write Depends(limits('5/minute'))"})
+    def __init__(
+        self,
+        agent: Agent | str | None = None,
+        *,
+        key_func: KeyFunction = by_ip,
+        guard: Guard | None = None,
+        **settings: Unpack[CommonSettings],
+    ) -> None:
+        key_func = _key_function(key_func)
+        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
+        settings.setdefault("passes", (HTTPException, WebSocketException))
+        self.guard = guard or Guard(agent, key_func=key_func, **settings)
+        self._key = key_func
+        self._key_functions: dict[str | None, object] = {}
+        """Of each limit that is named after one, the code of the first."""
+        self._functions: list[object] = []
+        """Those that were given for limits."""
+
+    def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
+        """A dependency that admits or refuses; its value is the `Outcome`. See `Rule` for the settings.
+
+        Each route that depends on it counts on its own, unless a `scope` is given: then all that do count together. The
+        limit is named after itself, as in `5/minute`, or after the scope, so it is the same limit in every process.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        if callable(limits):
+            self._functions.append(limits)
+        else:
+            quotas_of_fixed(limits)
+        if settings.get("scope") is None:
+            settings.setdefault("per_route", True)
+        key = settings.get("key_func")
+        if key is not None:
+            key = settings["key_func"] = _key_function(key)
+        rule = rule_of(limits, settings)
+        if rule.name is None:
+            settings["name"] = self._name_of(rule)
+            rule = rule_of(limits, settings)
+            if not isinstance(limits, Limiter):
+                self._tell_apart(rule)
+        declared = self.guard.declare(rule)
+        asked = _Asked(self.guard, declared)
+        source = key or self._key
+        if isinstance(source, FromDependency):
+            asked.dependency = Dependency(_limited_by_dependency(asked, source), declared.name)
+            return asked.dependency
+
+        async def limited(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
+            return await asked.check(connection, response)
+
+        asked.dependency = Dependency(limited, declared.name)
+        return asked.dependency
+
+    def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
+        """The same as calling it, in the word that other frameworks have: a dependency, and no decorator."""
+        return self(limits, **settings)
+
+    def _tell_apart(self, rule: Rule) -> None:
+        """Tell of a limit whose name is that of another one, which counts by another function: they share all keys.
+
+        Then a client that chooses the key of the one uses up what the other counts for somebody else.
+        """
+        function: Any = rule.key_func or self.guard.key_func
+        function = function.depends.dependency if isinstance(function, FromDependency) else function
+        code = name_of_function(function), getattr(function, "__code__", function)
+        if self._key_functions.setdefault(rule.name, code) != code:
+            logger.warning(
+                "reconverge: two limits are called %r and have key functions that differ, so a key of the one is a key"
+                " of the other, too; give one of them a name= of its own",
+                rule.name,
+            )
+
+    def _name_of(self, rule: Rule) -> str:
+        """A name that does not depend on how many dependencies were made before."""
+        if isinstance(rule.scope, str):
+            return rule.scope
+        limits = rule.limits
+        if isinstance(limits, Limiter):
+            return limits.name
+        if isinstance(limits, str):
+            text = limits
+        elif isinstance(limits, Limit):
+            text = limits.name or str(limits)
+        elif callable(limits):
+            text = name_of(limits)
+        else:
+            text = ";".join(map(str, limits))
+        name = re.sub(r"[ ,;|]+", "-", text.strip())
+        if rule.key_func is not None and rule.key_func is not self.guard.key_func:
+            name = f"{name}.{name_of_function(rule.key_func)}"
+        return name.replace("<lambda>", "key")
+
+    @told(SCOPE)
+    def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
+        """As calling it does, for routes that count together under the name of their `scope`."""
+        check_shared(scope)
+        return self(limits, scope=scope, **settings)
+
+    def request_filter(self, function: Any) -> Any:
+        """Let those requests pass for which `function` is true; a decorator, too."""
+        return self.guard.request_filter(function)
+
+    def install(self, app: Any) -> None:
+        """Have the application add the fields to whatever it answers, answer refusals, and settle what they cost."""
+        if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
+            problem = "is no application of FastAPI, which answers for all of its routers; write limits.install(app)"
+            raise InvalidSetting("app", app, problem)
+        app.add_middleware(_Fields, functions=self._functions)
+        app.add_exception_handler(TooManyRequests, answer_refusal)
+
+    if not TYPE_CHECKING:  # for type checkers these are not there at all
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what stands for a word of Flask's extension."""
+            if name in OF_FLASK:
+                raise AttributeError(f"limits.{name} is for Flask; {OF_FLASK[name]}", name=name, obj=self)
+            return object.__getattribute__(self, name)
+
+
+class _Fields:
+    """Adds what dependencies have decided to the response."""
+
+    def __init__(self, app: App, functions: Sequence[object]) -> None:
+        self.app = app
+        self._functions = functions
+        self._looked = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
+            return
+        if not self._looked:  # all routes are there
+            self._looked = True
+            tell_of_endpoints(scope.get("app"), self._functions)
+        sending = scope[SENDING] = Sending(send)
+        await sending.serve(self.app, scope, receive)
+
+
+class _Refused(Response):
+    """What is answered to a request that may not go on."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        assert outcome.refusal is not None
+        self._outcome = outcome
+        super().__init__(outcome.refusal.body, outcome.refusal.status)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await refuse(self._outcome, scope, receive, send)
+
+
+async def answer_refusal(_request: Request, error: Exception) -> Response:
+    """The exception handler that `Limits.install` adds: problem details, or what `on_breach` has answered."""
+    return _Refused(cast("TooManyRequests", error).outcome)
+
+
+def _depends(dependant: Any, on: object) -> bool:
+    """Whether what FastAPI knows of a route, or of a dependency, says that it asks a dependency."""
+    below = getattr(dependant, "dependencies", None) or ()
+    return any(each.call is on or _depends(each, on) for each in below)
+
+
+def _key_function(given: Any) -> Any:
+    """What is given as a key function, or one that asks the dependency that is given instead."""
+    if get_origin(given) is Annotated:
+        given = next((each for each in given.__metadata__ if isinstance(each, params.Depends)), given)
+    return FromDependency(given) if isinstance(given, params.Depends) else given
+
+
+def _limited_by_dependency(asked: "_Asked", key: FromDependency) -> Any:
+    """A dependency that has FastAPI find what requests are counted by."""
+
+    async def limited(
+        connection: HTTPConnection,
+        response: Response = None,  # type: ignore[assignment]
+        found: Any = key.depends,
+    ) -> Outcome:
+        connection.scope.setdefault(KEYS, {})[key] = found
+        return await asked.check(connection, response)
+
+    return limited
+
+
+class _Asked:
+    """What a dependency asks for each request."""
+
+    def __init__(self, guard: Guard, declared: Declared) -> None:
+        self._guard = guard
+        self._declared = declared
+        self._reach = Reach([declared], guard.failed, views=True)
+        self.dependency: object = None
+        """What routes depend on."""
+
+    def _routes(self, app: object) -> list[Route] | None:
+        """The routes of an application that depend on this; None if they cannot be told apart from the others."""
+        routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
+        return routes or None
+
+    async def check(self, connection: HTTPConnection, response: Response | None) -> Outcome:
+        """Decide, and add the fields to the response. Raises TooManyRequests, or for a websocket what closes it."""
+        scope: Any = connection.scope
+        if self._reach.wanted:
+            self._reach.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
+        request = AsgiRequest(scope, self._guard.addresses, connection=connection)
+        outcome = await self._guard.check_async(request, [self._declared])
+        scope[OUTCOME] = outcome
+        sending = scope.get(SENDING)
+        before: list[Outcome] = scope.setdefault(OUTCOMES, [])
+        if not outcome.allowed:
+            if isinstance(sending, Sending):
+                sending.take_back()
+            go_on(before, outcome)
+            if scope["type"] == "websocket":
+                raise WebSocketException(POLICY_VIOLATION, "rate limit")
+            raise TooManyRequests(outcome)
+        if isinstance(sending, Sending):
+            sending.add(outcome)
+            return outcome
+        before.append(outcome)
+        if outcome.unsettled:
+            for each in before:
+                each.take_back()
+            name = self._declared.name
+            raise InvalidSetting("settle", name, "what depends on the response needs limits.install(app)")
+        if response is not None:
+            for name, value in outcome.fields:
+                response.headers.append(name, value)
+        return outcome

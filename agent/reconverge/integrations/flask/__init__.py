@@ -1,0 +1,5 @@
+"""Limits as an extension of Flask."""
+
+from reconverge.integrations.flask.extension import Limits, ServiceUnavailable, TooManyRequests
+
+__all__ = ["Limits", "ServiceUnavailable", "TooManyRequests"]

@@ -1,0 +1,400 @@
+"""Limits as an extension of Flask, in the words of Flask-Limiter.
+
+limits = Limits(key_func, app=app, agent="redis://localhost:6379/0", default_limits=["200/day", "50/hour"])
+
+@app.get("/slow")
+@limits.limit("10/minute")
+def slow(): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
+
+from reconverge.agent.agent import Agent
+from reconverge.arguments import told
+from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.integrations.flask.flask_limiter_config import (
+    APPLICATION,
+    DEFAULT,
+    ENABLED,
+    HEADERS_ENABLED,
+    PREFIX,
+    agent_for,
+    check_hub,
+    said_in,
+)
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.fields import RETRY_AFTER
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
+from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
+from reconverge.integrations.web.problem import PROBLEM_JSON
+from reconverge.integrations.web.request.keys import KeyFunction, by_ip, waits
+from reconverge.integrations.web.request.request import FAILED
+from reconverge.integrations.web.request.request import Response as Ended
+from reconverge.integrations.web.rules import Limits as RuleLimits
+from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, checked_flag
+from reconverge.integrations.web.unreached import Reach
+from reconverge.integrations.wsgi import SettlingBody, declare_blocking, listed, merged
+from reconverge.limit.limit import Limit
+
+try:
+    import flask
+    from werkzeug import exceptions
+
+    from reconverge.integrations.flask import views as flask_views
+    from reconverge.integrations.flask.request import FlaskRequest
+    from reconverge.integrations.flask.views import PARENTHESES, check_view, checked_app, decorated_class
+except ModuleNotFoundError as error:
+    raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
+
+logger = logging.getLogger("reconverge")
+View = TypeVar("View", bound=Callable[..., Any])
+Several: TypeAlias = "str | Sequence[RuleLimits]"
+"""Limits that must all hold, each as `Rule.limits` has it."""
+
+EXTENSION: Final = "reconverge"
+"""Under which the application keeps the extension."""
+MARK: Final = "__reconverge_mark__"
+"""Of a view: what decorators say of it."""
+OUTCOMES: Final = "reconverge.outcomes"
+"""Of a request's environment, which is there as long as the response is streamed: what was decided so far."""
+ANSWERED: Final = "reconverge.answered"
+"""Of a request's environment: whether there is a response that settles what was decided."""
+
+
+class TooManyRequests(exceptions.TooManyRequests):
+    """Raised for a request that may not go on, to be answered with status 429; `outcome` says why."""
+
+    outcome: Outcome
+
+
+class ServiceUnavailable(exceptions.ServiceUnavailable):
+    """Raised for a request that may not go on, to be answered with status 503; `outcome` says why."""
+
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class _Mark:
+    """What decorators say of a view or a blueprint."""
+
+    rules: list[Declared] = field(default_factory=list[Declared])
+    exempt: bool = False
+    checks: Callable[..., Any] | None = None
+    """The function that checks them, when it is called."""
+
+    @property
+    def overrides_defaults(self) -> bool:
+        """Whether the default limits do not apply."""
+        return self.exempt or any(declared.rule.override_defaults for declared in self.rules)
+
+
+class Limits:
+    """Limits the views of Flask applications.
+
+    Args:
+        key_func: whom a request is counted for; takes the request, or nothing as in Flask-Limiter.
+        app: the application; or call `init_app`.
+        agent: decides; or the URL of a hub to make one with, for which `storage_uri` is another word.
+        default_limits: of each view that has no limits of its own, for each key.
+        application_limits: of all views together, and of requests that no view is found for.
+        guard: what the limits have in common; or its settings one by one.
+        default_limits_*, application_limits_*: see `Rule`.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    def __init__(
+        self,
+        key_func: KeyFunction = by_ip,
+        *,
+        app: flask.Flask | None = None,
+        agent: Agent | str | None = None,
+        storage_uri: str | None = None,
+        default_limits: Several | None = (),
+        default_limits_per_method: bool = False,
+        default_limits_exempt_when: Callable[..., bool] | None = None,
+        default_limits_deduct_when: Callable[[flask.Response], bool] | None = None,
+        default_limits_cost: int | str | Callable[..., Any] = 1,
+        application_limits: Several | None = (),
+        application_limits_per_method: bool = False,
+        application_limits_exempt_when: Callable[..., bool] | None = None,
+        application_limits_deduct_when: Callable[[flask.Response], bool] | None = None,
+        application_limits_cost: int | str | Callable[..., Any] = 1,
+        guard: Guard | None = None,
+        **settings: Unpack[CommonSettings],
+    ) -> None:
+        agent = agent_for(agent, storage_uri, {} if app is None or guard is not None else checked_app(app).config)
+        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
+        settings.setdefault("passes", (exceptions.HTTPException,))
+        self.guard = guard or Guard(agent, key_func=key_func, **settings)
+        self._blueprints: dict[object, _Mark] = {}
+        self._apps: list[flask.Flask] = []
+        self._reach: Reach | None = None
+        self._hub = agent
+        self._said: dict[str, Any] = {}
+        self._limited_views: list[tuple[object, object, str]] = []
+        self._of_defaults: dict[str, Any] = {
+            "per_route": True,
+            "per_method": default_limits_per_method,
+            "exempt_when": default_limits_exempt_when,
+            "deduct_when": _of_flask(default_limits_deduct_when, failed=True),
+            "cost": default_limits_cost,
+        }
+        self._of_application: dict[str, Any] = {
+            "per_method": application_limits_per_method,
+            "exempt_when": application_limits_exempt_when,
+            "deduct_when": _of_flask(application_limits_deduct_when, failed=True),
+            "cost": application_limits_cost,
+        }
+        self._defaults = self._several("default", default_limits, **self._of_defaults)
+        self._application = self._several("application", application_limits, **self._of_application)
+        if app is not None:
+            self.init_app(app)
+        elif self._defaults or self._application:
+            flask.request_started.connect(self._without_app)
+
+    def init_app(self, app: flask.Flask) -> None:
+        """Limit an application. Raises InvalidSetting for what its configuration says wrongly of limits."""
+        self._read(checked_app(app).config)
+        if app in self._apps:  # once is enough: it would be charged twice
+            return
+        flask.request_started.disconnect(self._without_app)
+        app.extensions[EXTENSION] = self
+        self._apps.append(app)
+        app.before_request(self._before)
+        app.after_request(self._after)
+        app.teardown_request(self._teardown)
+
+    def _read(self, config: Mapping[str, Any]) -> None:
+        """Take in what the configuration says in the words of Flask-Limiter."""
+        said = said_in(config)
+        check_hub(said, self._hub)
+        for name in (ENABLED, HEADERS_ENABLED):
+            if name in said:
+                setattr(self.guard, name.removeprefix(PREFIX).lower(), checked_flag(name, said[name]))
+        for name, declared, word, settings in (
+            (DEFAULT, self._defaults, "default", self._of_defaults),
+            (APPLICATION, self._application, "application", self._of_application),
+        ):
+            if name in said and self._said.get(name) != said[name]:
+                if declared:
+                    raise InvalidSetting(name, said[name], f"stands beside other {word}_limits; leave out one of them")
+                declared.extend(self._several(word, said[name], **settings))
+        self._said = said
+
+    def _without_app(self, sender: flask.Flask, **_: Any) -> None:
+        """Say that limits of all views are in no application: this is told of the first request to any."""
+        flask.request_started.disconnect(self._without_app)
+        logger.warning("reconverge: default_limits limit nothing in %r, call limits.init_app(app)", sender)
+
+    # ------------------------------------------------------------ declaring
+
+    def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:
+        """Limit a view, a method of a class-based one, or all views of a blueprint together; see `Rule`.
+
+        `deduct_when` and `settle` take Flask's response. A view is checked when it is called, after the decorators that
+        stand above; several limits of one view are charged together, or none.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        settings["deduct_when"] = _of_flask(settings.get("deduct_when"), failed=True)
+        settle = settings.get("settle")
+        if callable(settle):
+            settings["settle"] = _of_flask(settle, failed=0)
+        rule = rule_of(limit_value, settings)
+
+        def decorate(view: Any = None, /, **_: Any) -> Any:
+            if callable(limit_value) and view is None:
+                raise InvalidSetting("limits", limit_value, PARENTHESES)
+            if isinstance(view, flask.Blueprint):
+                declared = declare_blocking(self.guard, rule, name=f"blueprint.{view.name}")
+                self._blueprints.setdefault(view, _Mark()).rules.append(declared)
+                return view
+            check_view(view, "limit")
+            declared = declare_blocking(self.guard, rule, owner=view)
+            if inspect.isclass(view):
+                self._limited_views.append((declared, view, f"limit({limit_value!r})"))
+                return decorated_class(view, lambda each: self._limited(each, declared))
+            limited = self._limited(view, declared)
+            self._limited_views.append((declared, view, f"limit({limit_value!r})"))
+            return limited
+
+        return decorate
+
+    @told(SCOPE)
+    def shared_limit(
+        self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
+    ) -> Callable[[Any], Any]:
+        """As `limit`, for views that count together: those of the same scope, which may depend on the endpoint."""
+        check_shared(scope)
+        if callable(scope):
+            by_endpoint = scope
+            settings.setdefault("name", "shared")
+            return self.limit(limit_value, scope=lambda request: by_endpoint(request.route), **settings)
+        settings.setdefault("name", f"shared.{scope}")
+        return self.limit(limit_value, scope=scope, **settings)
+
+    @told({"view": "is missing; write @limits.exempt without parentheses"})
+    def exempt(self, view: Any) -> Any:
+        """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""
+        if isinstance(view, flask.Blueprint):
+            self._blueprints.setdefault(view, _Mark()).exempt = True
+            return view
+        check_view(view, "exempt")
+        if inspect.isclass(view):
+            decorated_class(view, self.exempt)
+        else:
+            mark = _mark_of(view) or _Mark()
+            mark.exempt = True
+            setattr(view, MARK, mark)
+        return view
+
+    def request_filter(self, function: Any) -> Any:
+        """Let those requests pass for which `function` is true; a decorator."""
+        if callable(function) and waits(function):
+            raise InvalidSetting("request_filter", function, "is a coroutine function, which nobody awaits under WSGI")
+        return self.guard.request_filter(function)
+
+    @property
+    def current_outcome(self) -> Outcome | None:
+        """What was decided last about the current request; None when nothing was."""
+        outcomes = _outcomes() if flask.has_request_context() else []
+        return outcomes[-1] if outcomes else None
+
+    def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
+        """Rules for limits that must all hold: one for what is fixed, one for each that is given by request."""
+        each = [limits] if isinstance(limits, str) else list(limits or ())
+        fixed = [limit for limit in each if isinstance(limit, str | Limit)]
+        rules = [Rule(limits=fixed, **settings)] if fixed else []
+        rules += [Rule(limits=limit, **settings) for limit in each if not isinstance(limit, str | Limit)]
+        return [declare_blocking(self.guard, rule, name=name) for rule in rules]
+
+    def _limited(self, view: View, declared: Declared) -> View:
+        before = _mark_of(view)
+        if before is not None and before.checks is view:
+            before.rules.append(declared)
+            return view
+        mark = _Mark([declared], exempt=before is not None and before.exempt)
+
+        @functools.wraps(view)
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            self._check(mark.rules)
+            return flask.current_app.ensure_sync(view)(*args, **kwargs)
+
+        mark.checks = limited
+        setattr(limited, MARK, mark)
+        return cast("View", limited)
+
+    # ------------------------------------------------------------ during a request
+
+    def _look(self) -> None:
+        """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
+        for app in self._apps:
+            flask_views.tell_unreached(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
+        roots = (flask.request.root_path,)
+        rules = [*self._application, *self._defaults]
+        rules += [declared for mark in self._blueprints.values() for declared in mark.rules]
+        self._reach = Reach(rules, self.guard.failed)
+        self._reach.look(lambda: [listed(each) for app in self._apps for each in app.url_map.iter_rules()], roots)
+        for declared, routes in flask_views.routes_of_rules(self._apps, lambda view: (_mark_of(view) or _Mark()).rules):
+            Reach([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
+
+    def _before(self) -> None:
+        request, app = flask.request, flask.current_app
+        if self._reach is None:
+            self._look()
+        if request.endpoint == "static":
+            return
+        view = app.view_functions.get(request.endpoint or "")
+        blueprints = [app.blueprints[name] for name in request.blueprints if name in app.blueprints]
+        marks = [self._blueprints[blueprint] for blueprint in blueprints if blueprint in self._blueprints]
+        of_view = _mark_of(view)
+        if of_view is not None:
+            marks.append(of_view)
+        rules = [] if any(mark.exempt for mark in marks) else list(self._application)
+        for mark in marks:
+            rules += [] if mark.checks is not None else mark.rules
+        if view is not None and not any(mark.overrides_defaults for mark in marks):
+            rules += self._defaults
+        self._check(rules)
+
+    def _check(self, rules: Sequence[Declared]) -> None:
+        """Decide about the current request. Raises TooManyRequests or ServiceUnavailable, having charged nothing."""
+        if not rules:
+            return
+        request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+        outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
+        if go_on(_outcomes(), outcome):
+            return
+        assert outcome.refusal is not None
+        kind = TooManyRequests if outcome.refusal.status == TooManyRequests.code else ServiceUnavailable
+        error = kind(outcome.refusal.detail, self._response_of(outcome))
+        error.outcome = outcome
+        raise error
+
+    def _response_of(self, outcome: Outcome) -> flask.Response:
+        """What a refusal is answered: what `on_breach` wants to be, if Flask can make a response of it."""
+        if outcome.response is not None:
+            try:
+                return flask.current_app.make_response(outcome.response)
+            except Exception as error:  # noqa: BLE001  # it is refused all the same
+                self.guard.failed(error, "on_breach")
+        refusal = outcome.refusal
+        assert refusal is not None
+        return flask.Response(refusal.body, refusal.status, content_type=PROBLEM_JSON)
+
+    def _after(self, response: flask.Response) -> flask.Response:
+        """Add the fields, whoever has made the response, and settle: what is streamed when its end has come."""
+        outcomes = _outcomes()
+        fields = fields_for(outcomes, refused=RETRY_AFTER in response.headers)
+        there = list(response.headers.items())
+        for name, value in merged(there, fields)[len(there) :]:
+            response.headers.add(name, value)
+        unsettled = [outcome for outcome in outcomes if outcome.unsettled]
+        if unsettled:
+            flask.request.environ[ANSWERED] = True
+
+            def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                for outcome in unsettled:
+                    outcome.finish(Ended(response.status_code, headers, bytes_sent, complete, response))
+
+            if response.is_streamed and not response.direct_passthrough:
+                response.response = SettlingBody(response.response, ended)
+            else:  # all of it is known
+                ended(response.content_length or 0, True)  # noqa: FBT003  # likewise
+        return response
+
+    def _teardown(self, _error: BaseException | None) -> None:
+        """Settle what has no response, because something has failed. Of a stream Flask calls this twice."""
+        if ANSWERED not in flask.request.environ:
+            for outcome in _outcomes():
+                outcome.finish(Ended(FAILED))
+
+
+def _outcomes() -> list[Outcome]:
+    """What was decided so far about the current request."""
+    outcomes: list[Outcome] = flask.request.environ.setdefault(OUTCOMES, [])
+    return outcomes
+
+
+def _mark_of(view: object) -> _Mark | None:
+    mark = getattr(view, MARK, None)
+    return mark if isinstance(mark, _Mark) else None
+
+
+def _of_flask(function: Any, *, failed: Any) -> Any:
+    """A function of Flask's response as one of ours; what has no response at all counts as `failed` says."""
+    if not callable(function):
+        return function
+    return lambda ended: failed if ended.raw is None else function(ended.raw)

@@ -1,0 +1,57 @@
+"""A request of Flask, as limits know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flask
+
+from reconverge.integrations.web.request.addresses import Addresses
+from reconverge.integrations.web.request.request import HAS
+from reconverge.integrations.wsgi import WsgiRequest
+
+
+class FlaskRequest(WsgiRequest):
+    """A `Request` of Flask. `raw` is Flask's."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: flask.Request, addresses: Addresses) -> None:
+        super().__init__(request.environ, addresses)
+        self._request = request
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`: the endpoint."""
+        return self._request.endpoint or ""
+
+    @property
+    def templates(self) -> Sequence[str]:
+        """See `Request.templates`: that of the rule that Werkzeug has found."""
+        rule = self._request.url_rule
+        if rule is None:
+            return ()
+        root = self._request.root_path.rstrip("/")
+        return (rule.rule, f"{root}{rule.rule}") if root else (rule.rule,)
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`: as Flask-Login has it, or the application as `g.user`, or the server."""
+        return flask.g.get("_login_user") or flask.g.get("user") or super().user
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`."""
+        return self._request.view_args or {}
+
+    def __getattr__(self, name: str) -> Any:
+        """What Flask's own request has. Raises AttributeError, which says what a request has here."""
+        if not name.startswith("_") and hasattr(self._request, name):
+            return getattr(self._request, name)
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and what Flask's has")
+
+    @property
+    def raw(self) -> flask.Request:
+        """See `Request.raw`."""
+        return self._request

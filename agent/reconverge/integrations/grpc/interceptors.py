@@ -1,0 +1,380 @@
+"""Limits in gRPC servers: an interceptor for servers on threads, and one for those on asyncio.
+
+server = grpc.server(pool, interceptors=[RateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
+server = grpc.aio.server(interceptors=[AioRateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias, Unpack, cast
+from urllib.parse import unquote
+
+from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.integrations.grpc.status import retry_info
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.fields import OF_CONTENT, RETRY_AFTER
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.options import GuardSettings, one_of
+from reconverge.integrations.web.outcome import Outcome
+from reconverge.integrations.web.request.addresses import Addresses, Located, single
+from reconverge.integrations.web.request.keys import by_header, by_ip, by_route
+from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
+from reconverge.integrations.web.rules import Limits, Rule, all_rules
+
+try:
+    import grpc
+    import grpc.aio
+except ModuleNotFoundError as error:
+    raise MissingExtra("the interceptor for gRPC", error.name or "grpcio", "grpc") from error
+
+Details: TypeAlias = Any
+"""A `grpc.HandlerCallDetails`: the method and the metadata of a call."""
+Context: TypeAlias = Any
+"""A `grpc.ServicerContext`, one of `grpc.aio`, or the one that synchronous handlers have there."""
+Metadata: TypeAlias = list[tuple[str, str | bytes]]
+
+by_peer = by_ip
+"""By the address of the peer, or of the client that a trusted proxy says it has."""
+by_metadata = by_header
+"""By the value under a key of the metadata, such as that of an API key."""
+by_rpc = by_route
+"""By the method that is called, such as `/shop.Orders/Place`."""
+
+HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
+"""How gRPC's status codes, in their order, are told to functions that look at a response."""
+ONE_OR_MANY: Final = {False: "unary", True: "stream"}
+STATUS_DETAILS: Final = "grpc-status-details-bin"
+
+_outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
+
+
+class GrpcRequest(Located):
+    """A `Request` of gRPC. `raw` is the context of the call; the user is the first identity of the peer, if any."""
+
+    __slots__ = ("_metadata", "method", "raw")
+
+    def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
+        super().__init__(addresses)
+        self.method: str = details.method
+        """See `Request.method`: the full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
+        self.raw = context
+        self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return self.method
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`."""
+        return self.method
+
+    @property
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        return address_of(self.raw.peer())
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as TLS has authenticated it."""
+        for identity in self.raw.peer_identities() or ():
+            return identity.decode("utf-8", "replace")
+        return None
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`: there are none."""
+        return {}
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`: the value in the metadata."""
+        values = self._values(name)
+        return ", ".join(values) if values else None
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        return single(self._values(name))
+
+    def _values(self, name: str) -> list[str]:
+        name = name.lower()
+        return [_text(value) for key, value in self._metadata if key == name]
+
+
+class Interceptor:
+    """What both interceptors take.
+
+    Args:
+        limits: of all calls together, for each key; see `Rule.limits`.
+        rules: further limits, of some methods, say: `paths=["/shop.Orders/*"]`.
+        messages: of the messages that come through streams of clients, for each key and all its calls; one too many
+            ends its call.
+        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+
+    Raises:
+        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+    """
+
+    waits = True
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        rules: Sequence[Rule] = (),
+        messages: Rule | Limits | None = None,
+        guard: Guard | None = None,
+        **settings: Unpack[GuardSettings],
+    ) -> None:
+        self.guard = one_of(guard, **settings) or Guard(**settings)
+        if not self.waits and self.guard.ever_waits:
+            said = "has a coroutine function for key_func or on_breach, which no server of threads awaits"
+            raise InvalidSetting("guard", self.guard, said)
+        self._rules = [self._declared(rule) for rule in all_rules(limits, rules, besides=messages)]
+        self._messages: list[Declared] = []
+        if messages is not None:
+            rule = messages if isinstance(messages, Rule) else Rule(limits=messages)
+            self._messages.append(self._declared(rule, name="messages"))
+
+    def _declared(self, rule: Rule, *, name: str | None = None) -> Declared:
+        if rule.methods is not None:
+            raise InvalidSetting("methods", rule.methods, "is about HTTP; write paths=['/package.Service/Method']")
+        if rule.ever_waits and not self.waits:
+            raise InvalidSetting("rule", rule.name, "has a coroutine function, which no server of threads awaits")
+        return self.guard.declare(rule, name=name)
+
+    def _handler(self, handler: Any, details: Details) -> Any:
+        """The handler of a method, limited; None if there is no such method."""
+        if handler is None:
+            return None
+        kind = f"{ONE_OR_MANY[handler.request_streaming]}_{ONE_OR_MANY[handler.response_streaming]}"
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        behavior = getattr(handler, kind)
+        if self._messages and handler.request_streaming:
+            behavior = self._counting(behavior, details, streams=handler.response_streaming)
+        behavior = self._behavior(behavior, details, streams=handler.response_streaming)
+        return make(behavior, handler.request_deserializer, handler.response_serializer)
+
+    def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
+        """What serves a call, after asking; of the same kind as before, by which gRPC knows how to call it."""
+        if inspect.isasyncgenfunction(behavior):
+            return functools.wraps(behavior)(functools.partial(self._stream_slowly, behavior, details))
+        if inspect.iscoroutinefunction(behavior):
+            return functools.wraps(behavior)(functools.partial(self._answer_slowly, behavior, details))
+        if streams and not getattr(behavior, "experimental_non_blocking", False):
+            return functools.wraps(behavior)(functools.partial(self._stream, behavior, details))
+        return functools.wraps(behavior)(functools.partial(self._answer, behavior, details))
+
+    def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
+        """What serves a call, of the same kind as before, and counts what its client says."""
+
+        def call_of(context: Context) -> _Counted:
+            return _Counted(self.guard, self._messages, details, context)
+
+        async def stream_slowly(requests: Any, context: Context) -> AsyncIterator[Any]:
+            call = call_of(context)
+            async with aclosing(behavior(call.all_slowly(requests), call)) as parts:
+                async for part in parts:
+                    yield part
+
+        async def answer_slowly(requests: Any, context: Context) -> Any:
+            call = call_of(context)
+            return await behavior(call.all_slowly(requests), call)
+
+        def stream(requests: Any, context: Context) -> Iterator[Any]:
+            with suppress(_TooMany):  # not aborted, as in `_stream`
+                yield from behavior(call_of(context).all(requests), context)
+
+        def answer(requests: Any, context: Context, *more: Any) -> Any:
+            try:
+                return behavior(call_of(context).all(requests), context, *more)
+            except _TooMany as error:
+                return context.abort(*error.args)
+
+        if inspect.isasyncgenfunction(behavior):
+            return functools.wraps(behavior)(stream_slowly)
+        if inspect.iscoroutinefunction(behavior):
+            return functools.wraps(behavior)(answer_slowly)
+        blocks = streams and not getattr(behavior, "experimental_non_blocking", False)
+        return functools.wraps(behavior)(stream if blocks else answer)
+
+    def _check(self, details: Details, context: Context) -> Outcome:
+        return self.guard.check(GrpcRequest(details, context, self.guard.addresses), self._rules)
+
+    async def _check_slowly(self, details: Details, context: Context) -> Outcome:
+        return await self.guard.check_async(GrpcRequest(details, context, self.guard.addresses), self._rules)
+
+    def _answer(self, behavior: Any, details: Details, request: Any, context: Context, *more: Any) -> Any:
+        outcome = self._check(details, context)
+        if not outcome.allowed:
+            return context.abort(*_refusal(outcome, context))
+        with _Serving(outcome, context):
+            return behavior(request, context, *more)
+
+    def _stream(self, behavior: Any, details: Details, request: Any, context: Context) -> Iterator[Any]:
+        outcome = self._check(details, context)
+        if not outcome.allowed:
+            # Not aborted: on a server of asyncio that stops, a synchronous stream that was may keep its thread.
+            code, message = _refusal(outcome, context)
+            context.set_code(code)
+            context.set_details(message)
+            return
+        with _Serving(outcome, context):
+            yield from behavior(request, context)
+
+    async def _answer_slowly(self, behavior: Any, details: Details, request: Any, context: Context) -> Any:
+        outcome = await self._check_slowly(details, context)
+        if not outcome.allowed:
+            await context.abort(*_refusal(outcome, context))
+        with _Serving(outcome, context):
+            return await behavior(request, context)
+
+    async def _stream_slowly(
+        self, behavior: Any, details: Details, request: Any, context: Context
+    ) -> AsyncIterator[Any]:
+        outcome = await self._check_slowly(details, context)
+        if not outcome.allowed:
+            await context.abort(*_refusal(outcome, context))
+        with _Serving(outcome, context):
+            async with aclosing(behavior(request, context)) as parts:
+                async for part in parts:
+                    yield part
+
+
+class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
+    """Limits the calls to a `grpc.server`; see `Interceptor`."""
+
+    waits = False
+
+    def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
+        """Find the handler of a call, as gRPC has it."""
+        return self._handler(continuation(handler_call_details), handler_call_details)
+
+
+class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type: ignore[misc]  # likewise
+    """Limits the calls to a `grpc.aio.server`; see `Interceptor`, and functions may be coroutine functions."""
+
+    async def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
+        """Find the handler of a call, as gRPC has it."""
+        return self._handler(await continuation(handler_call_details), handler_call_details)
+
+
+def current_outcome() -> Outcome | None:
+    """What was decided about the call that is being served; None outside of one."""
+    return _outcome.get()
+
+
+def address_of(peer: str) -> str | None:
+    """The address and port in what gRPC calls a peer; None for a unix socket, and for whatever else has none."""
+    scheme, _, address = unquote(peer).partition(":")
+    return address or None if scheme in {"ipv4", "ipv6"} else None
+
+
+class _TooMany(Exception):
+    """Raised where a handler on threads asks for the next message; with the status to end its call with."""
+
+
+class _Counted:
+    """A call the messages of whose client are counted; to its handler, if that is asynchronous, it is the context."""
+
+    def __init__(self, guard: Guard, rules: Sequence[Declared], details: Details, context: Context) -> None:
+        self._guard = guard
+        self._rules = rules
+        self._request = GrpcRequest(details, context, guard.addresses)
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def all(self, messages: Any) -> Iterator[Any]:
+        """All that the client says. Raises _TooMany; whatever the handler makes of it, the call ends so."""
+        for message in messages:
+            outcome = self._guard.check(self._request, self._rules)
+            outcome.finish(Response(200))
+            if not outcome.allowed:
+                code, said = _refusal(outcome, self._context)
+                self._context.set_code(code)
+                self._context.set_details(said)
+                raise _TooMany(code, said)
+            yield message
+
+    async def all_slowly(self, messages: Any) -> AsyncIterator[Any]:
+        """All that the client says. Aborts the call if it is too much."""
+        async for message in messages:
+            yield await self._count(message)
+
+    async def read(self) -> Any:
+        """The next message, as gRPC has it."""
+        message, aio = await self._context.read(), cast("Any", grpc.aio)  # in whose stubs EOF is missing
+        return message if message is aio.EOF else await self._count(message)
+
+    async def _count(self, message: Any) -> Any:
+        outcome = await self._guard.check_async(self._request, self._rules)
+        outcome.finish(Response(200))
+        if not outcome.allowed:
+            await self._context.abort(*_refusal(outcome, self._context))
+        return message
+
+
+class _Serving:
+    """Tells of the limits at the end of a call that goes on, and settles what depends on it."""
+
+    def __init__(self, outcome: Outcome, context: Context) -> None:
+        self._outcome = outcome
+        self._context = context
+        self._fields = _metadata(outcome.fields)
+
+    def __enter__(self) -> None:
+        _outcome.set(self._outcome)
+        _add_metadata(self._context, self._fields)
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        metadata = getattr(self._context, "trailing_metadata", None)
+        if metadata is not None:  # otherwise nobody can say whether the application has set some in place of ours
+            _add_metadata(self._context, self._fields)
+        if self._outcome.unsettled:
+            headers = {key: _text(value) for key, value in (metadata() if metadata else ()) or ()}
+            status = self._status(error)
+            self._outcome.finish(Response(status, headers, complete=error is None, raw=self._context))
+
+    def _status(self, error: BaseException | None) -> int:
+        code = getattr(self._context, "code", int)()
+        number = code.value[0] if isinstance(code, grpc.StatusCode) else code or 0
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            return CANCELLED
+        return FAILED if error is not None and number == 0 else HTTP_STATUS[number]
+
+
+def _refusal(outcome: Outcome, context: Context) -> tuple[Any, str]:
+    """Says in the trailing metadata of a call why it may not go on; the status to end it with, and its message."""
+    refusal = outcome.refusal
+    assert refusal is not None
+    code = grpc.StatusCode.UNAVAILABLE if refusal.status == 503 else grpc.StatusCode.RESOURCE_EXHAUSTED
+    message = refusal.detail.encode("ascii", "replace").decode()
+    metadata = _metadata(refusal.fields)
+    for name, value in refusal.fields:
+        if name == RETRY_AFTER:
+            metadata.append((STATUS_DETAILS, retry_info(code.value[0], message, int(value))))
+    _add_metadata(context, metadata)
+    return code, message
+
+
+def _metadata(fields: Sequence[tuple[str, str]]) -> Metadata:
+    return [(name.lower(), value) for name, value in fields if name.lower() not in OF_CONTENT]
+
+
+def _add_metadata(context: Context, metadata: Metadata) -> None:
+    there: tuple[Any, ...] = tuple(getattr(context, "trailing_metadata", tuple)() or ())
+    missing = [each for each in metadata if each not in there]
+    if missing:
+        context.set_trailing_metadata((*there, *missing))
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")

@@ -1,0 +1,387 @@
+"""A rule that a guard has declared: what it wants to know of a request, and which limiter is asked about it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias, cast
+
+from reconverge.agent.agent import Agent
+from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
+from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, has_prices, most_of, price_of
+from reconverge.integrations.web.first_answer import cold_s
+from reconverge.integrations.web.request.keys import (
+    ADDRESS,
+    EXEMPT,
+    NOBODY,
+    NOWHERE,
+    OURS,
+    REFUSE,
+    SHARED,
+    Asked,
+    asks,
+    by_ip,
+    by_method,
+    by_route,
+    by_user,
+    checked_answer,
+    everybody,
+    fitting,
+    joined,
+    name_of_function,
+    plain,
+    written,
+)
+from reconverge.integrations.web.request.paths import Places
+from reconverge.integrations.web.request.request import Request
+from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
+from reconverge.limit.limit import Limit
+from reconverge.limiter.limiter import Limiter
+
+logger = logging.getLogger("reconverge")
+
+TIERS_MAX: Final = 100
+"""So many different limits may one rule have by request. More are no tiers, but numbers made up for each."""
+BY_ADDRESS: Final = "is counted by its address, as it has no key"
+BECOMES: Final = {
+    ADDRESS: "is counted by its address",
+    SHARED: "is counted with all others that have none",
+    REFUSE: "is refused",
+    EXEMPT: "is not limited",
+}
+"""What becomes of a request without a key, by what the rule says."""
+NO_USER: Final = (
+    ". No middleware has left a user in the request; in FastAPI, whose users come from a dependency, "
+    "write key_func=Depends(current_user)"
+)
+MISSED_MAX: Final = 10
+"""A key function that finds nothing in any of so many requests is told of."""
+ALWAYS_FIND: Final[tuple[object, ...]] = (by_ip, by_method, by_route, everybody)
+NOT_EXEMPT: Final = "is not exempt"
+NO_SCOPE: Final = "is counted with all that have no scope"
+IN_DOUBT: Final = "is taken for one that the rule is about"
+STRICTEST: Final = "is counted by the strictest of the limits that the rule has given so far"
+NO_TIER: Final = "is refused, as the rule has given no limit so far"
+DEAREST: Final = "costs as much as the dearest one so far"
+"""What becomes of a request that a function of the application has failed for."""
+BLAMED: Final = {
+    BY_ADDRESS: "key_func",
+    NOT_EXEMPT: "exempt_when",
+    NO_SCOPE: "scope",
+    STRICTEST: "limits",
+    NO_TIER: "limits",
+    DEAREST: "cost",
+}
+"""Which setting has the function that has failed."""
+Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
+"""Is told what has failed, and what becomes of the request. Raises the error again if that is not to be."""
+Steps: TypeAlias = Generator[Any, Any, "Claim | None"]
+"""Yields what has to be awaited, is sent what that was, and ends with the claim; None when nothing is limited."""
+
+
+class TooManyTiers(ReconvergeError):
+    """Raised when a function that gives the limit of a request has given too many different ones."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"rule {name!r} has given {TIERS_MAX} different limits by request, and no more are made; use a few tiers"
+        )
+
+
+class NoTier(ReconvergeError):
+    """Raised when the limit of a request cannot be told, and the rule has given none so far to count it by."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the limit of the request cannot be told for {name!r}, and none is known")
+
+
+class NoKey(ReconvergeError):
+    """Raised when a request has no key, and is to be refused for that."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the request has no key to be counted under for {name!r}")
+
+
+@dataclass(slots=True)
+class Claim:
+    """What one request asks of one limit."""
+
+    declared: Declared
+    limiter: Limiter
+    key: str
+    cost: int
+    kind: str | None = None
+    """See `Price.kind`."""
+
+
+class Declared:
+    """A rule that is ready to be asked.
+
+    A function of the application that fails, or returns what cannot be used, makes no request unlimited: often it is
+    the client that chooses what is looked at, and so when the function fails. What stands for its result is on the
+    safe side, and the limit holds; see `claim`.
+
+    Raises:
+        InvalidSetting: a value makes no sense, or a cost that is the same for all requests exceeds the quota.
+        InvalidLimit, LimitConflict: the limits cannot be read, or the name stands for others.
+    """
+
+    def __init__(
+        self, agent: Agent, rule: Rule, *, name: str, key: Asked, missing: str, status: int, cold: str
+    ) -> None:
+        self.agent = agent
+        self.rule = rule
+        self.name = name
+        self.status = rule.status or status
+        self.missing = rule.missing or missing
+        self.cold_s = cold_s(rule.cold or cold)
+        self.settles = rule.settle is not None or rule.deduct_when is not None
+        self._key = asks(rule.key_func) if rule.key_func is not None else key
+        self.methods = None if rule.methods is None else _methods(rule.methods)
+        """The methods that the rule is about, in capitals; None if it is about all."""
+        self.places = None if rule.paths is None else Places(rule.paths)
+        """The paths that the rule is about; None if it is about all."""
+        self._parts = self._scopes()
+        self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
+        self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
+        self._missed = -1 if self._key in ALWAYS_FIND else 0
+        """How many requests had no key before the first that had one; -1 once that is of no interest."""
+        self._dearest = 1
+        """The highest cost that a function has given so far."""
+        self._tiers: dict[object, Limiter] = {}
+        self._given: dict[str, Limiter] = {}
+        """Limiters that the application has given by request itself, by name; as many as tiers are remembered."""
+        self._by_request: Asked | None = None
+        self._limiter: Limiter | None = None
+        if callable(rule.limits) and not isinstance(rule.limits, Limiter):
+            self._by_request = asks(rule.limits, "limits")
+        else:
+            self._limiter = self._declare(name, rule.limits)
+            check_fixed(self._limiter, rule.cost, "cost")
+
+    def concerns(self, request: Request, mend: Mend) -> bool:
+        """Whether the rule is about such requests; if that cannot be told, it is. Raises what `mend` raises."""
+        if self.methods is not None and request.method not in self.methods:
+            return False
+        if self.places is None:
+            return True
+        try:
+            return self.places.find(request) is not None
+        except Exception as error:  # noqa: BLE001  # of a router that was asked
+            mend(error, self, IN_DOUBT)
+            return True
+
+    def claim(self, request: Request, mend: Mend) -> Steps:
+        """What the request asks for. Raises NoKey, NoTier, and what `mend` raises.
+
+        What a function has failed to say is replaced: a key by the request's address, unless the rule refuses requests
+        without a key or counts them together; a limit by the strictest one that the function has given so far; a cost
+        by the highest one; a scope by the one that all such share; and who may be exempt is not.
+        """
+        if self._exempt is not None and (yield from self._is_exempt(request, mend)):
+            return None
+        limiter = self._limiter
+        if limiter is None:
+            limiter = yield from self._limiter_by_request(request, mend)
+            if limiter is None:
+                return None
+        missing = self.missing
+        try:
+            found = self._key(request)
+            if inspect.isawaitable(found):
+                found = yield found
+            key = written(found)
+            if self._missed >= 0:
+                self._look(key)
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, BY_ADDRESS)
+            key, missing = None, ADDRESS if missing == EXEMPT else missing
+        if key is None:
+            if missing == EXEMPT:
+                return None
+            key = self._stand_in(request, missing)
+        else:
+            key = plain(key)
+        if self._parts:
+            parts = yield from self._scope_of(request, mend)
+            key = joined([*parts, key]) or key
+        cost: int | str = cast("int | str", self.rule.cost)
+        if self._cost is not None:
+            cost = yield from self._cost_by_request(request, limiter, mend)
+        key = fitting(key, limiter.table.kernel.key_bytes_max)
+        if type(cost) is int and not has_prices(limiter):
+            return Claim(self, limiter, key, cost)
+        price = self._price(limiter, cost, request, mend)
+        return Claim(self, limiter, key, price.cost, price.kind)
+
+    def _is_exempt(self, request: Request, mend: Mend) -> Generator[Any, Any, bool]:
+        assert self._exempt is not None
+        try:
+            return checked_answer((yield from _come(self._exempt(request))))
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, NOT_EXEMPT)
+            return False
+
+    def _limiter_by_request(self, request: Request, mend: Mend) -> Generator[Any, Any, Limiter | None]:
+        """The limiter that is meant for the request; None for no limit, which is what None says and nothing else."""
+        assert self._by_request is not None
+        try:
+            limits = yield from _come(self._by_request(request))
+            return None if limits is None else self._tier(limits)
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, STRICTEST if self._tiers or self._given else NO_TIER)
+            return self._strictest()
+
+    def _scope_of(self, request: Request, mend: Mend) -> Generator[Any, Any, list[object]]:
+        parts: list[object] = []
+        for part in self._parts:
+            try:
+                value = yield from _come(part(request))
+                parts.append(written(value) or NOWHERE)
+            except Exception as error:  # noqa: BLE001  # of the application's function
+                mend(error, self, NO_SCOPE)
+                parts.append(NOWHERE)
+        return parts
+
+    def _cost_by_request(self, request: Request, limiter: Limiter, mend: Mend) -> Generator[Any, Any, int | str]:
+        assert self._cost is not None
+        try:
+            said = yield from _come(self._cost(request))
+            if isinstance(said, str):
+                return said
+            cost = checked_cost(said)
+        except Exception as error:  # noqa: BLE001  # of the application's function
+            mend(error, self, DEAREST)
+            return min(self._dearest, most_of(limiter))
+        self._dearest = max(self._dearest, cost)
+        return cost
+
+    def _price(self, limiter: Limiter, cost: int | str, request: Request, mend: Mend) -> Price:
+        """What the request costs by the limit's own table."""
+        price = price_of(limiter, cost, request.method)
+        if price.unknown is not None:
+            mend(price.unknown, self, "costs as much as the dearest kind")
+            if isinstance(cost, str) and not has_prices(limiter):
+                return Price(min(self._dearest, most_of(limiter)))
+        return price
+
+    def _look(self, key: str | None) -> None:
+        """Say once if the key function has found nothing in any of the first requests."""
+        self._missed = self._missed + 1 if key is None else -1
+        if self._missed == MISSED_MAX:
+            self._missed = -1
+            logger.warning(
+                "reconverge: %r: %s has found no key in any of the first %d requests; a request without a key %s%s",
+                self.name,
+                name_of_function(self._key),
+                MISSED_MAX,
+                BECOMES[self.missing],
+                NO_USER if self._key is by_user else "",
+            )
+
+    def _stand_in(self, request: Request, missing: str) -> str:
+        """What to count under that has no key. Raises NoKey."""
+        if missing == REFUSE:
+            raise NoKey(self.name)
+        address = by_ip(request) if missing == ADDRESS else None
+        return NOBODY if address is None else f"{OURS}{ADDRESS}:{address}"
+
+    def blamed(self, becomes: str) -> str:
+        """What has failed, for messages, by what becomes of its request: the function and the setting that has it."""
+        what = BLAMED.get(becomes)
+        if what is None:
+            return self.name
+        function = self._key if what == "key_func" else getattr(self.rule, what)
+        return f"{self.name}: {what} {name_of_function(function)}" if callable(function) else self.name
+
+    def _path_of(self, request: Request) -> str | None:
+        return None if self.places is None else self.places.find(request)
+
+    # ------------------------------------------------------------ inside
+
+    def _scopes(self) -> list[Asked]:
+        rule, parts = self.rule, list[Asked]()
+        if isinstance(rule.scope, str):
+            scope = rule.scope
+            parts.append(lambda _request: scope)
+        elif rule.scope is not None:
+            parts.append(asks(rule.scope, "scope"))
+        if rule.per_route:
+            parts.append(lambda request: request.route or self._path_of(request) or NOWHERE)
+        if rule.per_method:
+            parts.append(self._method_of)
+        return parts
+
+    def _method_of(self, request: Request) -> str:
+        """The method, if it is one that is known, or that the rule names."""
+        return request.method if self.methods and request.method in self.methods else by_method(request)
+
+    def _tier(self, limits: object) -> Limiter:
+        """The limiter of a limit that was given for a request."""
+        if isinstance(limits, Limiter):
+            if len(self._given) < TIERS_MAX:
+                self._given[limits.name] = limits
+            return limits
+        known = tuple(limits) if isinstance(limits, list) else limits
+        limiter = self._tiers.get(known)
+        if limiter is None:
+            # Without a lock: of several that declare the same tier at once, all get the same limiter.
+            if len(self._tiers) >= TIERS_MAX:
+                raise TooManyTiers(self.name)
+            quotas = quotas_of_fixed(cast("Fixed", known))
+            if len(quotas) == 1 and quotas[0].name is not None:
+                name = f"{self.name}.{quotas[0].name}"
+            else:
+                text = "; ".join(map(str, quotas))
+                name = f"{self.name}.{blake2b(text.encode(), digest_size=4).hexdigest()}"
+            limiter = self._tiers.setdefault(known, self._declare(fitting_name(name), quotas))
+        return limiter
+
+    def _strictest(self) -> Limiter:
+        """The limiter of the lowest rate among those that were given so far. Raises NoTier."""
+        known = [*self._tiers.values(), *self._given.values()]
+        if not known:
+            raise NoTier(self.name)
+        return min(known, key=_rate)
+
+    def _declare(self, name: str, limits: Fixed) -> Limiter:
+        if isinstance(limits, Limiter):
+            return limits
+        return self.agent.limit(name, quotas_of_fixed(limits))
+
+
+def _rate(limiter: Limiter) -> tuple[float, int]:
+    """How much a limit admits in the long run, and at once."""
+    quotas = limiter.quotas.values()
+    return min(limit.quota / limit.window for limit in quotas), min(limit.capacity for limit in quotas)
+
+
+def _methods(methods: Sequence[str]) -> frozenset[str]:
+    """The methods that a rule is about: with GET also HEAD, which frameworks serve by the same view."""
+    named = frozenset(method.upper() for method in methods)
+    return named | {"HEAD"} if "GET" in named else named
+
+
+def quotas_of_fixed(limits: object) -> list[Limit]:
+    """All quotas that are meant. Raises InvalidLimit or InvalidSetting."""
+    if isinstance(limits, str):
+        return list(Limit.parse_all(limits))
+    if isinstance(limits, Limit):
+        return [limits]
+    if not isinstance(limits, Sequence) or isinstance(limits, bytes) or not limits:
+        raise InvalidSetting("limits", limits, "is no limit like '100/minute', no Limit and no list of these")
+    quotas: list[Limit] = []
+    for each in cast("Sequence[object]", limits):
+        if not isinstance(each, str | Limit):
+            raise InvalidLimit(shown(each), "a list of limits has strings and Limit objects only")
+        quotas += quotas_of_fixed(each)
+    return quotas
+
+
+def _come(value: Any) -> Generator[Any, Any, Any]:
+    """`value`, once it has come."""
+    return (yield value) if inspect.isawaitable(value) else value

@@ -1,0 +1,179 @@
+"""How decisions are written into the header fields of a response, in a named dialect.
+
+`ietf-11` is draft-ietf-httpapi-ratelimit-headers-11, `draft-06` an earlier one of it with a field for each number, and
+`x-ratelimit` what services have sent for long, with the moment of the reset in seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import ceil, isfinite
+from typing import Final, NamedTuple, TypeAlias
+
+from reconverge.decision import Decision
+from reconverge.errors import InvalidSetting
+from reconverge.limit.limit import Limit
+
+Fields: TypeAlias = list[tuple[str, str]]
+"""Names and values of header fields, in order. No value has anything but printable ASCII."""
+
+IETF_11: Final = "ietf-11"
+DRAFT_06: Final = "draft-06"
+X_RATELIMIT: Final = "x-ratelimit"
+DIALECTS: Final = (IETF_11, DRAFT_06, X_RATELIMIT)
+INTEGER_MAX: Final = 999_999_999_999_999
+"""The largest integer of structured fields."""
+FAR_S: Final = 10**9
+"""Thirty years; what is further away is not told."""
+RETRY_AFTER: Final = "Retry-After"
+LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
+"""Fields whose lines add up. Of others, what the application has set stands."""
+OF_CONTENT: Final = frozenset({"content-type", "content-length"})
+"""Fields of a refusal that belong to its body, and not to one that the application has made."""
+
+
+class Told(NamedTuple):
+    """A decision, and the quotas that it was about, by name."""
+
+    decision: Decision
+    quotas: Mapping[str, Limit]
+
+
+def checked_dialects(dialects: object) -> tuple[str, ...]:
+    """The dialects, given as a name, as several joined by commas, or as a sequence. Raises InvalidSetting."""
+    names = dialects.split(",") if isinstance(dialects, str) else dialects
+    if not isinstance(names, Sequence):
+        raise InvalidSetting("dialect", dialects, f"is none of {', '.join(DIALECTS)}")
+    chosen = tuple(dict.fromkeys(name.strip() if isinstance(name, str) else repr(name) for name in names))
+    for name in chosen:
+        if name not in DIALECTS:
+            raise InvalidSetting("dialect", name, f"is none of {', '.join(DIALECTS)}")
+    if IETF_11 in chosen and DRAFT_06 in chosen:
+        advice = f"{IETF_11} and {DRAFT_06} both have a field RateLimit-Policy, and write it differently; choose one"
+        raise InvalidSetting("dialect", dialects, advice)
+    return chosen
+
+
+def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, refused: bool = False) -> Fields:
+    """The fields that say what was decided; none when nothing was.
+
+    The quota that binds comes first: of those that refused the one to wait for longest, else the one that has the least
+    left. `wall_s` is the time in seconds since 1970; `refused` says that something else has refused already.
+    """
+    if not told:
+        return []
+    told = told if len(told) == 1 else sorted(told, key=_binding_first)
+    fields: Fields = []
+    for dialect in dialects:
+        if dialect == IETF_11:
+            fields += _ietf_11(told, refused=refused)
+        elif dialect == DRAFT_06:
+            fields += _draft_06(told)
+        else:
+            fields += _x_ratelimit(told, wall_s)
+    return fields
+
+
+def retry_after_of(told: Sequence[Told]) -> int | None:
+    """Whole seconds, at least one, after which no refusal stands any more; None when nobody can say."""
+    waits = [decision.retry_after for decision, _ in told if not decision.allowed]
+    longest = max(waits, default=0.0)
+    return max(1, _whole(longest)) if longest < FAR_S else None
+
+
+@lru_cache(maxsize=1024)
+def sf_string(text: str) -> str:
+    """`text` as a String of RFC 9651; what such a string cannot have is written as %XX of its UTF-8."""
+    escaped: list[str] = []
+    for character in text:
+        if character in '"\\':
+            escaped.append(f"\\{character}")
+        elif " " <= character <= "~":
+            escaped.append(character)
+        else:
+            escaped += [f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass")]
+    return f'"{"".join(escaped)}"'
+
+
+# -------------------------------------------------------------------- dialects
+
+
+def _ietf_11(told: Sequence[Told], *, refused: bool) -> Fields:
+    policies: dict[str, str] = {}
+    services: list[str] = []
+    refused = refused or any(not decision.allowed for decision, _ in told)
+    for decision, quotas in told:
+        name = decision.binding
+        if name in quotas:
+            policies[name] = _policy_11(name, quotas[name])
+        item = f"{sf_string(name)};r={_integer(decision.remaining)}"
+        # What would have been admitted has nothing to be waited for: Retry-After is never earlier than any `t`.
+        after_s = None if refused and decision.allowed else _after_s(decision)
+        services.append(item if after_s is None else f"{item};t={after_s}")
+    for _, quotas in told:
+        for name, limit in quotas.items():
+            policies.setdefault(name, _policy_11(name, limit))
+    return [("RateLimit-Policy", ", ".join(policies.values())), ("RateLimit", ", ".join(services))]
+
+
+def _draft_06(told: Sequence[Told]) -> Fields:
+    decision = told[0].decision
+    fields = [("RateLimit-Limit", str(_integer(decision.limit)))]
+    fields.append(("RateLimit-Remaining", str(_integer(decision.remaining))))
+    after_s = _after_s(decision)
+    if after_s is not None:
+        fields.append(("RateLimit-Reset", str(after_s)))
+    policies = {name: limit for _, quotas in told for name, limit in quotas.items()}
+    fields.append(("RateLimit-Policy", ", ".join(_policy_06(limit) for limit in policies.values())))
+    return fields
+
+
+def _x_ratelimit(told: Sequence[Told], wall_s: float) -> Fields:
+    decision = told[0].decision
+    fields = [("X-RateLimit-Limit", str(_integer(decision.limit)))]
+    fields.append(("X-RateLimit-Remaining", str(_integer(decision.remaining))))
+    after_s = _after_s(decision)
+    if after_s is not None:
+        fields.append(("X-RateLimit-Reset", str(_integer(ceil(wall_s) + after_s))))
+    return fields
+
+
+@lru_cache(maxsize=1024)
+def _policy_11(name: str, limit: Limit) -> str:
+    return f"{sf_string(name)};q={_integer(limit.nominal)};w={_window_s(limit)}"
+
+
+@lru_cache(maxsize=1024)
+def _policy_06(limit: Limit) -> str:
+    return f"{_integer(limit.nominal)};w={_window_s(limit)}"
+
+
+def _window_s(limit: Limit) -> int:
+    """How long the quota that is told lasts, in whole seconds and rounded up: who keeps to that is not refused.
+
+    What fits into a bucket at once is told, so its window is the time that the bucket takes to drain.
+    """
+    share = limit.nominal / limit.quota
+    return max(1, _whole(limit.window * share))
+
+
+def _binding_first(told: Told) -> tuple[bool, float, int]:
+    decision = told.decision
+    return (decision.allowed, -decision.retry_after, decision.remaining)
+
+
+def _after_s(decision: Decision) -> int | None:
+    """When there is something to be had again, or all of it; None when that is too far away to be told."""
+    after = decision.reset_after if decision.allowed else decision.retry_after
+    if not after < FAR_S:
+        return None
+    return _whole(after) if decision.allowed else max(1, _whole(after))
+
+
+def _whole(seconds: float) -> int:
+    return max(0, ceil(seconds)) if isfinite(seconds) else INTEGER_MAX
+
+
+def _integer(number: int) -> int:
+    return min(max(0, number), INTEGER_MAX)

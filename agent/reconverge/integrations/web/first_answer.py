@@ -1,0 +1,107 @@
+"""Waiting for the hub's first answer about a key that is new to this node: once for each key, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from typing import Final, NamedTuple
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
+from reconverge.errors import InvalidSetting
+from reconverge.limiter.limiter import Limiter
+
+DECIDE: Final = "decide"
+"""Do not wait: the policy says what a node may do with a key that it knows nothing of."""
+WAIT_MAX_S: Final = 10.0
+POLL_S: Final = 0.001
+"""How often one looks for the answer; a round trip takes about as long."""
+POLLS: Final = 8
+"""Whoever has waited long looks less often: after so many parts of the time that has passed."""
+_TIME: Final = re.compile(r"(?P<word>[a-z]+):(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
+_clock: Final = SystemClock()
+"""The machine's, whatever clock the agent has: it is the network that is waited for."""
+
+
+def said_s(word: str, setting: object) -> float | None:
+    """The seconds that a setting such as "wait:10ms" or "ask:1.5 s" says behind its word; None if it does not."""
+    match = _TIME.fullmatch(setting) if isinstance(setting, str) else None
+    if match is None or match["word"] != word:
+        return None
+    return float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
+
+
+def cold_s(cold: object) -> float:
+    """How long a request on a brand-new key waits, in seconds: 0.0 for "decide", else as "wait:10ms" says.
+
+    Raises InvalidSetting for anything else, and for more than ten seconds.
+    """
+    if cold == DECIDE:
+        return 0.0
+    wait_s = said_s("wait", cold)
+    if wait_s is None:
+        raise InvalidSetting("cold", cold, f"is neither {DECIDE!r} nor a time to wait such as 'wait:10ms'")
+    if not wait_s <= WAIT_MAX_S:
+        raise InvalidSetting("cold", cold, f"is longer than {WAIT_MAX_S:g} s, and a request waits")
+    return wait_s
+
+
+class Cold(NamedTuple):
+    """A key that is new to this node, which the hub has been asked about."""
+
+    limiter: Limiter
+    key: str
+    wait_s: float
+
+    async def wait(self) -> None:
+        """Wait for the answer without holding up the event loop."""
+        began_ns = _clock.monotonic_ns()
+        while (pause_s := self._pause_s(began_ns)) > 0:  # noqa: ASYNC110  # nobody rings for those out of the queues
+            await asyncio.sleep(pause_s)
+
+    def wait_blocking(self) -> None:
+        """Wait for the answer on this thread; in one with an event loop, which would be held up, not at all."""
+        if has_a_loop():
+            return
+        began_ns, never = _clock.monotonic_ns(), threading.Event()
+        while (pause_s := self._pause_s(began_ns)) > 0:
+            never.wait(pause_s)
+
+    def _pause_s(self, began_ns: int) -> float:
+        """How long to sleep before one looks again; zero or less when it is over."""
+        if not unheard(self.limiter, self.key):
+            return 0.0
+        passed_s = (_clock.monotonic_ns() - began_ns + MILLISECOND_NS // 1000) / SECOND_NS
+        return min(max(POLL_S, passed_s / POLLS), self.wait_s - passed_s)
+
+
+def cold_key(limiter: Limiter, key: str, wait_s: float) -> Cold | None:
+    """A key to wait for: one that this node has never heard of, and nobody has waited for. The hub is asked about it.
+
+    Whatever node is alone, or counts the key together with others because it knows too many, has nothing to wait for.
+    """
+    tables = limiter.tables
+    if tables[0].kernel.alone or all(table.cells.get(key) is not None for table in tables):
+        return None
+    limiter.warm([key])
+    if any(table.cells.get(key) is None for table in tables):
+        return None
+    return Cold(limiter, key, wait_s)
+
+
+def unheard(limiter: Limiter, key: str) -> bool:
+    """Whether this node counts the key, and has heard nothing of it from the hub."""
+    for table in limiter.tables:
+        cell = table.cells.get(key)
+        if cell is not None and not cell.heard:
+            return True
+    return False
+
+
+def has_a_loop() -> bool:
+    """Whether this thread runs an event loop, which would be held up."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

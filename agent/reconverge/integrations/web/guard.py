@@ -1,0 +1,394 @@
+"""Decides about requests by rules, whatever framework they come from: what breaks in here never breaks a request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final, TypeAlias, cast
+
+from reconverge.agent.agent import Agent
+from reconverge.clock import SECOND_NS
+from reconverge.decision import Decision
+from reconverge.errors import CostExceedsQuota, InvalidSetting
+from reconverge.integrations.web.bound_rule import Claim, Declared, NoKey, NoTier
+from reconverge.integrations.web.failures import Failures
+from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
+from reconverge.integrations.web.first_answer import DECIDE, Cold, cold_key, cold_s
+from reconverge.integrations.web.outcome import Outcome, Refusal, Ruling
+from reconverge.integrations.web.refusal import refusal_of
+from reconverge.integrations.web.request.addresses import X_FORWARDED_FOR, Addresses
+from reconverge.integrations.web.request.keys import (
+    ADDRESS,
+    Asked,
+    KeyFunction,
+    asks,
+    by_ip,
+    checked_answer,
+    checked_missing,
+    waits,
+)
+from reconverge.integrations.web.request.request import Request
+from reconverge.integrations.web.retry_after import for_any_node
+from reconverge.integrations.web.rules import (
+    Limits,
+    Rule,
+    check_takes,
+    checked_flag,
+    checked_status,
+    fitting_name,
+    name_of,
+)
+from reconverge.limiter.reservation import Reservation
+from reconverge.runtime.counters import Total
+
+OPEN: Final = "open"
+CLOSED: Final = "closed"
+ON_BREACH: Final = "on_breach"
+REFUSED: Final = "is refused with the usual response"
+DEFAULT_NAME: Final = "requests"
+"""Of a limit that belongs to nothing in particular."""
+
+Steps: TypeAlias = Generator[Any, Any, Outcome]
+"""Yields what has to be awaited, or a `Cold` to wait for, and ends with the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardStats:
+    """What one guard has done in this process. Decisions are counted by `agent.stats()`, too, by limit."""
+
+    refused: int
+    """Requests."""
+    shadowed: int
+    """Requests that went on, and would have been refused but for the shadow."""
+    exempted: int
+    """Requests that a request filter let pass."""
+    failures: dict[str, int]
+    """What went wrong in deciding, by the class of the error."""
+
+
+class Guard:
+    """What all limits of an application have in common.
+
+    Args:
+        agent: decides; or the URL of a hub to make one with. By default `Agent()`.
+        key_func: whom a request is counted for, unless its rule says otherwise; by default `by_ip`.
+        missing: what becomes of a request without a key; see `Rule.missing`. By default it is counted by its address.
+        dialect: the response fields: `ietf-11`, `draft-06`, `x-ratelimit`, or several of them.
+        headers_enabled: whether responses have these fields. Refusals have Retry-After in any case.
+        trusted_proxies, forwarded_header: whom to believe about a client's address; see `Addresses`.
+        fail: when a function of the application fails, its request is counted all the same, on the safe side ("open"),
+            or is refused with status 503 ("closed"). Neither makes a request unlimited: what goes on uncounted is only
+            what this library itself fails to decide. A hub that is away is no such case: then the agent decides from
+            memory.
+        status: of refusals, 429 or 503.
+        cold: what a request on a key does that is new to this node; see `Rule.cold`.
+        on_breach: see `Rule.on_breach`, for rules without.
+        passes: exceptions of key functions and the like that are meant for the framework, and not failures.
+        enabled: False to decide nothing at all.
+
+    Raises:
+        InvalidSetting: a value makes no sense.
+        HubUnavailable: the agent requires its hub (`require_hub`), which does not answer.
+    """
+
+    def __init__(
+        self,
+        agent: Agent | str | None = None,
+        *,
+        key_func: KeyFunction = by_ip,
+        missing: str = ADDRESS,
+        dialect: str | Sequence[str] = IETF_11,
+        headers_enabled: bool = True,
+        trusted_proxies: Iterable[str] = (),
+        forwarded_header: str = X_FORWARDED_FOR,
+        fail: str = OPEN,
+        status: int = 429,
+        cold: str = DECIDE,
+        on_breach: Callable[..., Any] | None = None,
+        passes: tuple[type[BaseException], ...] = (),
+        enabled: bool = True,
+    ) -> None:
+        if fail not in (OPEN, CLOSED):
+            raise InvalidSetting("fail", fail, f"is neither {OPEN!r} nor {CLOSED!r}")
+        if on_breach is not None and not callable(on_breach):
+            raise InvalidSetting("on_breach", on_breach, "is not a function")
+        check_takes("on_breach", on_breach, "the outcome")
+        cold_s(cold)
+        self.agent = agent if isinstance(agent, Agent) else Agent(agent)
+        if self.agent.requires_hub:
+            self.agent.start()  # now, as the application starts: a decision would not wait for the hub
+        self.addresses = Addresses(trusted_proxies, header=forwarded_header)
+        self.dialects = checked_dialects(dialect)
+        self.headers_enabled = checked_flag("headers_enabled", headers_enabled)
+        self.enabled = checked_flag("enabled", enabled)
+        self._clock = self.agent.clock
+        self.key_func = key_func
+        self._key = asks(key_func)
+        self._defaults = {"missing": checked_missing(missing), "status": checked_status(status), "cold": cold}
+        self._fails_closed = fail == CLOSED
+        self._on_breach = on_breach
+        self._passes = passes
+        self._filters: list[Asked] = []
+        self._names: dict[str, object] = {}
+        """Those that are taken, each by a token of its own."""
+        self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
+        self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
+
+    # ------------------------------------------------------------ declaring
+
+    @property
+    def ever_waits(self) -> bool:
+        """Whether a function that is there for all rules is a coroutine function: `key_func` or `on_breach`."""
+        return waits(self._key) or (self._on_breach is not None and waits(self._on_breach))
+
+    def declare(self, rule: Rule | Limits, *, owner: object = None, name: str | None = None) -> Declared:
+        """Make a rule ready to be asked; `owner` is what it is named after if it has no name, else `name`.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
+        """
+        if not isinstance(rule, Rule):
+            rule = Rule(limits=rule)
+        chosen = fitting_name(rule.name) if rule.name else None
+        if chosen is None:
+            chosen = self._new_name(name or (DEFAULT_NAME if owner is None else name_of(owner)))
+        settings: dict[str, Any] = self._defaults
+        return Declared(self.agent, rule, name=chosen, key=self._key, **settings)
+
+    def request_filter(self, function: Any) -> Any:
+        """Let those requests pass for which `function` is true; a decorator, too."""
+        self._filters.append(asks(function, "request_filter"))
+        return function
+
+    def _new_name(self, wanted: str) -> str:
+        name, number, mine = fitting_name(wanted), 1, object()
+        while self._names.setdefault(name, mine) is not mine:
+            number += 1
+            name = fitting_name(f"{wanted}.{number}")
+        return name
+
+    # ------------------------------------------------------------ deciding
+
+    def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
+        """Decide about a request, without an event loop. Charges all limits, or none if any of them refuses.
+
+        Never fails, except with what `passes` says.
+        """
+        steps = self._steps(request, rules)
+        answer: Any = None
+        try:
+            while True:
+                wanted = steps.send(answer)
+                answer = None
+                while not isinstance(wanted, Cold):
+                    if inspect.iscoroutine(wanted):
+                        wanted.close()
+                    wanted = steps.throw(
+                        InvalidSetting("rule", wanted, "has to be awaited, and nobody can do that here")
+                    )
+                wanted.wait_blocking()
+        except StopIteration as end:
+            return cast("Outcome", end.value)
+
+    async def check_async(self, request: Request, rules: Sequence[Declared]) -> Outcome:
+        """As `check`, for rules that may have coroutine functions; the event loop is never held up."""
+        steps = self._steps(request, rules)
+        try:
+            wanted = steps.send(None)
+            while True:
+                try:
+                    answer = await (wanted.wait() if isinstance(wanted, Cold) else wanted)
+                except Exception as error:  # it is seen to where it was asked for
+                    wanted = steps.throw(error)
+                else:
+                    wanted = steps.send(answer)
+        except StopIteration as end:
+            return cast("Outcome", end.value)
+        finally:
+            steps.close()
+
+    def _steps(self, request: Request, rules: Sequence[Declared]) -> Steps:
+        if not self.enabled or not rules:
+            return Outcome(self)
+        if (yield from self._is_exempt(request)):
+            return Outcome(self)
+        claims: list[Claim] = []
+        for declared in rules:
+            try:
+                claim = (
+                    (yield from declared.claim(request, self._mend)) if declared.concerns(request, self._mend) else None
+                )
+                if claim is not None:
+                    claims.append(claim)
+                    cold = cold_key(claim.limiter, claim.key, declared.cold_s) if declared.cold_s else None
+                    if cold is not None:
+                        yield cold
+            except (NoKey, NoTier) as error:
+                if not declared.rule.shadow:
+                    return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
+            except _Told:
+                return (yield from self._refuse(Outcome(self), None))
+            except Exception as error:
+                self._let_pass(error, declared.name)
+                if self._fails_closed and not declared.rule.shadow:
+                    return (yield from self._refuse(Outcome(self), None))
+        return (yield from self._decide(claims))
+
+    def _is_exempt(self, request: Request) -> Generator[Any, Any, bool]:
+        """Whether a request filter lets the request pass."""
+        for each in self._filters:
+            try:
+                exempt = each(request)
+                if inspect.isawaitable(exempt):
+                    exempt = yield exempt
+                exempt = checked_answer(exempt)
+            except Exception as error:
+                self._let_pass(error, "request_filter", "is limited as any other")
+                continue
+            if exempt:
+                self._exempted.add()
+                return True
+        return False
+
+    def _decide(self, claims: Sequence[Claim]) -> Steps:
+        """Ask the limits, one after the other and without a pause; after the first refusal nothing more is charged."""
+        rulings: list[Ruling] = []
+        refused_by: Declared | None = None
+        broken = False
+        for claim in claims:
+            if claim.declared.rule.shadow:
+                continue
+            try:
+                ruling = self._ruling(claim, charge=refused_by is None and not broken)
+            except Exception as error:
+                self._let_pass(error, claim.declared.name)
+                broken = broken or self._fails_closed
+                continue
+            rulings.append(ruling)
+            if refused_by is None and not ruling.decision.allowed:
+                refused_by = claim.declared
+        if broken or refused_by is not None:
+            rulings = [self._taken_back(ruling) for ruling in rulings]
+            outcome = Outcome(self, rulings)
+            return (yield from self._refuse(outcome, refused_by))
+        shadows = self._shadows(claims)
+        return Outcome(self, rulings, shadows)
+
+    def _ruling(self, claim: Claim, *, charge: bool) -> Ruling:
+        """What one limit says."""
+        limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
+        reservation: Reservation | None = None
+        try:
+            if not charge:
+                decision = limiter.test(key, cost, kind)
+            elif claim.declared.settles or _borrows(claim):
+                reservation = limiter.reserve(key, cost, kind)
+                decision = reservation.decision
+            else:
+                decision = limiter.hit(key, cost, kind)
+        except CostExceedsQuota as error:
+            # It is the request that asks for too much, and not the limit that is broken. Waiting does not help. Where
+            # all requests of a rule ask for as much, its limit has become too low for them, which has to be known.
+            if not callable(claim.declared.rule.cost):
+                self._failures.add(error, claim.declared.name, "is refused, as every request of this cost is")
+            decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
+        if not decision.allowed:
+            decision = for_any_node(limiter.tables, key, cost, decision)
+        return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind)
+
+    def _taken_back(self, ruling: Ruling) -> Ruling:
+        """The ruling on a request that another limit refuses."""
+        if ruling.decision.allowed:
+            try:
+                ruling.give_back()
+                decision: Decision = ruling.limiter.test(ruling.key, ruling.cost, ruling.kind)
+                ruling = replace(ruling, decision=decision, reservation=None)
+            except Exception as error:
+                self._let_pass(error, ruling.name)
+        return ruling
+
+    def _shadows(self, claims: Sequence[Claim]) -> list[Ruling]:
+        """What limits in the shadow say of a request that goes on."""
+        shadows: list[Ruling] = []
+        for claim in claims:
+            if claim.declared.rule.shadow:
+                try:
+                    shadows.append(self._ruling(claim, charge=True))
+                except Exception as error:
+                    self._let_pass(error, claim.declared.name)
+        if any(not ruling.decision.allowed for ruling in shadows):
+            self._shadowed.add()
+        return shadows
+
+    # ------------------------------------------------------------ answering
+
+    def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps:
+        """Refuse, for a limit or because something is broken; `on_breach` may answer otherwise."""
+        self._refused.add()
+        outcome.refusal = self._refusal(outcome.rulings, declared)
+        on_breach = None if declared is None else declared.rule.on_breach or self._on_breach
+        if on_breach is not None:
+            try:
+                response = on_breach(outcome)
+                if inspect.isawaitable(response) and not callable(response):
+                    response = yield response
+                outcome.response = response
+            except Exception as error:
+                self._let_pass(error, ON_BREACH, REFUSED)
+        return outcome
+
+    def _refusal(self, rulings: Sequence[Ruling], declared: Declared | None) -> Refusal:
+        told = [ruling.told for ruling in rulings]
+        try:
+            return refusal_of(told, declared, self.fields(rulings))
+        except Exception as error:  # of a message that the application makes up
+            self._let_pass(error, "error_message", REFUSED)
+            return refusal_of(told, declared, self.fields(rulings), silent=True)
+
+    def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
+        """What a response should say of rulings; `refused` if others have refused it."""
+        if not self.headers_enabled or not rulings:
+            return []
+        try:
+            told = [ruling.told for ruling in rulings]
+            return fields_of(told, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS, refused=refused)
+        except Exception as error:
+            self.failed(error, "fields")
+            return []
+
+    # ------------------------------------------------------------ what goes wrong
+
+    def failed(self, error: Exception, name: str) -> None:
+        """Count what went wrong about a limit, and log it unless something was within the last minute."""
+        self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
+
+    def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
+        """As `failed`, unless the error is meant for the framework: then it is raised again."""
+        if isinstance(error, self._passes):
+            raise error
+        self._failures.add(error, name, becomes)
+
+    def _mend(self, error: Exception, declared: Declared, becomes: str) -> None:
+        """Note what a function of the application has failed to say, which the rule replaces by what is safe.
+
+        Raises the error again if it is meant for the framework, or if such a request is to be refused.
+        """
+        if self._fails_closed and not declared.rule.shadow:
+            self._let_pass(error, declared.blamed(becomes))
+            raise _Told from error
+        self._let_pass(error, declared.blamed(becomes), becomes)
+
+    def stats(self) -> GuardStats:
+        """A snapshot of what was done."""
+        return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
+
+
+class _Told(Exception):
+    """Raised for a request that is to be refused because of a failure, which was counted and logged."""
+
+
+def _borrows(claim: Claim) -> bool:
+    """Whether some of what is charged may be another limit's, to which only a reservation gives it back."""
+    return any(name != claim.limiter.name and "#" not in name for name in claim.limiter.quotas)

@@ -1,0 +1,123 @@
+"""What guards and rules are told by name, and whose setting a name is that they do not know.
+
+A name that is misspelt, or that belongs to another object, is an error when it is given, and not a traceback about a
+function that the application has never called: the message says where the setting belongs, or which one is like it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from reconverge.agent.agent import Agent
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.web.request.keys import KeyFunction, is_application
+from reconverge.integrations.web.rules import Limits, Rule, RuleSettings
+from reconverge.nearest import nearest
+
+if TYPE_CHECKING:
+    from reconverge.integrations.web.guard import Guard
+
+
+class CommonSettings(TypedDict, total=False):
+    """What `Guard` takes besides `agent` and `key_func`, for those classes that hand it on."""
+
+    missing: str
+    dialect: str | Sequence[str]
+    headers_enabled: bool
+    trusted_proxies: Iterable[str]
+    forwarded_header: str
+    fail: str
+    status: int
+    cold: str
+    on_breach: Callable[..., Any] | None
+    passes: tuple[type[BaseException], ...]
+    enabled: bool
+
+
+class GuardSettings(CommonSettings, total=False):
+    """What `Guard` takes, for those classes that hand it on."""
+
+    agent: Agent | str | None
+    key_func: KeyFunction
+
+
+SCOPE: Final = {"scope": "is missing; write shared_limit('5/minute', scope='search'), which names what counts together"}
+"""What to say where limits are shared by nothing."""
+LIKENESS_MIN: Final = 0.6
+"""Here a wrong guess does no harm: any other word is an error, too."""
+OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
+OF_RULE: Final = frozenset(RuleSettings.__annotations__)
+OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
+STRATEGIES: Final = "the algorithm belongs to the limit: Limit(5, 60, algorithm='fixed-window')"
+OF_OTHERS: Final[Mapping[str, str]] = {
+    "hub": "is called agent here: agent='redis://localhost:6379/0'",
+    "storage_uri": "is called agent here: agent='redis://localhost:6379/0'",
+    "storage_options": "is not used here: what a hub's client needs stands in the URL of the hub",
+    "strategy": f"is not used here: {STRATEGIES}",
+    "key_prefix": "is the namespace of an Agent here: agent=Agent('redis://localhost:6379/0', namespace='shop')",
+    "swallow_errors": "is called fail here: 'open', the default, or 'closed'",
+    "in_memory_fallback": "is not used here: without its hub an agent decides by the same limits, from memory",
+    "in_memory_fallback_enabled": "is not used here: without its hub an agent decides from memory",
+    "default_limits": "is a setting of the extension for Flask. For all routes together write"
+    " FastAPI(dependencies=[Depends(limits.shared_limit('200/day', scope='all'))]),"
+    " or RateLimitMiddleware(app, '200/day') around the application",
+    "application_limits": "is a setting of the extension for Flask; RateLimitMiddleware(app, '200/day') limits all"
+    " requests together",
+    "header_name_mapping": "is not used here: dialect='x-ratelimit' has those names",
+    "auto_check": "is not used here: what is limited is always checked",
+    "fail_on_first_breach": "is not used here: all limits of a request are charged together, or none is",
+    "retry_after": "is not used here: a refusal has Retry-After in seconds",
+    "config_filename": "is not used here: reconverge.integrations.config reads files of settings",
+}
+"""What users of other libraries, and of this one's other parts, write for a setting; and what that is here."""
+
+
+def check_words(said: Mapping[str, Any], known: frozenset[str], others: Mapping[str, str] = OF_OTHERS) -> None:
+    """Raise InvalidSetting for a setting that is not known, saying whose it is or which one is meant."""
+    for name, value in said.items():
+        if name not in known:
+            raise InvalidSetting(name, value, _advice(name, value, known, others))
+
+
+def _advice(name: str, value: object, known: frozenset[str], others: Mapping[str, str]) -> str:
+    if name in others:
+        return others[name]
+    if name in OF_AGENT:
+        shown = repr(value) if isinstance(value, str | int | float) else "..."
+        return f"is a setting of Agent: agent=Agent('redis://localhost:6379/0', {name}={shown[:40]})"
+    if name in OF_GUARD:
+        return "is a setting of all limits together; give it where these are made, beside the agent"
+    if name in OF_RULE:
+        return "is a setting of one limit; give it beside that limit, or to its Rule"
+    near = nearest(name, known, LIKENESS_MIN)
+    if near is not None:
+        return f"there is no such setting; did you mean {near!r}?"
+    return f"there is no such setting; known: {', '.join(sorted(known))}"
+
+
+def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
+    """The guard, if there is one. Raises InvalidSetting if there are settings besides, which would have no effect.
+
+    So it does for a setting that no guard has, and for an application in the place of the agent.
+    """
+    check_words(settings, OF_GUARD)
+    given = [name for name, value in settings.items() if value is not None]
+    if guard is not None and given:
+        raise InvalidSetting("guard", guard, f"has settings of its own; give it these, too: {', '.join(given)}")
+    agent = settings.get("agent")
+    if is_application(agent):
+        raise InvalidSetting(
+            "agent",
+            agent,
+            "is an application; give the URL of a hub or an Agent here, and the application to limits.install(app),"
+            " or to Flask's Limits as app=app",
+        )
+    return guard
+
+
+def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
+    """The rule of a limit and its settings. Raises InvalidSetting for a setting that no rule has."""
+    check_words(settings, OF_RULE)
+    return Rule(limits=limits, **settings)

@@ -1,0 +1,218 @@
+"""What a guard says of a request: whether it may go on, what its response should say, and what is left to settle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from reconverge.decision import Decision
+from reconverge.errors import InvalidSetting, ReconvergeError
+from reconverge.integrations.web.fields import OF_CONTENT, Fields, Told
+from reconverge.integrations.web.request.request import Response
+from reconverge.integrations.web.rules import SPENT
+from reconverge.limit.limit import Limit
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.reservation import Reservation
+
+if TYPE_CHECKING:
+    from reconverge.integrations.web.bound_rule import Declared
+
+OUTCOME: Final = "reconverge.outcome"
+"""Under which frameworks keep the outcome with the request: in an ASGI scope or a WSGI environment."""
+
+
+@dataclass(slots=True)
+class Ruling:
+    """What one limit said of a request."""
+
+    declared: Declared
+    limiter: Limiter
+    key: str
+    cost: int
+    decision: Decision
+    reservation: Reservation | None = None
+    """If there is something to settle."""
+    kind: str | None = None
+    """What the cost is counted in, where several quotas have different prices for it."""
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self.limiter.name
+
+    @property
+    def quotas(self) -> Mapping[str, Limit]:
+        """What was declared, by the name of each quota."""
+        return self.limiter.quotas
+
+    @property
+    def told(self) -> Told:
+        """What response fields are made of."""
+        return Told(self.decision, self.limiter.quotas)
+
+    def give_back(self) -> None:
+        """The request does not go on: nothing is charged for it."""
+        if self.decision.allowed:
+            if self.reservation is not None:
+                self.reservation.settle(0)
+            elif self.cost:
+                self.limiter.refund(self.key, self.cost, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The response to a request that may not go on."""
+
+    status: int
+    problem: Mapping[str, Any]
+    """The members of its problem details."""
+    body: bytes
+    fields: Fields
+    """All header fields: of its content, Retry-After where that is known, and those of the dialects."""
+
+    @property
+    def detail(self) -> str:
+        """What it says in words."""
+        return str(self.problem.get("detail", self.problem["title"]))
+
+
+class Judge(Protocol):
+    """Whoever has decided."""
+
+    def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
+        """What a response should say of rulings; `refused` if others have refused it."""
+        ...
+
+    def failed(self, error: Exception, name: str) -> None:
+        """Count it, and log it now and then."""
+        ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Whether a request may go on. True when it may.
+
+    Whoever serves it adds `fields` to its response, and calls `finish` once that has ended, whatever way.
+    """
+
+    guard: Judge
+    rulings: Sequence[Ruling] = ()
+    """Of all limits that do not work in the shadow."""
+    shadows: Sequence[Ruling] = ()
+    refusal: Refusal | None = None
+    response: Any = None
+    """What `on_breach` wants to be answered instead, in the framework's own terms."""
+    _unsettled: list[Ruling] = field(default_factory=list[Ruling])
+
+    def __post_init__(self) -> None:
+        if self.refusal is None:
+            self._unsettled = [ruling for ruling in (*self.rulings, *self.shadows) if ruling.reservation is not None]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request may go on."""
+        return self.refusal is None
+
+    def __bool__(self) -> bool:
+        return self.refusal is None
+
+    @property
+    def fields(self) -> Fields:
+        """What the response should say of the limits, whether it is a refusal or not."""
+        return self.guard.fields(self.rulings)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether anything depends on the response."""
+        return bool(self._unsettled)
+
+    def spend(self, cost: int, name: str | None = None) -> None:
+        """So much more has been used up, of the limit of that name or of all whose rule says `settle="spent"`.
+
+        What is beyond the estimate is charged at once, the rest is given back at the end. Raises InvalidCost.
+        """
+        meant = [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
+        if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
+            rule = meant[0].declared.rule
+            problem = f"spend() charges nothing, as the limit does not say settle={SPENT!r}; write that beside its cost"
+            self.guard.failed(InvalidSetting("settle", rule.settle, problem), meant[0].name)
+        for ruling in self._unsettled:
+            if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:
+                if name is None or name == ruling.name:
+                    ruling.reservation.spend(cost)
+
+    def take_back(self) -> None:
+        """Charge nothing, as the request does not go on after all. Never fails."""
+        self._unsettled = []
+        for ruling in (*self.rulings, *self.shadows):
+            try:
+                ruling.give_back()
+            except Exception as error:  # noqa: BLE001  # as below
+                self.guard.failed(error, ruling.name)
+
+    def finish(self, response: Response) -> None:
+        """Settle what depends on the response. Only the first call counts; never fails."""
+        unsettled, self._unsettled = self._unsettled, []
+        for ruling in unsettled:
+            assert ruling.reservation is not None
+            rule = ruling.declared.rule
+            try:
+                if rule.deduct_when is not None and not rule.deduct_when(response):
+                    ruling.reservation.settle(0)
+                elif callable(rule.settle):
+                    ruling.reservation.settle(rule.settle(response))
+                else:
+                    ruling.reservation.__exit__(None, None, None)  # settles what was spent, if anything was
+            except Exception as error:  # noqa: BLE001  # of the application's functions; the estimate stays charged
+                self.guard.failed(error, ruling.name)
+
+
+def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:
+    """What a response should say of all that was decided about its request; `refused` if it is a refusal already."""
+    judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
+    fields: Fields = []
+    for judge in judges.values():
+        rulings = [ruling for outcome in outcomes if outcome.guard is judge for ruling in outcome.rulings]
+        fields += judge.fields(rulings, refused=refused)
+    return fields
+
+
+def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
+    """What to add to a response that is made already: of a refusal, all but what is about its content."""
+    refusal = outcomes[0].refusal if outcomes else None
+    if refusal is None:
+        return fields_together(outcomes, refused=refused)
+    return [each for each in refusal.fields if each[0].lower() not in OF_CONTENT]
+
+
+def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
+    """Whether a request may go on; `outcome` comes after those that are known, or takes all of them back."""
+    if outcome.allowed:
+        outcomes.append(outcome)
+        return True
+    for before in outcomes:
+        before.take_back()
+    outcomes[:] = [outcome]
+    return False
+
+
+class RateLimited(ReconvergeError):
+    """Raised when a request or call may not go on, where that is told by an exception.
+
+    `decision` is the one to wait for longest, None if it was not for a quota; `retry_after` is in seconds.
+    """
+
+    def __init__(self, message: str, decision: Decision | None = None, outcome: Outcome | None = None) -> None:
+        self.decision = decision
+        self.outcome = outcome
+        self.retry_after = 0.0 if decision is None else decision.retry_after
+        super().__init__(message)
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> RateLimited:
+        """The exception that says so of a request."""
+        assert outcome.refusal is not None
+        refusing = [ruling.decision for ruling in outcome.rulings if not ruling.decision.allowed]
+        decision = max(refusing, key=lambda decision: decision.retry_after, default=None)
+        return cls(outcome.refusal.detail, decision, outcome)

@@ -1,0 +1,43 @@
+"""The response to a request that may not go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reconverge.integrations.web.fields import RETRY_AFTER, Fields, Told, retry_after_of
+from reconverge.integrations.web.outcome import Refusal
+from reconverge.integrations.web.problem import PROBLEM_JSON, encoded, problem_of
+
+if TYPE_CHECKING:
+    from reconverge.integrations.web.bound_rule import Declared
+
+BROKEN_STATUS = 503
+BROKEN = "This request could not be checked against its limits."
+NO_KEY = "This request does not say whom it comes from."
+
+
+def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, *, silent: bool = False) -> Refusal:
+    """The refusal by a rule, or because one could not be decided about (None).
+
+    `told` is what all limits said, none if it was not for a quota; `fields` go into it. When `silent`, the rule's own
+    message is left out.
+    """
+    refused = [decision for decision, _ in told if not decision.allowed]
+    retry_after = retry_after_of(told) if refused else None
+    detail = None
+    if declared is None:
+        detail = BROKEN
+    elif declared.rule.error_message is not None and not silent:
+        message = declared.rule.error_message
+        detail = str(message() if callable(message) else message)
+    elif not refused:
+        detail = NO_KEY
+    status = BROKEN_STATUS if declared is None else declared.status
+    violated = list(dict.fromkeys(decision.binding for decision in refused))
+    problem = problem_of(status, violated=violated, retry_after=retry_after, detail=detail)
+    body = encoded(problem)
+    head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", str(len(body)))]
+    if retry_after is not None:
+        head.append((RETRY_AFTER, str(retry_after)))
+    return Refusal(status, problem, body, head + fields)

@@ -1,0 +1,253 @@
+"""What is limited: by how much, for whom, and for which requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias, TypedDict
+
+from reconverge.arguments import told
+from reconverge.errors import InvalidSetting, shown
+from reconverge.integrations.web.first_answer import cold_s
+from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
+from reconverge.integrations.web.request.request import Response
+from reconverge.limit.limit import Limit
+from reconverge.limit.names import NAME_CHARACTERS, NAME_LENGTH_MAX
+from reconverge.limit.quotas import QUOTAS_MAX
+from reconverge.limiter.limiter import Limiter
+from reconverge.nearest import nearest
+
+Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
+"""A limit string, quotas that must all hold, or the limiter of a limit that was declared with `agent.limit`."""
+ByRequest: TypeAlias = Callable[..., Any]
+"""Gives the limit of a request, for tiers; None if there is none. Takes the request, or nothing."""
+Limits: TypeAlias = Fixed | ByRequest
+
+METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
+OTHER_METHODS: Final = frozenset(["LINK", "UNLINK", "LOCK", "UNLOCK", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE"])
+"""Further methods that are in use; those that are like none of the usual ones need not be here."""
+LIKENESS_MIN: Final = 0.65
+"""A method that is so like a usual one is taken for a typing error: GTE, PSOT, DELET."""
+STATUSES: Final = (429, 503)
+SPENT: Final = "spent"
+"""The application says itself what a request has used, with `Outcome.spend`."""
+
+
+@told({"limits": "is missing; write Rule(limits='5/minute')"})
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One thing that is limited.
+
+    Functions take the request (or nothing), and may be coroutine functions where the framework is asynchronous; those
+    that look at the response take that, and never wait.
+
+    Raises:
+        InvalidSetting: a value makes no sense. What the limits say is read when the rule is declared to a guard.
+    """
+
+    limits: Limits
+    name: str | None = None
+    """Under which the hub, statistics and response fields know the limit; by default after what is decorated."""
+    key_func: KeyFunction | None = None
+    """Whom a request is counted for; by default as the guard says."""
+    missing: str | None = None
+    """What becomes of a request without a key: counted by its `address` (the guard's default) or as one `shared` by
+    all such, `refuse`, or `exempt`."""
+    scope: str | ByRequest | None = None
+    """What is counted apart, besides the key: a text, or a function of the request of which there are few."""
+    per_route: bool = False
+    """Whether each route counts on its own."""
+    per_method: bool = False
+    """Whether each method counts on its own."""
+    methods: Sequence[str] | None = None
+    """The methods that are limited, with GET also HEAD; by default all of them."""
+    paths: Sequence[str] | None = None
+    """The paths that are limited, such as `/items/{id}`, `/files/{name:path}`, or `/api/*` for all below, in every
+    spelling that may lead to the same place; by default all of them. The one that matches is the route for `by_route`,
+    if the framework knows none."""
+    cost: int | str | ByRequest = 1
+    """What a request costs, or is expected to cost: a number, or a kind of request that the limit's `costs` name. With
+    a number, a limit that has `costs` charges as many requests of the kind that its method is."""
+    settle: Callable[[Response], int] | str | None = None
+    """What the request has cost in truth, by its response; `spent` if the application says so itself."""
+    deduct_when: Callable[[Response], bool] | None = None
+    """Whether a request that had this response costs anything at all."""
+    exempt_when: ByRequest | None = None
+    """Whether a request is not limited."""
+    on_breach: Callable[..., Any] | None = None
+    """Called with the outcome when the request is refused; what it returns, if anything, is the response."""
+    error_message: str | Callable[[], str] | None = None
+    """What the refusal says."""
+    status: int | None = None
+    """Of the refusal: 429 (the guard's default), or 503 when it is load that is shed."""
+    cold: str | None = None
+    """"decide" (the guard's default), or for how long a request on a brand-new key waits for the hub's first answer,
+    as in "wait:10ms"."""
+    shadow: bool = False
+    """Decide and count, but never refuse and never show."""
+    override_defaults: bool = True
+    """Whether this takes the place of the default limits, for what is decorated with it."""
+
+    def __post_init__(self) -> None:
+        if self.missing is not None:
+            checked_missing(self.missing)
+        if self.status is not None:
+            checked_status(self.status)
+        if self.cold is not None:
+            cold_s(self.cold)
+        said = self.cost
+        if isinstance(said, bool) or not (callable(said) or (said if isinstance(said, str) else _is_whole(said))):
+            raise InvalidSetting("cost", said, "is no whole number of zero or more, no kind of request and no function")
+        if self.settle is not None and self.settle != SPENT and not callable(self.settle):
+            raise InvalidSetting("settle", self.settle, f"is neither a function of the response nor {SPENT!r}")
+        self._check_functions()
+        self._check_places()
+        for name in ("per_route", "per_method", "shadow", "override_defaults"):
+            checked_flag(name, getattr(self, name))
+        if not isinstance(self.name, str | None):
+            raise InvalidSetting("name", self.name, "is not a string")
+        if self.scope is not None and not isinstance(self.scope, str):
+            asks(self.scope, "scope")
+
+    def _check_places(self) -> None:
+        for name in ("methods", "paths"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not isinstance(value, Sequence | None):
+                raise InvalidSetting(name, value, "is not a list")
+            if any(not isinstance(each, str) for each in value or ()):
+                raise InvalidSetting(name, value, "is not a list of strings")
+            if value is not None and not value:
+                raise InvalidSetting(name, value, f"is empty, and limits nothing; leave it out for all {name}")
+        for method in self.methods or ():
+            _check_method(method)
+
+    def _check_functions(self) -> None:
+        check_takes("on_breach", self.on_breach, "the outcome")
+        check_takes("settle", self.settle, "the response")
+        check_takes("deduct_when", self.deduct_when, "the response")
+        for name in ("exempt_when", "deduct_when", "on_breach"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise InvalidSetting(name, value, "is not a function")
+        for name in ("settle", "deduct_when"):
+            value = getattr(self, name)
+            if callable(value) and waits(value):
+                raise InvalidSetting(name, value, "is a coroutine function; what looks at a response may not wait")
+        if callable(self.error_message) and waits(self.error_message):
+            raise InvalidSetting("error_message", self.error_message, "is a coroutine function, which nobody awaits")
+
+    @property
+    def ever_waits(self) -> bool:
+        """Whether any of its functions is a coroutine function."""
+        asked = (self.limits, self.key_func, self.scope, self.cost, self.exempt_when, self.on_breach)
+        return any(callable(value) and not isinstance(value, Limiter) and waits(value) for value in asked)
+
+
+class UnscopedSettings(TypedDict, total=False):
+    """What `Rule` takes besides the limits and the scope, for whoever hands it on."""
+
+    name: str | None
+    key_func: KeyFunction | None
+    missing: str | None
+    per_route: bool
+    per_method: bool
+    methods: Sequence[str] | None
+    paths: Sequence[str] | None
+    cost: int | str | ByRequest
+    settle: Callable[..., int] | str | None
+    deduct_when: Callable[..., bool] | None
+    exempt_when: ByRequest | None
+    on_breach: Callable[..., Any] | None
+    error_message: str | Callable[[], str] | None
+    status: int | None
+    cold: str | None
+    shadow: bool
+    override_defaults: bool
+
+
+class RuleSettings(UnscopedSettings, total=False):
+    """What `Rule` takes besides the limits, for whoever hands it on."""
+
+    scope: str | ByRequest | None
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object = None) -> list[Rule]:
+    """The rules of a middleware: what it limits all requests together by, if anything, and further ones.
+
+    `besides` is what else may limit something. Raises InvalidSetting for what is no list of rules, and if nothing does.
+    """
+    if isinstance(rules, Rule):
+        raise InvalidSetting("rules", rules, "is one Rule, and not a list of them; write rules=[Rule(...)]")
+    if not isinstance(rules, Sequence):
+        raise InvalidSetting("rules", rules, "is not a list of Rule objects; write rules=[Rule(limits='5/minute')]")
+    for each in rules:
+        if not isinstance(each, Rule):
+            raise InvalidSetting("rules", rules, f"has {shown(each)}, which is no Rule; write Rule(limits='5/minute')")
+    if limits is None and besides is None and not rules:
+        raise InvalidSetting("limits", limits, "nothing is limited; give limits such as '100/minute', or rules")
+    return [*([] if limits is None else [Rule(limits=limits)]), *rules]
+
+
+def check_shared(scope: object) -> None:
+    """Raise InvalidSetting for what is no scope that several routes can share: without one, they would not."""
+    if not scope or not (isinstance(scope, str) or callable(scope)):
+        raise InvalidSetting("scope", scope, "is nothing that routes can share; write a text such as 'api'")
+
+
+def check_takes(what: str, function: object, given: str) -> None:
+    """Raise InvalidSetting for a function that cannot be called with the one thing that it is given."""
+    if callable(function) and not takes(function, 1):
+        raise InvalidSetting(what, function, f"is called with one thing, {given}, and does not take it")
+
+
+def _check_method(method: str) -> None:
+    """Raise InvalidSetting for a method that no request can have, or that is like a usual one."""
+    name = method.upper()
+    if not METHOD.fullmatch(name):
+        problem = (
+            "is a method that no request can have; write one like 'POST'; methods of gRPC are places: write paths="
+        )
+        raise InvalidSetting("methods", method, problem)
+    if name not in METHODS and name not in OTHER_METHODS:
+        near = nearest(name, sorted(METHODS), LIKENESS_MIN)
+        if near is not None:
+            raise InvalidSetting("methods", method, f"is no method that is known; did you mean {near!r}?")
+
+
+def checked_status(status: object) -> int:
+    """The status of a refusal. Raises InvalidSetting."""
+    if not isinstance(status, int) or status not in STATUSES:
+        raise InvalidSetting("status", status, "is neither 429 (too many requests) nor 503 (to shed load)")
+    return status
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """A setting that is True or False: a text such as "no" would be true. Raises InvalidSetting."""
+    if not isinstance(value, bool):
+        raise InvalidSetting(name, value, "is neither True nor False")
+    return value
+
+
+def name_of(owner: object, *, prefix: str = "") -> str:
+    """A name for the limit of a function or class: the same in every process that has the same code."""
+    module = getattr(owner, "__module__", None) or ""
+    qualified = getattr(owner, "__qualname__", None) or type(owner).__qualname__
+    return fitting_name(f"{prefix}{module}.{qualified}".replace("<locals>.", "").strip("."))
+
+
+def fitting_name(text: str) -> str:
+    """`text` as the name of a limit; what is cut off or replaced is told apart by a hash.
+
+    A name that has to be cut is cut so far that the number of a quota still fits behind it.
+    """
+    name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)
+    if name == text and len(name) <= NAME_LENGTH_MAX:
+        return name
+    suffix = f".{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    return name[: NAME_LENGTH_MAX - len(f"#{QUOTAS_MAX}") - len(suffix)] + suffix

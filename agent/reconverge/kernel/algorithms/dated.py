@@ -1,0 +1,245 @@
+"""The meter of algorithms in which every charge has a date, counts whole for a window, and then not at all.
+
+Slices of a window and single moments differ in what a date is (`Dating`), and in nothing else. Unlike what fades, use
+stays as it is until something expires; so it is a plain number, and the moment at which it falls is known.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Protocol
+
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
+from reconverge.kernel.algorithms.history import History
+from reconverge.kernel.algorithms.low_water import Mark
+from reconverge.kernel.cell import Cell
+from reconverge.limit.limit import Limit
+
+
+class Dating(Protocol):
+    """What a date is."""
+
+    additive: bool
+    """Whether a date lasts for a while, so that charges may simply be added until it is over."""
+    follows_hub: bool
+    """Whether dates are read off the hub's clock, which may be set back."""
+    lasts: int
+    """A charge counts until so many dates after its own."""
+    entries_max: int
+    """A key remembers no more than this."""
+    carries_debt: bool
+    """Whether what was settled beyond the capacity is counted in the windows after, until it is paid off."""
+
+    def date(self, cell: Cell, history: History, now_ns: int) -> int:
+        """The present one."""
+        ...
+
+    def begins_ns(self, cell: Cell, history: History, date: int) -> int:
+        """When a date begins."""
+        ...
+
+
+class Dated:
+    """What was charged on the last so many dates."""
+
+    aligned = False
+    bucket = False
+
+    def __init__(self, limit: Limit, dating: Dating) -> None:
+        self._dating = dating
+        self._window_ns = limit.window_ns
+        self._enough = limit.capacity if limit.count_refused else None
+        self.additive = dating.additive
+        self.idle_ns = limit.window_ns
+
+    # ------------------------------------------------------------ as any meter
+
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
+        """The edges of windows mean nothing here; only demand is counted by them."""
+        cell.epoch = epoch
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """Put what was charged under its date, and let go of what has expired."""
+        history = begin_change(cell)
+        charged = history.pending
+        if charged and self.additive:  # the date has been the same since the last look
+            history.add(charged, self._dating.entries_max)
+            charged = 0
+        date = self._dating.date(cell, history, now_ns)
+        if date > history.date:
+            history.date = date
+            history.forget_before(date - self._dating.lasts + 1, self._dating.lasts)
+        elif self._dating.follows_hub and date < history.date - self._dating.lasts:
+            # A clock that has gone back further than a window is followed, at the price of one extra window.
+            history.clear()
+            history.date = date
+        if charged:
+            history.add(charged, self._dating.entries_max)
+        if history.owed:
+            history.charge_owed(_holds(cell), self._dating.entries_max)
+        if self._enough is not None:
+            history.trim(self._enough)  # beyond that nothing fits, and it expires before what has to
+        cell.used = cell.counted = history.total
+        history.changing = False
+
+    def until_ns(self, cell: Cell) -> int:
+        """Until the date changes; or if nothing can simply be added anyway, until something expires."""
+        history = history_of(cell)
+        if self.additive:
+            return self._dating.begins_ns(cell, history, history.date + 1)
+        oldest = history.oldest
+        return NEVER_NS if oldest is None else self._expires_ns(cell, history, oldest)
+
+    def used(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        return cell.used
+
+    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
+        """See `Meter`."""
+        return line - cell.used
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        return self._freed_ns(cell, cell.used + cost - line, now_ns)
+
+    def others(self, cell: Cell, now_ns: int) -> float:
+        """What they had in use when last heard of; for a window, as nothing counts for longer."""
+        return cell.others_current if now_ns < history_of(cell).others_until_ns else 0
+
+    def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """Until enough of this node's own has expired; or of the others', as far as is known all at once."""
+        others = ceil(self.others(cell, now_ns))
+        excess = cell.used + others + cost - cell.capacity
+        by_own_ns = self._freed_ns(cell, excess, now_ns)
+        if not others:
+            return by_own_ns
+        others_ns = history_of(cell).others_until_ns - now_ns
+        return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
+
+    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        others_ns = history_of(cell).others_until_ns - now_ns if self.others(cell, now_ns) else 0
+        return max(self._lasts_ns(cell, now_ns), others_ns)
+
+    # ------------------------------------------------------------ as this one alone
+
+    def clear(self, cell: Cell) -> None:
+        """Forget what was charged."""
+        history = begin_change(cell)
+        history.pending = 0
+        history.clear()
+        cell.used = cell.counted = 0
+        history.changing = False
+
+    def owe(self, cell: Cell, amount: int) -> None:
+        """Of `amount`, which was charged just now without asking, owe what is more than a window holds."""
+        history = history_of(cell)
+        beyond = min(amount, history.total - history.owed - _holds(cell))
+        if beyond > 0 and self._dating.carries_debt:
+            history = begin_change(cell)
+            history.defer(beyond)
+            history.changing = False
+
+    def rebase(self, cell: Cell, now_ns: int) -> None:
+        """The hub's clock is not where it was thought to be: what has been charged is as old as it was."""
+        history = history_of(cell)
+        history.shift += self._dating.date(cell, history, now_ns) - history.date
+
+    def refund(self, cell: Cell, epoch: int, amount: int, mark: Mark | None) -> None:
+        """Take back out what was charged under the date of `mark`, if that still counts.
+
+        Without a mark the oldest is taken, as whatever was charged will not have expired before that.
+        """
+        until_ns = cell.until_ns
+        history = begin_change(cell)
+        if history.pending > 0:
+            history.add(history.pending, self._dating.entries_max)
+        if mark is None:
+            history.take_oldest(amount if epoch in (cell.epoch, cell.epoch - 1) else 0)
+        elif mark.look > history.date - self._dating.lasts:
+            history.take_from(mark.look, amount)
+        if history.owed:
+            history.charge_owed(_holds(cell), self._dating.entries_max)
+        cell.used = cell.counted = history.total
+        history.changing = False
+        cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
+
+    def report(self, cell: Cell, now_ns: int) -> int:
+        """Note that all that is in use is being reported; returns for how many microseconds it will be, at most.
+
+        Of a debt that is two windows: a hub believes no more, and is told again before that.
+        """
+        history_of(cell).reported = cell.used
+        return -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
+
+    def confirm(self, cell: Cell) -> None:
+        """The last report was answered."""
+        history = history_of(cell)
+        history.confirmed = history.reported
+
+    def hear_of_others(self, cell: Cell, current: int, heard_ns: int) -> None:
+        """The others had so much in use when the hub said so."""
+        cell.others_current = current
+        history_of(cell).others_until_ns = heard_ns + self._window_ns
+
+    def disown(self, cell: Cell, now_ns: int) -> None:
+        """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""
+        self.settle(cell, now_ns)  # what has been added since the last look is no part of that
+        until_ns = cell.until_ns
+        history = begin_change(cell)
+        taken = history.take_oldest(history.confirmed)
+        if history.owed:
+            history.charge_owed(_holds(cell), self._dating.entries_max)
+        cell.used = cell.counted = history.total
+        history.changing = False
+        cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
+        self.hear_of_others(cell, cell.others_current + taken, now_ns)
+
+    # ------------------------------------------------------------ inside
+
+    def _freed_ns(self, cell: Cell, amount: int, now_ns: int) -> int:
+        """How long until so much of this node's own use has expired."""
+        if amount <= 0:
+            return 1
+        history = history_of(cell)
+        date = history.date_freeing(amount, self._dating.lasts, cell.used - history.total)
+        return NEVER_NS if date is None else max(1, self._expires_ns(cell, history, date) - now_ns)
+
+    def _lasts_ns(self, cell: Cell, now_ns: int) -> int:
+        """How long until nothing of this node's own counts any more."""
+        history = history_of(cell)
+        pending = cell.used - history.total
+        newest = history.date if pending > 0 else history.newest
+        if history.owed:
+            newest = history.date_freeing(cell.used, self._dating.lasts, pending)
+        return 0 if newest is None else max(0, self._expires_ns(cell, history, newest) - now_ns)
+
+    def _expires_ns(self, cell: Cell, history: History, date: int) -> int:
+        """When what was charged under that date stops to count."""
+        return self._dating.begins_ns(cell, history, date + self._dating.lasts)
+
+
+def _holds(cell: Cell) -> int:
+    """What a window holds at most: what is charged beyond that is a debt."""
+    return cell.capacity or cell.table.capacity
+
+
+def history_of(cell: Cell) -> History:
+    """The history of a cell that has one."""
+    assert cell.history is not None
+    return cell.history
+
+
+def begin_change(cell: Cell) -> History:
+    """The history of a cell, which is about to be changed; mended if the change before was interrupted.
+
+    Until the change has ended, nothing is charged to the cell before it has been settled again.
+    """
+    history = history_of(cell)
+    if history.changing:
+        cell.used = cell.counted = history.mend()
+    history.pending = cell.used - history.total
+    cell.room = -1
+    cell.until_ns = 0
+    history.changing = True
+    return history

@@ -1,0 +1,255 @@
+"""The arithmetic of paced limits: when the next request may go, and for how long it has to be paid for after that.
+
+A request goes on credit, and the next one when that has been paid for. What it owes is paid off steadily, at the part
+of the rate that goes with the node's line, so that all nodes together never go faster than the quota allows; and each
+of them may be ahead by one request at most.
+
+All amounts are in cost times nanoseconds of the window, as in a bucket: whole numbers, of which a nanosecond pays off
+`quota * line / capacity`. What is paid off is rounded down, a price is rounded up, and so is the time until it is paid:
+whatever is inexact lets nothing through early.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from reconverge.clock import MILLISECOND_NS, NEVER_NS
+from reconverge.kernel.algorithms.windows import Bucket
+from reconverge.kernel.cell import Cell
+from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
+
+CATCH_UP_NS = 50 * MILLISECOND_NS
+"""By how much those who waited may be let through late without a loss of rate; what is later than that is lost. Timers
+are late by a millisecond, and a busy machine's by some tens."""
+
+
+class Pacer(Protocol):
+    """What waiting asks of a paced limit's meter; the cell has been settled."""
+
+    def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
+        """How long until a request may go if `ahead` goes before it; NEVER_NS while nothing is paid off."""
+        ...
+
+    def go(self, cell: Cell, cost: int) -> None:
+        """Let a request through that has waited for its turn."""
+        ...
+
+    def bound(self, cell: Cell) -> int:
+        """What of the line is taken up by use, in cost times nanoseconds; others may not have that part meanwhile."""
+        ...
+
+
+class LeakyBucket(Bucket):
+    """A bucket that can also be waited for: then as a queue, of which the next is let out when the bucket has run dry.
+
+    So what is let out is spaced by its cost over the node's part of the rate, and a burst that would fit into the
+    bucket is spread out. `level` is how full it is, `credit` how much of that was let out of the queue: the line need
+    not cover that, as it is paid for before anything else is let out.
+    """
+
+    def __init__(self, limit: Limit, *, merged_only: bool) -> None:
+        super().__init__(limit, merged_only=merged_only)
+        self._quota *= limit.unit
+        self._capacity *= limit.unit
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """See `Meter`; while somebody waits, what could have drained of an empty bucket makes up for being late."""
+        drained = self._drained(cell, now_ns)
+        cell.credit = min(cell.credit, cell.level)  # something may have been given back
+        surplus = drained - cell.level - cell.used * self._window_ns
+        if cell.used or not cell.waiters:
+            cell.late = 0
+        elif surplus > 0:
+            cell.late = max(cell.late, min(cell.late + surplus, self._late_most(cell)))
+        cell.credit = max(0, cell.credit - drained)
+        self._drain(cell, drained, now_ns)
+
+    def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
+        """See `Pacer`."""
+        return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)
+
+    def go(self, cell: Cell, cost: int) -> None:
+        """See `Pacer`; the request is taken to have gone when the bucket ran dry, as far as lateness is made up for."""
+        price = cost * self._window_ns
+        level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
+        cell.late = late
+        cell.level = level
+        cell.credit = level
+
+    def bound(self, cell: Cell) -> int:
+        """See `Pacer`."""
+        return max(0, cell.level - cell.credit)
+
+    def _late_most(self, cell: Cell) -> int:
+        """No more than the node may fill alone, either: a short stall must not become a burst that never fitted in."""
+        return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.line * self._window_ns)
+
+    def _paid_off_ns(self, cell: Cell, owed: int, now_ns: int) -> int:
+        """How long until so much is paid off."""
+        if owed <= 0:
+            return 0
+        rate = self._rate(cell)
+        if rate <= 0 or not (self._merged_only or now_ns < cell.table.lease_until_ns(cell.shard)):
+            return NEVER_NS
+        return -(-owed * self._capacity // rate)
+
+
+class Smooth(LeakyBucket):
+    """What permits stored while nobody asks are worth is the only thing in which the two smooth limits differ.
+
+    After the RateLimiter of Guava, as its documentation explains it: what a request costs decides how long the next one
+    waits. `level` is what is owed, `stored` what is stored. Of a line that shrinks the same part of the permits goes;
+    one that grows brings none with it, so that nothing is stored twice.
+    """
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """See `Meter`; first what is owed is paid off, and what is left then is stored."""
+        self._follow_line(cell, now_ns)
+        drained = self._drained(cell, now_ns)
+        surplus = max(0, drained - cell.level)
+        level, marked_ns = max(0, cell.level - drained), max(cell.marked_ns, now_ns)
+        cell.marked_ns = marked_ns
+        cell.level = level
+        if cell.lows is not None:
+            cell.lows.note(cell.level)
+        if surplus > 0:
+            surplus = self._be_late(cell, surplus)
+            cell.stored = max(cell.stored, min(cell.stored + surplus, self._stored_most(cell)))
+        if cell.used:
+            price = self._price(cell, cell.used * self._window_ns)
+            cell.level += price
+            cell.counted = 0
+            cell.used = 0
+
+    def until_ns(self, cell: Cell) -> int:
+        """No charge may simply be added."""
+        return 0
+
+    def used(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`: what is owed, and what is missing of all that can be stored."""
+        return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
+
+    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
+        """See `Meter`: anything while nothing is owed."""
+        return NEVER_NS if line > 0 and cell.level <= 0 else -1
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        return max(1, self._paid_off_ns(cell, cell.level, now_ns))
+
+    def others(self, cell: Cell, now_ns: int) -> float:
+        """See `Meter`; lines are parts of the rate, and nobody can have used up another's."""
+        return 0.0
+
+    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`: until nothing is owed and all is stored."""
+        return min(self._paid_off_ns(cell, self._missing(cell), now_ns), 2 * self.idle_ns)
+
+    def go(self, cell: Cell, cost: int) -> None:
+        """See `Pacer`."""
+        price = self._price(cell, cost * self._window_ns)
+        level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
+        cell.late = late
+        cell.level = level
+
+    def bound(self, cell: Cell) -> int:
+        """See `Pacer`: what is owed has gone, and keeps nobody else from going."""
+        return 0
+
+    def _missing(self, cell: Cell) -> int:
+        return cell.level + max(0, self._stored_most(cell) - cell.stored)
+
+    def _be_late(self, cell: Cell, surplus: int) -> int:
+        """Set aside what makes up for being late; returns the rest."""
+        if not cell.waiters:
+            surplus, cell.late = surplus + cell.late, 0
+            return surplus
+        late = max(0, min(surplus, self._late_most(cell) - cell.late))
+        cell.late += late
+        return surplus - late
+
+    def _follow_line(self, cell: Cell, now_ns: int) -> None:
+        if cell.line == cell.share:
+            return
+        if cell.share == 0:
+            cell.stored = self._stored_at_first(cell, now_ns)
+        elif cell.line < cell.share:
+            cell.stored = cell.stored * cell.line // cell.share
+            cell.late = cell.late * cell.line // cell.share
+        cell.share = cell.line
+
+    def _stored_most(self, cell: Cell) -> int:
+        """What can be stored with the cell's line."""
+        raise NotImplementedError
+
+    def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
+        """What is stored when the cell comes to a line from none."""
+        raise NotImplementedError
+
+    def _price(self, cell: Cell, amount: int) -> int:
+        """Take what is stored for a request of that amount; returns what it owes."""
+        raise NotImplementedError
+
+
+class SmoothBursty(Smooth):
+    """Permits that are stored go at once, for nothing; a request pays for the others only.
+
+    A lone key counts as idle since its limit was declared; a node of a fleet has stored nothing when it gets its line.
+    """
+
+    def _stored_most(self, cell: Cell) -> int:
+        return cell.line * self._window_ns
+
+    def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
+        if not cell.shard.alone:
+            return 0
+        idle = max(0, cell.marked_ns - cell.table.born_ns) * self._rate(cell) // self._capacity
+        return min(idle, self._stored_most(cell))
+
+    def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
+        """See `Pacer`."""
+        return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.stored), now_ns)
+
+    def _late_most(self, cell: Cell) -> int:
+        return 0  # what is stored makes up for being late
+
+    def _price(self, cell: Cell, amount: int) -> int:
+        taken = min(cell.stored, amount)
+        cell.stored -= taken
+        return amount - taken
+
+
+class SmoothWarmingUp(Smooth):
+    """Permits that are stored are a sign of having cooled down: the upper half of them go more slowly.
+
+    The interval between two permits is the stable one up to half of what can be stored, and rises in a straight line to
+    three times that when all is stored. Taking permits costs the area under that line, which is a rational number, as
+    the square is and not the root: it is rounded up. From cold, a warm-up's length is what taking the upper half takes.
+    """
+
+    def __init__(self, limit: Limit, *, merged_only: bool) -> None:
+        super().__init__(limit, merged_only=merged_only)
+        self._warmup_ns = limit.warmup_ns
+
+    def _stored_most(self, cell: Cell) -> int:
+        return self._warmup_ns * self._rate(cell) // self._capacity
+
+    def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
+        return self._stored_most(cell)  # cold
+
+    def _price(self, cell: Cell, amount: int) -> int:
+        most = self._stored_most(cell)
+        taken = min(cell.stored, amount)
+        # Twice the permits above the half, before and after.
+        before = max(0, 2 * cell.stored - most)
+        cell.stored -= taken
+        after = max(0, 2 * cell.stored - most)
+        return amount + (-((after - before) * (after + before) // (2 * most)) if taken else 0)
+
+
+def pacer_for(limit: Limit, *, merged_only: bool) -> LeakyBucket:
+    """The arithmetic of a paced limit."""
+    if limit.algorithm == LEAKY_BUCKET:
+        return LeakyBucket(limit, merged_only=merged_only)
+    kind = SmoothBursty if limit.algorithm == SMOOTH_BURSTY else SmoothWarmingUp
+    return kind(limit, merged_only=merged_only)

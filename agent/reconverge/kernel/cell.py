@@ -1,0 +1,220 @@
+"""What one node remembers of one key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconverge.clock import NEVER_NS
+
+if TYPE_CHECKING:
+    from reconverge.kernel.algorithms.history import History
+    from reconverge.kernel.algorithms.low_water import Lows
+    from reconverge.kernel.reporting.shard import ShardState
+    from reconverge.kernel.table.cells import Cells
+
+
+DEMAND_MAX = 8 * 10**12
+"""More is asked for than any quota has, and how much more does not matter: so demand never outgrows what can be told to
+a hub in thousandths, however much is refused."""
+
+
+class Headroom:
+    """What the fast path looks at, at the beginning of a cell, where it takes one access to memory."""
+
+    __slots__ = ("room", "until_ns", "used")
+
+
+class Cell(Headroom):
+    """One key of one limit on this node: its meter, its lines, and what the hub last said.
+
+    Moments are monotonic nanoseconds, rates are cost per second. `used + cost <= room` while `now < until_ns` is the
+    whole of a decision; whatever must not go unnoticed (a window's end, an empty bucket, headroom running low, the
+    first charge since the last report) makes that comparison fail, and is seen to on the slow path.
+    """
+
+    __slots__ = (
+        "arrived",
+        "ask",
+        "asked",
+        "back_off_ns",
+        "base",
+        "before_ns",
+        "capacity",
+        "charged",
+        "confirmed",
+        "counted",
+        "credit",
+        "demand",
+        "doubted",
+        "due_ns",
+        "early_ns",
+        "epoch",
+        "fleet_demand",
+        "fleet_needs",
+        "fleet_used",
+        "fleet_window",
+        "foremost",
+        "free",
+        "free_us",
+        "fresh",
+        "heard_ns",
+        "held",
+        "history",
+        "key",
+        "lag_ns",
+        "last_demand",
+        "late",
+        "leaving",
+        "level",
+        "line",
+        "lows",
+        "marked_ns",
+        "measured_ns",
+        "need_milli",
+        "nodes",
+        "opened_ns",
+        "others_current",
+        "others_previous",
+        "overdraft",
+        "place",
+        "previous",
+        "reported_ns",
+        "reserved",
+        "reset_us",
+        "shard",
+        "share",
+        "silent",
+        "stirred",
+        "stored",
+        "table",
+        "touched_ns",
+        "unconfirmed",
+        "waiters",
+        "waiting",
+        "wanted",
+        "water",
+        "window_demand",
+    )
+
+    def __init__(  # noqa: PLR0915  # a list of what there is to know
+        self, key: str, table: Cells, shard: ShardState, now_ns: int
+    ) -> None:
+        self.key = key
+        self.table = table
+        self.shard = shard
+        self.place = -1
+        """Where its store keeps it."""
+
+        self.used = 0
+        """Charged in this window; for a bucket, since `marked_ns`; of what has dates, all that counts."""
+        self.room = -1
+        """How far `used` may go before the slow path has to look."""
+        self.until_ns = 0
+        """When the slow path has to look in any case."""
+
+        # The meter.
+        self.epoch = -1
+        """The number of the window, by the hub's clock."""
+        self.opened_ns = 0
+        """When that window began."""
+        self.lag_ns = 0
+        """Twice the error of that: what fades is judged this much earlier, so that no two nodes' clocks can differ in
+        a request's favour."""
+        self.previous = 0
+        """Charged in the window before; sliding windows only."""
+        self.level = 0
+        """How full the bucket was at `marked_ns`, in cost times nanoseconds of the window, so that it drains by whole
+        numbers; buckets only."""
+        self.marked_ns = now_ns
+        self.lows: Lows | None = None
+        """How low the bucket has been; kept from the first charge on that may yet be corrected."""
+        self.history: History | None = None
+        """What was charged under which date, if every charge has one."""
+        self.before_ns = -NEVER_NS
+        """When the window before began, by this node's clock; only if windows begin with the first charge."""
+        self.free_us = 0
+        """When that ended by the hub's, so that none begins before, however little the two clocks are known."""
+        self.charged = 0
+        """Charged since the cell began."""
+        self.reset_us = 0
+
+        # The lines.
+        self.line = 0
+        self.base = 0
+        self.overdraft = 0
+        self.capacity = table.capacity
+
+        # What the hub said last.
+        self.heard_ns = -NEVER_NS
+        self.others_current = 0
+        """Charged by the others in this window; for a bucket, their fills in thousandths at `heard_ns`."""
+        self.others_previous = 0
+        self.silent = 0
+        self.free = 0
+        self.reserved = 0
+        self.nodes = 1
+        self.fleet_used = 0.0
+        """Used by all nodes at that time, or unused in the hands of silent ones."""
+        self.fleet_needs = 0.0
+        self.fleet_demand = 0.0
+        self.fleet_window = 0
+        """Cost asked of all nodes in this window."""
+        self.last_demand = 0
+        """Cost asked of all nodes in the window before."""
+
+        # The pace; paced limits only, in cost times nanoseconds of the window.
+        self.stored = 0
+        self.share = 0
+        """The line that goes with what is stored."""
+        self.credit = 0
+        """How much of the level was let out of a queue."""
+        self.late = 0
+        """What those who wait have not been let through for yet, because timers are late."""
+
+        # Who waits.
+        self.waiters = 0
+        self.waiting = 0
+        """Their cost."""
+        self.foremost = 0
+        """The cost of the first of them, if no part of it is of any use."""
+
+        # What is asked of this node.
+        self.counted = 0
+        """How much of `used` has been taken into account below."""
+        self.arrived = 0
+        """Cost asked for since `measured_ns`, admitted or not."""
+        self.asked = 0
+        """The same since the last report."""
+        self.ask = 0
+        """The largest cost refused since the last report."""
+        self.window_demand = 0
+        self.demand = 0.0
+        self.measured_ns = now_ns
+        self.touched_ns = now_ns
+
+        # What was told to the hub, and when to tell it more.
+        self.reported_ns = -NEVER_NS
+        self.need_milli = 0
+        self.held = False
+        """The hub may hold a line or a need in this node's name."""
+        self.confirmed: tuple[int, int, int] = (-1, 0, 0)
+        """Epoch, current and previous of the last report that was answered."""
+        self.unconfirmed = False
+        self.fresh = False
+        """It waits for its first report, see `kernel/keys/newcomers.py`."""
+        self.leaving = False
+        """It is to leave with a last report, see `kernel/keys/eviction.py`."""
+        self.doubted = False
+        """It may have been here before, see `keys/evicted.py`: nothing may be admitted before the first answer."""
+        self.stirred = False
+        self.wanted = False
+        self.water = 0
+        """Headroom below which it is time to ask for more."""
+        self.early_ns = NEVER_NS
+        self.back_off_ns = 0
+        self.due_ns = NEVER_NS
+
+    @property
+    def heard(self) -> bool:
+        """Whether the hub has ever answered for this key."""
+        return self.heard_ns > -NEVER_NS

@@ -1,0 +1,311 @@
+"""Several quotas on one limit: all must hold, and all are charged or none.
+
+Each quota is a table of its own, with cells, lines and lifetime numbers of its own at the hub. All tables of one limit
+share one lock, so a decision about all of them happens in a single moment, as any snapshot of their use does; and since
+nobody ever holds two locks, nothing can deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from reconverge.errors import UnknownKind
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.decision import Usage
+from reconverge.kernel.engine import Decision, Lock, Reentry
+from reconverge.kernel.keys.validity import plain_key
+from reconverge.kernel.table.table import Charged, Verdict
+from reconverge.kernel.table.wait import WaitTable
+
+
+class Joint:
+    """What callers ask of a limit with several quotas: the same as of a `Table`."""
+
+    def __init__(self, name: str, tables: Sequence[WaitTable]) -> None:
+        self.name = name
+        self.tables = tuple(tables)
+        """One for each quota, in the order in which they were declared."""
+        self.now_ns = tables[0].now_ns
+        self.take_note()
+        self.share_lock()
+
+    def take_note(self) -> None:
+        """Of the quotas as they are now."""
+        self.limit = self.tables[0].limit
+        self.policy = self.tables[0].policy
+        self._kinds = any(table.costs is not None for table in self.tables)
+        self._counts_refused = any(table.limit.count_refused for table in self.tables)
+
+    def share_lock(self) -> None:
+        """Give all tables one lock, in place of those they have."""
+        self.lock = Lock(self.tables[0].kernel)
+        for table in self.tables:
+            table.share_lock(self.lock)
+
+    # ------------------------------------------------------------ what callers ask
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """As `Table.allow`, for all quotas at once."""
+        costs = self.costs_of(cost, kind)
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._allow, key, costs, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry().allowed
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `Table.hit`, with the grounds of the quota that binds."""
+        costs = self.costs_of(cost, kind)
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._hit, key, costs, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry()
+
+    def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
+        """As `Table.hit_and_mark`; every quota remembers where it was charged."""
+        units = self.costs_of(1, kind)
+        costs = self.costs_of(cost, kind)
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._hit_and_mark, key, costs, units, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry(), ()
+
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `Table.test`: what `hit` would answer, nothing charged."""
+        costs = self.costs_of(cost, kind)
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._test, key, costs, self.now_ns())
+        except Reentry:
+            return self.refuse_reentry()
+
+    def usage(self, key: str) -> Usage:
+        """How much of the quota with the least left has been used."""
+        return min(self.usages(key).values(), key=lambda usage: usage.limit - usage.total)
+
+    def usages(self, key: str) -> dict[str, Usage]:
+        """How much has been used of every quota, all at the same moment."""
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            return self.lock.run(self._usages, key, self.now_ns())
+        except Reentry:
+            return {table.name: table.usage_as_it_stands(key) for table in self.tables}
+
+    def reset(self, key: str) -> None:
+        """Forget what `key` has used of every quota."""
+        if type(key) is not str:
+            key = self.check_key(key)
+        try:
+            self.lock.run(self._reset, key, self.now_ns())
+        except Reentry:
+            self.tables[0].put_off(self._reset_now, key)
+
+    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+        """As `Table.refund`, to every quota."""
+        costs = self.costs_of(cost, kind)
+        if type(key) is not str:
+            key = self.check_key(key)
+        for table, each in zip(self.tables, costs, strict=True):
+            table.check_correction(each // table.unit)
+        self._refund(key, costs)
+
+    def warm(self, keys: Iterable[str]) -> None:
+        """Have the hub asked about `keys`, for every quota."""
+        keys = list(keys)
+        for table in self.tables:
+            table.warm(keys)
+
+    def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
+        """As `Table.decide`, one verdict for each quota: all say the same, each of its own place in time."""
+        costs = self.costs_of(cost, None)
+        with self.lock:
+            if self._at_once(key, costs, now_ns):
+                cells, allowed = [table.cells[key] for table in self.tables], True
+            else:
+                parts, allowed = self._decide(key, costs, now_ns)
+                cells = [cell for cell, _ in parts]
+            return tuple(table.verdict(cell, allowed, now_ns) for table, cell in zip(self.tables, cells, strict=True))
+
+    def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
+        """What each quota is charged, in the parts of a request in which it counts.
+
+        By its own table of costs, if it has one. Raises InvalidCost or UnknownKind.
+        """
+        if kind is None:
+            cost = WaitTable.check_cost(cost)
+            return tuple([cost * table.unit for table in self.tables])
+        if not self._kinds:
+            raise UnknownKind(self.name, kind, ())
+        return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
+
+    # ------------------------------------------------- in the middle of another decision; see `kernel/lock.py`
+
+    def refuse_reentry(self) -> Decision:
+        """See `Table.refuse_reentry`: all quotas share the lock, so that none can be asked."""
+        return self.tables[0].refuse_reentry()
+
+    def check_key(self, key: object) -> str:
+        """The key as a plain string, before the lock is taken: one of another type may run what it likes.
+
+        Raises InvalidKey.
+        """
+        return self.tables[0].check_key(key)
+
+    def _refund(self, key: str, costs: Sequence[int]) -> None:
+        try:
+            self.lock.run(self._refund_at, key, costs, self.now_ns())
+        except Reentry:
+            self.tables[0].put_off(self._refund_now, key, costs)
+
+    def _reset_now(self, key: str) -> None:
+        self.reset(key)
+        self._tell(key)
+
+    def _refund_now(self, key: str, costs: Sequence[int]) -> None:
+        self._refund(key, costs)
+        self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        for table in self.tables:
+            table.tell(key)
+
+    # ------------------------------------------------------------ deciding; whoever calls these holds the lock
+
+    def _allow(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
+        return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]
+
+    def _hit(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
+        return self._explain(self._decide(key, costs, now_ns)[0], costs, now_ns)
+
+    def _hit_and_mark(
+        self, key: str, costs: Sequence[int], units: Sequence[int], now_ns: int
+    ) -> tuple[Decision, tuple[Charged, ...]]:
+        parts, _ = self._decide(key, costs, now_ns)
+        marks = tuple(
+            Charged(table, table.mark(cell), unit // table.unit)
+            for table, (cell, _), unit in zip(self.tables, parts, units, strict=True)
+        )
+        return self._explain(parts, costs, now_ns), marks
+
+    def _test(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
+        cells = self._cells(key, costs, now_ns)
+        parts = [
+            (cell, table.foresee(cell, each, now_ns))
+            for table, cell, each in zip(self.tables, cells, costs, strict=True)
+        ]
+        return self._explain(parts, costs, now_ns, charged=False)
+
+    def _usages(self, key: str, now_ns: int) -> dict[str, Usage]:
+        return {table.name: table.usage_at(key, now_ns) for table in self.tables}
+
+    def _reset(self, key: str, now_ns: int) -> None:
+        for table in self.tables:
+            table.reset_at(key, now_ns)
+
+    def _refund_at(self, key: str, costs: Sequence[int], now_ns: int) -> None:
+        for table, each in zip(self.tables, costs, strict=True):
+            table.refund_at(key, each, now_ns)
+
+    def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
+        """Charge all quotas if each has room for it on its fast path; otherwise nothing has happened."""
+        cells = []
+        for table, cost in zip(self.tables, costs, strict=True):
+            cell = table.cells.get(key)
+            if cell is None or cell.used + cost > cell.room or now_ns >= cell.until_ns:
+                return False
+            cells.append(cell)
+        for table, cell, cost in zip(self.tables, cells, costs, strict=True):
+            cell.used += cost
+            table.cells.admitted += 1
+        return True
+
+    def _decide(self, key: str, costs: Sequence[int], now_ns: int) -> tuple[list[tuple[Cell, bool]], bool]:
+        """Each quota's cell and whether it has room; and whether all had, so that all were charged."""
+        cells = self._cells(key, costs, now_ns)
+        weighed = [table.weigh(cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)]
+        if all(fits for _, fits in weighed):
+            for table, cell, cost, (spare, fits) in zip(self.tables, cells, costs, weighed, strict=True):
+                table.book(cell, cost, spare, fits, now_ns)
+            return [(cell, True) for cell in cells], True
+        return self._refuse(cells, costs, weighed, now_ns), False
+
+    def _refuse(
+        self, cells: Sequence[Cell], costs: Sequence[int], weighed: Sequence[tuple[int, bool]], now_ns: int
+    ) -> list[tuple[Cell, bool]]:
+        """Note what was refused, and return for each quota its cell and whether it has room afterwards.
+
+        A quota that counts refused requests counts those, too, that another quota refuses because it is used up. What
+        is asked for again then has to wait for both.
+        """
+        parts = list(zip(self.tables, cells, costs, weighed, strict=True))
+        used_up = [
+            self._counts_refused and not fits and table.is_used_up(cell, cost, now_ns)
+            for table, cell, cost, (_, fits) in parts
+        ]
+        counts = any(used_up)
+        answers = []
+        for (table, cell, cost, (spare, fits)), counted in zip(parts, used_up, strict=True):
+            has_room = fits
+            if not fits:
+                table.book(cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
+            if counts and not counted and table.limit.count_refused:
+                has_room = table.count_refused_elsewhere(cell, cost, spare, now_ns) and fits
+            elif fits:
+                table.take_interest(cell, now_ns)  # it was not used, but asked about
+            answers.append((cell, has_room))
+        return answers
+
+    def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
+        """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
+        for table, cost in zip(self.tables, costs, strict=True):
+            table.check_size(cost)
+        return [table.look_up(key, now_ns) for table in self.tables]
+
+    def _explain(
+        self, parts: Sequence[tuple[Cell, bool]], costs: Sequence[int], now_ns: int, *, charged: bool = True
+    ) -> Decision:
+        """The answer of the quota that binds."""
+        refused = not all(fits for _, fits in parts)
+        answers = [
+            table.explain(cell, cost, fits, now_ns, charged=charged)
+            for table, (cell, fits), cost in zip(self.tables, parts, costs, strict=True)
+            if not (refused and fits)
+        ]
+        return binding(answers)
+
+
+def binding(answers: Sequence[Decision]) -> Decision:
+    """Of quotas that refuse, the answer of the one to wait for longest; of those that admit, of the scarcest."""
+    if answers[0].allowed:
+        return min(answers, key=lambda answer: (not answer.over_quota, answer.remaining, -answer.reset_after))
+    return max(answers, key=lambda answer: answer.retry_after)
+
+
+def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
+    """Charge so many units more wherever something was charged, or give them back, in a single moment."""
+    table = charges[0].table
+    if type(key) is not str:
+        key = plain_key(key, table.kernel.key_bytes_max)
+    try:
+        table.lock.run(_settle, charges, key, difference, table.now_ns())  # of several quotas, the lock of all of them
+    except Reentry:
+        table.put_off(_settle_now, charges, key, difference)
+
+
+def _settle(charges: Sequence[Charged], key: str, difference: int, now_ns: int) -> None:
+    for table, mark, unit in charges:
+        if difference * unit:
+            table.correct_at(key, mark.epoch, difference * unit * table.unit, mark, now_ns)
+
+
+def _settle_now(charges: Sequence[Charged], key: str, difference: int) -> None:
+    settle(charges, key, difference)
+    for charge in charges:
+        charge.table.tell(key)

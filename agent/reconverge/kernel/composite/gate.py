@@ -1,0 +1,228 @@
+"""What those who wait for a key ask of a whole limit: of all its quotas at once, or of a share and then of its parent.
+
+A gate lets one request through or none, and says when to try again. Who comes first is decided above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeAlias
+
+from reconverge.clock import SECOND_NS
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.composite.all_of import Joint, binding
+from reconverge.kernel.composite.shared import Elastic
+from reconverge.kernel.engine import Decision, Reentry
+from reconverge.kernel.table.wait import WaitTable
+
+Costs: TypeAlias = tuple[int, ...]
+"""What a request costs by each quota, in the parts of one in which that counts; see `costs_of`."""
+
+
+class Turn(NamedTuple):
+    """What came of a try."""
+
+    decision: Decision | None
+    """The answer to whoever was let through, and charged in the same moment; None when nobody was."""
+    again_ns: int
+    """How long until the next try may succeed, unless there is news."""
+
+
+class Gate(Protocol):
+    """What waiting asks of a limit. All raise CostExceedsQuota for what could never be let through, and Reentry."""
+
+    def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
+        """Let a request through if it may go now; `again` when it waits, so that it has been counted as demand."""
+        ...
+
+    def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
+        """Note that a request waits, and have the hub asked for what it needs.
+
+        The cells in which it waits are added to `cells`, each as soon as it does, so that none is left waiting for good
+        by an exception out of a signal handler.
+        """
+        ...
+
+    def step_out(self, cells: list[Cell], costs: Costs) -> None:
+        """A request does not wait any more in the cells that `queue_up` has added, which are taken out of the list."""
+        ...
+
+    def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
+        """Refuse a request, behind costs of `ahead` that wait; `waited` when it was one of those itself."""
+        ...
+
+    def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
+        """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
+
+        Zero in a fleet, where others may hand on what they have left.
+        """
+        ...
+
+
+class AllOf:
+    """Lets through what all quotas have room for; they share a lock, so all are charged in one moment or none is."""
+
+    def __init__(self, tables: Sequence[WaitTable]) -> None:
+        self._tables = tables
+        self._first = tables[0]
+
+    def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
+        """See `Gate.try_turn`; the next try is for when the last of the quotas that lack something may have it."""
+        return self._first.lock.run(self._try_turn, key, costs, again, self._first.now_ns())
+
+    def _try_turn(self, key: str, costs: Costs, again: bool, now_ns: int) -> Turn:
+        cells = self._cells(key, costs, now_ns)
+        parts = list(zip(self._tables, cells, costs, strict=True))
+        weighed = [table.weigh_turn(cell, cost, now_ns) for table, cell, cost in parts]
+        allowed = all(fits for _, fits in weighed)
+        for (table, cell, cost), (spare, fits) in zip(parts, weighed, strict=True):
+            if allowed:
+                table.go(cell, cost, spare, now_ns)
+            elif fits:
+                table.take_interest(cell, now_ns)
+            else:
+                table.stay(cell, cost, spare, now_ns)
+            if again:
+                cell.foremost = 0 if fits else table.indivisible(cost)
+        if not allowed:
+            lacking = [part for part, (_, fits) in zip(parts, weighed, strict=True) if not fits]
+            return Turn(None, max(table.again_ns(cell, cost, now_ns) for table, cell, cost in lacking))
+        if again:
+            for table, cell, cost in parts:
+                table.measure(cell)
+                cell.arrived -= cost
+        return Turn(binding([table.explain(cell, cost, True, now_ns) for table, cell, cost in parts]), 0)
+
+    def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
+        """See `Gate.queue_up`."""
+        self._first.lock.run(self._queue_up, key, costs, cells, self._first.now_ns())
+
+    def _queue_up(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> None:
+        for table, cell, cost in zip(self._tables, self._cells(key, costs, now_ns), costs, strict=True):
+            cells.append(cell)
+            table.queue_up(cell, cost, now_ns)
+
+    def step_out(self, cells: list[Cell], costs: Costs) -> None:
+        """See `Gate.step_out`."""
+        try:
+            self._first.lock.run(self._step_out, cells, costs)
+        except Reentry:
+            self._first.put_off(self.step_out, cells, costs)
+
+    def _step_out(self, cells: list[Cell], costs: Costs) -> None:
+        while cells:
+            place = len(cells) - 1
+            self._tables[place].step_out(cells[place], costs[place])
+            cells.pop()
+
+    def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
+        """See `Gate.turn_away`; the answer is that of the quota to wait for longest, those ahead included.
+
+        Only the quotas that refuse, to this request or to those ahead, count a refusal; or all, if none does but those
+        ahead have not gone yet.
+        """
+        return self._first.lock.run(self._turn_away, key, costs, ahead, waited, self._first.now_ns())
+
+    def _turn_away(self, key: str, costs: Costs, ahead: Costs, waited: bool, now_ns: int) -> Decision:
+        cells = self._cells(key, costs, now_ns)
+        parts = list(zip(self._tables, cells, costs, strict=True))
+        fit = [table.weigh_turn(cell, cost, now_ns)[1] for table, cell, cost in parts]
+        least_ns = [
+            table.at_least_ns(cell, cost, before, now_ns)
+            for (table, cell, cost), before in zip(parts, ahead, strict=True)
+        ]
+        refuse = [not fits or wait_ns > 0 for fits, wait_ns in zip(fit, least_ns, strict=True)]
+        answers = []
+        for (table, cell, cost), wait_ns, refuses in zip(parts, least_ns, refuse, strict=True):
+            if refuses or not any(refuse):
+                table.turn_away(cell, cost, now_ns, waited=waited)
+                answer = table.explain(cell, cost, False, now_ns)
+                answers.append(replace(answer, retry_after=max(answer.retry_after, wait_ns / SECOND_NS)))
+            else:
+                table.take_interest(cell, now_ns)
+        return binding(answers)
+
+    def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
+        """See `Gate.at_least_ns`: as long as the slowest of the quotas takes."""
+        return self._first.lock.run(self._at_least_ns, key, costs, ahead, self._first.now_ns())
+
+    def _at_least_ns(self, key: str, costs: Costs, ahead: Costs, now_ns: int) -> int:
+        cells = self._cells(key, costs, now_ns)
+        for table, cell in zip(self._tables, cells, strict=True):
+            table.advance(cell, now_ns)
+        if not cells[0].shard.alone and all(table.keeps_spare for table in self._tables):
+            return 0
+        parts = zip(self._tables, cells, costs, ahead, strict=True)
+        return max(table.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
+
+    def _cells(self, key: str, costs: Costs, now_ns: int) -> list[Cell]:
+        """The cells of a key. Raises CostExceedsQuota, before any is made."""
+        for table, cost in zip(self._tables, costs, strict=True):
+            table.check_size(cost)
+        return [table.look_up(key, now_ns) for table in self._tables]
+
+
+class EitherOf:
+    """Lets through what a share has room for, or else what its parent has left for all.
+
+    Those who wait for the parent, or for other shares of it, have queues of their own: of what is left for all whoever
+    tries first gets it, and those ahead may go by either way. So nothing is known beforehand of how long they take.
+    """
+
+    def __init__(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+        self._share, self._pool = elastic.tables
+
+    def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
+        """See `Gate.try_turn`."""
+        again_ns: list[int] = []
+        for gate in self._able(costs):
+            turn = gate.try_turn(key, costs, again=again)
+            if turn.decision is not None:
+                if again_ns and not again:
+                    self._count_for_share(key, costs)
+                borrowed = turn.decision.binding == self._pool.name
+                return turn._replace(decision=replace(turn.decision, borrowed=borrowed))
+            again_ns.append(turn.again_ns)
+        return Turn(None, min(again_ns))
+
+    def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
+        """See `Gate.queue_up`: it waits for both."""
+        for gate in self._able(costs):
+            joined: list[Cell] = []
+            try:
+                gate.queue_up(key, costs, joined)
+            finally:
+                cells += joined
+
+    def step_out(self, cells: list[Cell], costs: Costs) -> None:
+        """See `Gate.step_out`."""
+        gates = self._able(costs)
+        while cells:
+            left = cells[-1:]
+            gates[len(cells) - 1].step_out(left, costs)
+            cells.pop()
+
+    def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:  # noqa: ARG002  # see above
+        """See `Gate.turn_away`; the answer is that of whichever may admit the request first."""
+        answers = [gate.turn_away(key, costs, ahead=(0,), waited=waited) for gate in self._able(costs)]
+        return min(answers, key=lambda answer: answer.retry_after)
+
+    def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:  # noqa: ARG002  # see above
+        """See `Gate.at_least_ns`."""
+        return min(gate.at_least_ns(key, costs, ahead=(0,)) for gate in self._able(costs))
+
+    def _count_for_share(self, key: str, costs: Costs) -> None:
+        """What is borrowed was asked of the share: somebody came there, and left again."""
+        share, cells = AllOf((self._share,)), list[Cell]()
+        share.queue_up(key, costs, cells)
+        share.step_out(cells, costs)
+
+    def _able(self, costs: Costs) -> list[AllOf]:
+        return [AllOf((table,)) for table in self._elastic.able(costs[0])]
+
+
+def gate_of(limit: WaitTable | Joint | Elastic) -> Gate:
+    """What lets those through who wait for a limit."""
+    return EitherOf(limit) if isinstance(limit, Elastic) else AllOf(limit.tables)

@@ -1,0 +1,98 @@
+"""The limits of one node that are made of several tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict
+from reconverge.kernel.composite.all_of import Joint
+from reconverge.kernel.composite.shared import Elastic, what_is_left
+from reconverge.kernel.table.wait import WaitTable
+from reconverge.limit.limit import Limit
+from reconverge.policies import Policy
+
+if TYPE_CHECKING:
+    from reconverge.kernel.kernel import Kernel
+
+
+class Composites:
+    """Declares them, each once, and plain ones as well."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._joints: dict[str, Joint] = {}
+        self._begun: dict[str, dict[str, Limit]] = {}
+        """Limits with several quotas whose tables are being made. The same declaration may come in the middle of that,
+        in a signal handler or on another thread, and finds tables that are its own."""
+        self._elastics: dict[str, Elastic] = {}
+
+    def declare(
+        self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[WaitTable] | None = None
+    ) -> WaitTable | Joint | Elastic:
+        """Whatever decides about these quotas; `parents` are the tables of a limiter that this one has a share of.
+
+        Raises InvalidLimit, InvalidSetting or LimitConflict.
+        """
+        if parents is not None:
+            parent = parents[0]
+            if len(parents) > 1 or self._kernel.tables.get(parent.name) is not parent:
+                problem = "is no limit of this agent with one quota and no parent of its own"
+                raise InvalidSetting("parent", parent.name, problem)
+            if len(quotas) > 1:
+                raise InvalidSetting("parent", parent.name, f"does not go with several quotas: {', '.join(quotas)}")
+            return self.elastic(name, quotas[name], policy, parent=parent)
+        return self.joint(name, quotas, policy) if len(quotas) > 1 else self._kernel.declare(name, quotas[name], policy)
+
+    def joint(self, name: str, limits: Mapping[str, Limit], policy: Policy) -> Joint:
+        """A limit with several quotas, each under its own name. Raises LimitConflict."""
+        if not self._stands_for(name, limits):
+            try:
+                self.refuse(name, "; ".join(map(str, limits.values())))
+                self._refuse_tables((name, *limits), limits)
+            except LimitConflict:
+                if not self._stands_for(name, limits):  # the same declaration has not come in between, either
+                    raise
+        self._begun[name] = dict(limits)
+        tables = [self._kernel.table(each, limit, policy) for each, limit in limits.items()]
+        return self._joints.get(name) or self._joints.setdefault(name, Joint(name, tables))
+
+    def _stands_for(self, name: str, limits: Mapping[str, Limit]) -> bool:
+        """Whether just these quotas have been declared by that name, or are being declared."""
+        known = self._joints.get(name)
+        return limits == (self._begun.get(name) if known is None else {each.name: each.limit for each in known.tables})
+
+    def elastic(self, name: str, limit: Limit, policy: Policy, *, parent: WaitTable) -> Elastic:
+        """A limit that has a share of its parent's. Raises InvalidLimit or LimitConflict."""
+        known = self._elastics.get(name)
+        if known is None:
+            self.refuse(name, limit)
+            self._refuse_tables((name,), limit)
+            if parent.cells or parent.admitted or parent.refused:
+                raise InvalidLimit(
+                    str(limit),
+                    f"its parent {parent.name!r} has been asked already; declare all shares before the first request",
+                )
+            parent.leave(what_is_left(parent.pool, limit))
+        elif known.tables[1] is not parent:
+            raise LimitConflict(name, f"a share of {known.tables[1].name!r}", f"one of {parent.name!r}")
+        share = self._kernel.table(name, limit, policy)
+        return known or self._elastics.setdefault(name, Elastic(share, parent))
+
+    def refuse(self, name: str, requested: object) -> None:
+        """Raise LimitConflict if the name stands for a limit made of several tables."""
+        if name in self._joints:
+            raise LimitConflict(name, "; ".join(str(table.limit) for table in self._joints[name].tables), requested)
+        if name in self._elastics:
+            elastic = self._elastics[name]
+            raise LimitConflict(name, f"{elastic.limit}, a share of {elastic.tables[1].name!r}", requested)
+
+    def start_over(self) -> None:
+        """After a fork, whoever held a lock is not there any more."""
+        for joint in self._joints.values():
+            joint.share_lock()
+
+    def _refuse_tables(self, names: tuple[str, ...], requested: object) -> None:
+        for name in names:
+            if name in self._kernel.tables:
+                raise LimitConflict(name, self._kernel.tables[name].limit, requested)

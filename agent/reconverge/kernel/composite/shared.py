@@ -1,0 +1,144 @@
+"""A limit with a guaranteed share of its parent's quota, that may borrow what the parent has left for all.
+
+The shares of all children are taken out of the parent's quota when they are declared, and what remains of it is a pool
+for whoever has used up its share, and for the parent's own requests. A request is charged to one of the two: so shares
+and pool sum to the parent's quota whatever happens, and no share can be used up by somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from reconverge.errors import CostExceedsQuota, InvalidLimit
+from reconverge.kernel.decision import Usage
+from reconverge.kernel.engine import Decision
+from reconverge.kernel.table.table import Charged, Verdict
+from reconverge.kernel.table.wait import WaitTable
+from reconverge.limit.limit import FIRST_HIT, PACED, Limit
+
+
+class Elastic:
+    """What callers ask of a limit with a parent: the same as of a `Table`."""
+
+    def __init__(self, share: WaitTable, pool: WaitTable) -> None:
+        self.name = share.name
+        self.tables = (share, pool)
+        self.limit = share.limit
+        self.policy = share.policy
+        self._share = share
+        self._pool = pool
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """As `Table.allow`, out of the share or else out of the pool."""
+        cost = self._share.cost_of(cost, kind)
+        return any(table.allow(key, cost) for table in self.able(cost))
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `Table.hit`; a refusal names whichever may admit the request first."""
+        cost = self._share.cost_of(cost, kind)
+        return self._first(table.hit(key, cost) for table in self.able(cost))
+
+    def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
+        """As `Table.hit_and_mark`; what was borrowed goes back to the pool."""
+        unit = self._share.cost_of(1, kind)
+        cost = self._share.cost_of(cost, kind)
+        charges: tuple[Charged, ...] = ()
+        answers = []
+        for table in self.able(cost):
+            decision, made = table.hit_and_mark(key, cost)
+            answers.append(decision)
+            charges = tuple(charge._replace(unit=unit) for charge in made)
+            if decision.allowed:
+                break
+        return self._first(iter(answers)), charges
+
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `Table.test`: what `hit` would answer, nothing charged."""
+        cost = self._share.cost_of(cost, kind)
+        return self._first(table.test(key, cost) for table in self.able(cost))
+
+    def usage(self, key: str) -> Usage:
+        """How much of its share `key` has used."""
+        return self._share.usage(key)
+
+    def usages(self, key: str) -> dict[str, Usage]:
+        """How much has been used of the share, and of what the parent has left for all."""
+        return {table.name: table.usage(key) for table in self.tables}
+
+    def reset(self, key: str) -> None:
+        """Forget what `key` has used of its share; the pool is the parent's."""
+        self._share.reset(key)
+
+    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+        """Give back to the share; what was borrowed goes back by settling."""
+        self._share.refund(key, cost, kind)
+
+    def warm(self, keys: Iterable[str]) -> None:
+        """Have the hub asked about `keys`, for the share and the pool."""
+        keys = list(keys)
+        for table in self.tables:
+            table.warm(keys)
+
+    def refuse_reentry(self) -> Decision:
+        """See `Table.refuse_reentry`."""
+        return self._share.refuse_reentry()
+
+    def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
+        """As `Table.decide`: the verdict of the share, and if it refused, that of the pool."""
+        verdicts: list[Verdict] = []
+        for table in self.tables:
+            verdicts.append(table.decide(key, cost, now_ns))
+            if verdicts[-1].allowed:
+                break
+        return tuple(verdicts)
+
+    def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
+        """What a request costs, out of the share or out of the pool. Raises InvalidCost or UnknownKind."""
+        return self._share.costs_of(cost, kind)
+
+    def able(self, cost: int) -> tuple[WaitTable, ...]:
+        """Which of share and pool could ever admit `cost`. Raises CostExceedsQuota."""
+        able = tuple(table for table in self.tables if cost <= table.capacity)
+        if not able:
+            raise CostExceedsQuota(self.name, cost, max(table.capacity for table in self.tables))
+        return able
+
+    def _first(self, answers: Iterator[Decision]) -> Decision:
+        """The first that admits, or else whichever may be the first to do so."""
+        refusals = []
+        for answer in answers:
+            if answer.allowed:
+                return replace(answer, borrowed=True) if answer.binding == self._pool.name else answer
+            refusals.append(answer)
+        return min(refusals, key=lambda refusal: refusal.retry_after)
+
+
+def what_is_left(pool: Limit, share: Limit) -> Limit:
+    """What remains of a parent's limit, or of what others have left of it, for all. Raises InvalidLimit.
+
+    Shares add up with the rest to the whole, because both are counted alike: in the same windows, or, for buckets,
+    filled and drained at rates and bursts that add up.
+    """
+    text = str(share)
+    if pool.soft or share.soft:
+        raise InvalidLimit(text, "soft does not go with a parent: what is beyond the share is borrowed")
+    if share.align == FIRST_HIT or share.algorithm in PACED or share.initial is not None or pool.initial is not None:
+        raise InvalidLimit(
+            text, f"no share goes with align={FIRST_HIT!r}, initial, or {', '.join(PACED)}: it would not add up"
+        )
+    if share.count_refused:
+        raise InvalidLimit(text, "count_refused does not go with a parent: what a share refuses is borrowed")
+    if _counted(pool) != _counted(share):
+        raise InvalidLimit(text, f"a share is counted as its parent is, {pool}: with the same window and algorithm")
+    quota, nominal = pool.quota - share.quota, pool.nominal - share.nominal
+    if quota < 1 or nominal < 1:
+        raise InvalidLimit(
+            text, f"shares leave something of their parent's quota for all to borrow, and this one is left {pool}"
+        )
+    return replace(pool, quota=quota, burst=None if nominal == quota else nominal)
+
+
+def _counted(limit: Limit) -> Limit:
+    """How a limit is counted, whatever its size."""
+    return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

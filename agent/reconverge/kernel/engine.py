@@ -1,0 +1,96 @@
+"""Which of the twins is in use: the compiled parts where they were built, or else those in Python, their definition.
+
+The compiled parts serve one interpreter of a process, the main one; all others decide with Python.
+`RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all; so do `yes`, `true` and `on`. `0`, `no`, `false`,
+`off` and nothing stand for no, and anything else is an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Final
+
+from reconverge.errors import InvalidSetting
+from reconverge.hub import answers
+from reconverge.kernel import cell as _cell
+from reconverge.kernel import decision as _decision
+from reconverge.kernel import lock as _lock
+from reconverge.kernel.keys import evicted as _evicted
+from reconverge.kernel.keys import store as _store
+from reconverge.kernel.reporting import agenda as _agenda
+from reconverge.kernel.reporting import batches as _reports
+
+_YES: Final = ("1", "yes", "true", "on")
+_NO: Final = ("", "0", "no", "false", "off")
+
+
+def asks_for_python(value: str) -> bool:
+    """Whether that value of the variable asks for the kernel in Python. Raises InvalidSetting."""
+    word = value.strip().lower()
+    if word not in (*_YES, *_NO):
+        raise InvalidSetting(
+            "RECONVERGE_NO_EXTENSIONS", value, f"must be one of {', '.join(_YES)}, or {', '.join(_NO[1:])}, or empty"
+        )
+    return word in _YES
+
+
+PYTHON_IS_ASKED_FOR: Final = asks_for_python(os.environ.get("RECONVERGE_NO_EXTENSIONS", ""))
+_MAIN_ONLY: Final = "main interpreter"
+"""What the compiled parts say of themselves where they do not serve."""
+_problem = ""
+
+if TYPE_CHECKING or PYTHON_IS_ASKED_FOR:
+    native = None
+else:
+    try:
+        from reconverge.kernel import _native as native
+    except ImportError as error:
+        native, _problem = None, str(error)
+
+COMPILED: Final = native is not None
+"""Whether the compiled parts are in use."""
+MISSING: Final = not (COMPILED or PYTHON_IS_ASKED_FOR or _MAIN_ONLY in _problem or "subinterpreter" in _problem)
+"""Whether the compiled parts are not there though nobody asked for Python."""
+IMPLEMENTATION: Final = "native" if COMPILED else "pure"
+"""Which of the twins is in use."""
+
+if TYPE_CHECKING or not COMPILED:
+    Cell = _cell.Cell
+    Decision = _decision.Decision
+    Store = _store.Store
+    Evicted = _evicted.Evicted
+    ShardFields = _agenda.ShardFields
+    TallyFields = _agenda.TallyFields
+    KernelFields = _agenda.KernelFields
+    Lock = _lock.Lock
+    Reentry = _lock.Reentry
+    Reports = _reports.Reports
+    due_cells = _agenda.due_cells
+    put_forward = _agenda.put_forward
+    report_cells = _reports.report_cells
+    rebase_cells = _reports.rebase_cells
+    hear_cells = _reports.hear_cells
+    first_odd_cell = answers.first_odd_cell
+else:
+    Cell = native.Cell
+    Decision = native.Decision
+    Store = native.Store
+    Evicted = native.Evicted
+    ShardFields = native.ShardFields
+    TallyFields = native.TallyFields
+    KernelFields = native.KernelFields
+    Lock = native.Lock
+    Reentry = native.Reentry
+    Reports = native.Reports
+    due_cells = native.due_cells
+    put_forward = native.put_forward
+    report_cells = native.report_cells
+    rebase_cells = native.rebase_cells
+    hear_cells = native.hear_cells
+    first_odd_cell = native.first_odd_cell
+    # So that dataclasses.replace, asdict and fields take it for what it stands for.
+    names = "__dataclass_fields__ __dataclass_params__ __match_args__ switch would_refuse reentered"
+    for name in names.split():
+        setattr(Decision, name, getattr(_decision.Decision, name))
+    assert dataclasses.is_dataclass(Decision)

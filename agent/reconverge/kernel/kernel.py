@@ -1,0 +1,452 @@
+"""The decision core in Python, which is its definition: all limits of one node, and what it owes the hub.
+
+No I/O, no clock and no randomness of its own: moments, answers and failures are handed in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+from functools import partial
+from hashlib import blake2b
+
+from reconverge.clock import NEVER_NS, Clock
+from reconverge.errors import LimitConflict
+from reconverge.hub.report import Answer, LimitReport
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.composite.registry import Composites
+from reconverge.kernel.engine import KernelFields, Reports, due_cells, hear_cells, rebase_cells, report_cells
+from reconverge.kernel.keys.evicted import HASH_KEY_BYTES
+from reconverge.kernel.keys.eviction import Room
+from reconverge.kernel.keys.newcomers import NEW_KEYS_MAX, Newcomers
+from reconverge.kernel.reporting.cell_reports import unreport_cell
+from reconverge.kernel.reporting.deferred import hold_back, let_ask_again
+from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
+from reconverge.kernel.reporting.shard import ShardState
+from reconverge.kernel.table.cells import NODES_LEASE_NS, Cells
+from reconverge.kernel.table.first_hit import FirstHitTable
+from reconverge.kernel.table.native import lengthen_lease
+from reconverge.kernel.table.paced import PacedTable
+from reconverge.kernel.table.wait import WaitTable
+from reconverge.limit.limit import DRAINED, FIRST_HIT, PACED, Limit
+from reconverge.policies import Policy
+from reconverge.settings import MILLION
+
+COMPANIONS_MAX = 8
+"""An early exchange takes all cells along when there are so few; it is then as good as the regular one."""
+LEASE_WINDOWS = 10
+LEASE_MIN_NS = 30_000_000_000
+LEASE_MAX_NS = 600_000_000_000
+"""A lease lasts ten windows, but at least half a minute and at most ten: on the lines of a limit ten of its own, or of
+the times in which its bucket fills, and on the node's name ten of the longest of all limits. Lines whose lease is over
+sooner than that on the name are given up one limit at a time."""
+SOLO_REFRESH_NS = 1_000_000_000
+"""A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
+
+
+class Kernel(KernelFields):
+    """All limits of one node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        namespace: str,
+        interval_ns: int,
+        interval_min_ns: int,
+        keys_max: int,
+        key_bytes_max: int,
+        shards: int = 1,
+        alone: bool = False,
+        lease_ns: int | None = None,
+        lease_min_ns: int = 0,
+        new_keys_max: int = NEW_KEYS_MAX,
+        hash_key: bytes = bytes(HASH_KEY_BYTES),
+    ) -> None:
+        self.clock = clock
+        self.namespace = namespace
+        self.interval_ns = interval_ns
+        self.interval_min_ns = interval_min_ns
+        self.intervals_ns: tuple[int, ...] = (interval_ns,)
+        """At which its limits are exchanged: its own, and those of limits that have another; the shortest first."""
+        self.soonest_ns = interval_min_ns
+        """How long at least between two exchanges, whatever they are about."""
+        self.keys_max = keys_max
+        self.key_bytes_max = key_bytes_max
+        self.hash_key = hash_key  # a secret of the process: strangers cannot tell which keys are mistaken for others
+        self.alone = alone
+        self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
+        self.lease_ns = lease_ns or self._lease_min_ns
+        """How long the node's name lasts after the hub was last heard, and no line is used for longer."""
+        self._lease_fixed = lease_ns is not None
+        self.tables: dict[str, WaitTable] = {}
+        self.composites = Composites(self)
+        self.keys = 0
+        self.room = Room(self)
+        self.newcomers = Newcomers(self, new_keys_max)
+        self.region_ppm = MILLION
+        """The part of every capacity that this node's region has by itself, in millionths."""
+        self.wake: Callable[[], None] = _nobody
+        """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
+        self.told_of_reentry: Callable[[str], None] = _nobody_told
+        """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
+        self.after_unlock = self.wake_wanted = False
+        self._put_off: deque[Callable[[], None]] = deque()
+        self._reentry_noted = False
+        offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
+        self._flights: dict[int, Reports] = {}
+        """The batch under way to each shard."""
+        self._taken_ns = [-NEVER_NS] * shards  # when each shard's last batch was taken
+
+    # ------------------------------------------------------------ limits and keys
+
+    def declare(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
+        """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
+        self.composites.refuse(name, limit)
+        return self.table(name, limit, policy)
+
+    def table(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
+        """The table of a limit, or of a part of one. Raises LimitConflict."""
+        table = self.tables.get(name)
+        if table is None:
+            lengthen_lease(self, self.lease_with(limit))
+            kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
+            # In one step: a signal handler may have declared it meanwhile, and counts in that table already.
+            table = self.tables.setdefault(name, kind(self, name, limit, policy, self.clock.monotonic_ns))
+        elif table.limit != limit:
+            raise LimitConflict(name, table.limit, limit)
+        elif table.policy != policy:
+            raise LimitConflict(name, f"{table.policy.name} ({table.limit})", policy.name)
+        return table
+
+    def lease_with(self, limit: Limit) -> int:
+        """How long lines may be used once such a limit is declared."""
+        if self._lease_fixed:
+            return self.lease_ns
+        return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
+
+    def lease_of(self, limit: Limit) -> int:
+        """How long lines on such a limit may be used; NODES_LEASE_NS if as long as the lease of the node lasts.
+
+        The hub is told, except of a calendar's: that has no place in a batch for it, and its windows are long.
+        """
+        if self._lease_fixed or limit.calendar is not None:
+            return NODES_LEASE_NS
+        lasts_ns = limit.window_ns
+        if limit.counts_as in DRAINED:
+            lasts_ns = max(lasts_ns, limit.window_ns * limit.capacity // limit.quota)
+        return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
+
+    def take_paces(self) -> None:
+        """Heed the intervals that the limits have now."""
+        paces = {table.own_pace for table in list(self.tables.values())} - {None}
+        own = [pace for pace in paces if pace is not None]
+        self.soonest_ns = min([self.interval_min_ns, *(pace.interval_min_ns for pace in own)])
+        self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
+
+    def admit_key(self, table: Cells, now_ns: int) -> bool:
+        """Count one more key of `table`, whose lock the caller holds; unless the cap is reached."""
+        if self.alone:
+            self.refresh_offset_ns(now_ns)
+        if not self.room.has_one(table, now_ns):
+            return False
+        self.keys += 1
+        return True
+
+    # ------------------------------------------------------------ when no lock is held
+
+    def put_off(self, work: Callable[[], None]) -> None:
+        """Have something done when no lock is held any more."""
+        self._put_off.append(work)
+        self.after_unlock = True
+
+    def want_wake(self) -> None:
+        """Have the loop woken when no lock is held."""
+        self.wake_wanted = self.after_unlock = True
+
+    def note_reentry(self, name: str) -> None:
+        """A decision about that limit was asked for in the middle of another one; have it said once."""
+        if not self._reentry_noted:
+            self._reentry_noted = True
+            self.put_off(partial(self.told_of_reentry, name))
+
+    def do_after_unlock(self) -> None:
+        """See `KernelFields`. What meets a lock that this thread holds is put off again until that is free."""
+        self.after_unlock = False
+        if self.wake_wanted:
+            self.wake_wanted = False
+            self.wake()
+        for _ in range(len(self._put_off)):
+            try:
+                work = self._put_off.popleft()
+            except IndexError:  # another thread has done it
+                return
+            work()
+
+    def shard_of(self, limit_name: str, key: str) -> ShardState:
+        """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
+        if len(self.shards) == 1:
+            return self.shards[0]
+        hashed = blake2b(f"{limit_name}\x00{key}".encode(), digest_size=8, key=self.namespace.encode()[:64]).digest()
+        return self.shards[int.from_bytes(hashed, "big") % len(self.shards)]
+
+    def refresh_offset_ns(self, now_ns: int) -> int:
+        """The distance to the wall clock of a node that has no hub to ask."""
+        shard = self.shards[0]
+        if now_ns - shard.refreshed_ns >= SOLO_REFRESH_NS:
+            shard.refreshed_ns = now_ns
+            shard.offset_ns = self.clock.wall_ns() - now_ns
+        return shard.offset_ns
+
+    def forget_everything(self) -> None:
+        """Drop all cells, counts and lines: another process has them now."""
+        for table in self.tables.values():
+            table.start_over()
+        self.composites.start_over()
+        offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
+        self.keys = 0
+        self.after_unlock = self.wake_wanted = False
+        self._put_off.clear()
+        self.room.start_over()
+        self.newcomers.start_over()
+        for shard in self.shards:
+            shard.start_over(offset_ns)
+        self._flights.clear()
+
+    # ------------------------------------------------------------ the node's half of an exchange
+
+    def due_ns(self, shard_index: int) -> tuple[int, int]:
+        """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
+        shard = self.shards[shard_index]
+        at_once = shard.stirred or self.room.wanted or self.newcomers.any_wait(shard)
+        regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
+        return shard.early_ns, regular_ns
+
+    def pending(self, shard_index: int) -> int:
+        """How many keys have something to report."""
+        shard = self.shards[shard_index]
+        return len(shard.stirred) + len(shard.later) + self.newcomers.waiting(shard)
+
+    def take(
+        self,
+        shard_index: int,
+        *,
+        now_ns: int,
+        cells_max: int,
+        early: bool,
+        in_touch: bool,
+        due: Container[int] | None = None,
+        leaving: bool = False,
+    ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
+        """Collect what there is to say: limits, cells, whether some found no room, and whether none is left.
+
+        An early exchange takes only the cells that asked for it, unless there are few others. What is taken is under
+        way until `install` or `take_back`. Of limits with other intervals than those that are `due`, only the cells
+        in a hurry are taken; None stands for all intervals. A node that is `leaving` says all there is to say.
+        """
+        if shard_index in self._flights:
+            self.take_back(shard_index)  # an exception out of a signal handler came before that
+        shard = self.shards[shard_index]
+        more = handed_over = False
+        held: list[Cell] = []
+        indexes: dict[str, int] = {}
+        try:
+            if len(self.intervals_ns) > 1 or len(shard.later):
+                more = shard.later.sort(shard, due, cells_max)
+                if due is not None and not early:
+                    hold_back(shard, due, now_ns, held)
+            newer, again_ns = self.newcomers.hand_over(shard, now_ns, cells_max, unmetered=leaving)
+            handed_over = True
+            makes_room = not (early or leaving) and self.room.sweep(now_ns)
+            cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
+            shard.early_ns = min(shard.early_ns, again_ns)
+            more = more or newer or makes_room
+            if held:
+                let_ask_again(shard, held)
+            reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
+            everything = not shard.stirred or not early
+            limits = self._limit_reports(shard, indexes, now_ns, due)
+            self._taken_ns[shard_index] = now_ns
+            self._flights[shard_index] = reports
+        except BaseException:  # out of a signal handler, say, if this is the main thread
+            if not handed_over:
+                self.newcomers.queue_again(shard)
+            self._put_back(shard, held, now_ns)
+            raise
+        return limits, reports, later or more, everything
+
+    def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
+        """Take in the answer to what is under way."""
+        reports = self._flights.pop(shard_index)
+        farewells = self.room.farewells(reports)
+        try:
+            news = hear_cells(reports, answer.cells, heard_ns, now_ns)
+            self.room.hear(farewells, answer.cells, now_ns)
+            self._tell(news)
+            for table in self.tables.values():
+                table.tallies[shard_index].confirm()
+        except BaseException:  # likewise
+            self._hear_again(self.shards[shard_index], reports)
+            raise
+
+    def _tell(self, cells: Iterable[Cell]) -> None:
+        """There may be room now for those that wait for these keys."""
+        for cell in cells:
+            self.tables[cell.table.name].tell(cell.key)
+
+    def _hear_again(self, shard: ShardState, reports: Reports) -> None:
+        """An answer was taken in by halves: have all that it was about be said again, and those that wait look."""
+        known = set(self._cells_of(shard))
+        shard.unconfirmed = sum(cell.unconfirmed for cell in known)
+        kept = [cell for cell in reports.cells if cell in known]
+        for cell in kept:
+            cell.table.stir(cell)
+        self._tell(cell for cell in kept if cell.waiters)
+
+    def give_up_lapsed_lines(self, shard_index: int, *, now_ns: int) -> None:
+        """Hold no lines any more on limits whose lease was over before the hub was heard again, as it is right now.
+
+        The hub may have dealt them out again. The node's name lasts, and with it what the hub knows to be used.
+        """
+        shard = self.shards[shard_index]
+        for table in list(self.tables.values()):
+            if table.lease_ns == NODES_LEASE_NS or now_ns < shard.leased_ns + table.lease_ns:
+                continue
+            if table.name in shard.voided or shard.leased_ns == -NEVER_NS:
+                continue
+            for cell in table.all_cells():
+                if cell.shard is shard:
+                    table.lock.run(give_up_lapsed_line, cell)
+            shard.voided.add(table.name)  # last, so that an exception on the way leaves no line behind
+
+    def rebase(self, shard_index: int, *, now_ns: int) -> None:
+        """The hub's clock is not where it was thought to be."""
+        rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
+
+    def take_back(self, shard_index: int) -> None:
+        """What was under way got no answer; it will be said again."""
+        reports = self._flights.get(shard_index)
+        if reports is None:
+            return  # it was taken in before something else went wrong
+        for cell, report in zip(reports.cells, reports, strict=True):
+            cell.table.lock.run(unreport_cell, cell, report)
+        self._flights.pop(shard_index)  # last: what an exception interrupts is done again, which does no harm
+
+    def open_account(self, shard_index: int) -> None:
+        """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""
+        for table in self.tables.values():
+            table.lock.run(table.tallies[shard_index].drop_confirmed)
+
+    def say_everything_again(self, shard_index: int) -> None:
+        """The hub has lost its data: every cell must be reported before the lease is worth anything."""
+        shard = self.shards[shard_index]
+        self._unconfirm_tallies(shard_index)
+        shard.keeps_until_ns = -NEVER_NS
+        for cell in self._cells_of(shard):
+            cell.table.lock.run(say_again, cell)
+
+    def start_under_new_name(self, shard_index: int, *, hub_remembers: bool, now_ns: int) -> None:
+        """The lease is over, and with it every line; what the hub has counted under the old name stays there.
+
+        `hub_remembers` is false when its data are gone too: then all that was used has to be reported again.
+        """
+        shard = self.shards[shard_index]
+        shard.unconfirmed = 0
+        if not hub_remembers:
+            self._unconfirm_tallies(shard_index)
+        for cell in self._cells_of(shard):
+            cell.table.lock.run(begin_under_new_name, cell, hub_remembers, now_ns)
+
+    def give_up_lines(self, shard_index: int, *, now_ns: int) -> None:
+        """Leave: the node stops, and everything it holds goes back with its last report."""
+        shard = self.shards[shard_index]
+        for cell in self._cells_of(shard):
+            cell.table.lock.run(give_up_line, cell, now_ns)
+
+    def look_around(self, shard_index: int) -> None:
+        """Have the next decision about any cell take the slow path, and see whether somebody is there to exchange."""
+        shard = self.shards[shard_index]
+        for table in list(self.tables.values()):
+            first = 0
+            while True:
+                first = table.lock.run(table.cells.look_around, shard, first)
+                if first == 0:
+                    break
+            if table.overflow is not None:
+                table.overflow.room = -1
+
+    def is_under_way(self, cell: Cell) -> bool:
+        """Whether a report of that cell may be waiting for its answer."""
+        index = cell.shard.index
+        return index in self._flights and cell.reported_ns >= self._taken_ns[index]
+
+    # ------------------------------------------------------------ inside
+
+    def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
+        """What was taken at `now_ns` is not said: have every cell be where it asked to be. Twice does no harm."""
+        let_ask_again(shard, held)
+        for cell in self._cells_of(shard):
+            if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.stirred):
+                cell.table.stir(cell)  # it was reported, or taken off the agenda to be
+            elif cell.stirred and not cell.fresh:
+                shard.stirred.append(cell)
+            if cell.wanted:
+                shard.wanted.append(cell)
+                shard.early_ns = min(shard.early_ns, cell.early_ns)
+
+    def _unconfirm_tallies(self, shard_index: int) -> None:
+        for table in self.tables.values():
+            table.tallies[shard_index].unconfirm()
+
+    def _drop(self, cell: Cell) -> None:
+        """Forget a key about which there is nothing to remember."""
+        self.room.stay(cell)
+        cell.shard.agenda.forget(cell)
+        if cell.table.overflow is cell:
+            cell.table.overflow = None
+        elif cell.table.cells.drop(cell):
+            self.keys -= 1
+
+    def _cells_of(self, shard: ShardState) -> list[Cell]:
+        return [cell for table in list(self.tables.values()) for cell in table.all_cells() if cell.shard is shard]
+
+    def _limit_reports(
+        self, shard: ShardState, indexes: dict[str, int], now_ns: int, due: Container[int] | None
+    ) -> tuple[LimitReport, ...]:
+        """The limits that cells refer to, in that order, and after them those whose lifetime numbers have changed."""
+        for table in list(self.tables.values()):
+            if table.tallies[shard.index].changed and (due is None or table.interval_ns in due):
+                indexes.setdefault(table.name, len(indexes))
+        return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
+
+    def _limit_report(self, table: WaitTable, shard: ShardState, now_ns: int) -> LimitReport:
+        charged, refunded = table.lock.run(table.tallies[shard.index].report)
+        limit, calendar = table.limit, table.calendar
+        window = 0 if calendar is None else calendar.number(now_ns + shard.offset_ns)
+        return LimitReport(
+            name=table.name,
+            algorithm=limit.counts_as,
+            window_us=(limit.window_ns if calendar is None else calendar.longest_ns) // 1000,
+            quota=table.quota,
+            capacity=table.capacity,
+            overshoot_milli=table.policy.overshoot_milli,
+            charged=charged,
+            refunded=refunded,
+            variant=limit.variant,
+            withheld=limit.withheld,
+            window=window,
+            opens_us=0 if calendar is None else calendar.opens_ns(window) // 1000,
+            closes_us=0 if calendar is None else calendar.opens_ns(window + 1) // 1000,
+            interval_us=0 if table.own_pace is None else table.interval_ns // 1000,
+            apart=table.capacity - table.capacity * self.region_ppm // MILLION,
+            lease_us=0 if table.lease_ns == NODES_LEASE_NS else table.lease_ns // 1000,
+        )
+
+
+def _nobody() -> None:
+    """No loop is running that could be woken."""
+
+
+def _nobody_told(name: str) -> None:
+    """Nobody wants to hear of a decision in the middle of another one."""

@@ -1,0 +1,275 @@
+"""Which keys leave when a node has no room for more.
+
+The problem. A node counts at most `keys_max` keys. A stranger who makes up keys fills the table, and every newcomer
+after that shares one count with the stranger's keys. So keys have to leave; but a key whose use is forgotten while it
+counts could use its limit once more.
+
+The rule, in this order:
+
+1. A key of which nothing is in use, and in which the node holds no line, leaves at once: there is nothing to
+   remember.
+2. With a hub, the key that is used least leaves; of those used alike, the one that was used least before, and then
+   the one that nobody has asked about for longest. All it has used must be reported and acknowledged. The node lowers
+   its lines to nothing, says so with a last report (see `CellReport.forgotten`) and forgets the key when the hub has
+   confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count its
+   use twice until that has faded, never less than once.
+3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`Cells.look_up`).
+
+Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
+filled to `low`. "Least" is judged among a sample: an exchange looks at LOOKS places from all over the store and takes
+at most half of the keys found there. A decision looks at two, and only when the table is full. So no decision and no
+exchange takes longer the more keys there are.
+
+A key that was asked about within UNTOUCHED_NS stays, whatever it has used: it is in use just now.
+
+A key that left while it counted may come back. It is remembered approximately (`evicted.py`) and gets no allowance
+for being new until the hub has answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconverge.clock import SECOND_NS
+from reconverge.hub.report import FORGOTTEN, CellAnswer, CellReport
+from reconverge.kernel.keys.store import PLACES_PASSED
+from reconverge.kernel.reporting.renaming import forget_confirmed
+from reconverge.kernel.table.native import evict
+
+if TYPE_CHECKING:
+    from reconverge.kernel.cell import Cell
+    from reconverge.kernel.engine import Reports
+    from reconverge.kernel.kernel import Kernel
+    from reconverge.kernel.table.cells import Cells
+    from reconverge.kernel.table.wait import WaitTable
+
+LOOKS: Final = 256
+"""Places that one exchange looks at."""
+UNTOUCHED_NS: Final = SECOND_NS
+HIGH_SHARE: Final = 10
+"""Keys begin to leave when less than a tenth of the table is free."""
+LOW_SHARE: Final = 4
+"""They stop when a quarter of it is."""
+KEPT_NS: Final = 60 * SECOND_NS
+"""A hub that does not take over what a node forgets is not asked again for so long."""
+_PARTS: Final = 1_000_000
+
+
+class Found(NamedTuple):
+    """A key that may leave with a last report, ordered by who leaves first."""
+
+    used_ppm: int
+    """In use now, of the capacity."""
+    charged: int
+    """In use since the node has known the key."""
+    touched_ns: int
+    number: int
+    cell: Cell
+
+
+class Farewell(NamedTuple):
+    """A last report that is under way."""
+
+    number: int
+    cell: Cell
+    report: CellReport
+
+
+class Room:
+    """Makes room for new keys."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.high = kernel.keys_max - max(1, kernel.keys_max // HIGH_SHARE)
+        self.low = kernel.keys_max - max(1, kernel.keys_max // LOW_SHARE)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Nobody leaves."""
+        self.leaving = 0
+        """Keys whose last report is due or under way."""
+        self.evicted: Counter[str] = Counter()
+        """Keys that have left while they were not idle yet, by limit."""
+        self._making = False
+        self._turn = 0
+
+    # ------------------------------------------------------------ who leaves
+
+    @property
+    def wanted(self) -> bool:
+        """Whether keys should leave."""
+        return self._making or self._kernel.keys > self.high
+
+    def sweep(self, now_ns: int) -> bool:
+        """Look at a few keys, if room is needed, and have some of them leave; returns whether to go on at once."""
+        kernel = self._kernel
+        excess = kernel.keys - self.leaving - self.low
+        self._making = excess > 0 and (self._making or kernel.keys > self.high)
+        if not self._making:
+            return False
+        found: list[Found] = []
+        for table, groups in self._turns():
+            for _ in range(groups):
+                self._look(table, now_ns, found)
+        found.sort()
+        count = min(kernel.keys - self.leaving - self.low, -(-len(found) // 2))
+        chosen, others = found[: max(0, count)], found[max(0, count) :]
+        for each in chosen:
+            each.cell.table.lock.run(self._choose, each.cell, now_ns)
+        rest = [(each.cell.table, each.cell.key) for each in others]
+        found.clear()
+        others.clear()
+        _let_rest(rest)
+        return bool(chosen)
+
+    def _choose(self, cell: Cell, now_ns: int) -> None:
+        """Have a key leave with its next report."""
+        if self._may_be_forgotten(cell, now_ns):
+            cell.leaving = True
+            self.leaving += 1
+            cell.table.stir(cell)
+
+    def has_one(self, table: Cells, now_ns: int) -> bool:
+        """Whether there is room for one more key of `table`, whose lock the caller holds.
+
+        A decision looks at two keys of the limit, and at two of another one if its lock is free: with a hub only when
+        the table is full; without one with every new key, because nothing else makes idle keys leave.
+        """
+        kernel = self._kernel
+        if kernel.alone or kernel.keys >= kernel.keys_max:
+            self._drop_two(table, now_ns)
+        if kernel.keys >= kernel.keys_max:
+            others = [other for other in list(kernel.tables.values()) if other is not table and other.cells]
+            if others:
+                self._turn += 1
+                other = others[self._turn % len(others)]
+                other.lock.run_if_free(self._drop_two, other, now_ns)
+        return kernel.keys < kernel.keys_max
+
+    def _turns(self) -> Iterable[tuple[WaitTable, int]]:
+        """How many groups of places to look at in which limits: in proportion to their keys, each one in its turn."""
+        groups = LOOKS // PLACES_PASSED
+        tables = [table for table in list(self._kernel.tables.values()) if table.cells]
+        self._turn += 1
+        keys = max(1, self._kernel.keys)
+        for number in range(len(tables)):
+            table = tables[(self._turn + number) % len(tables)]
+            share = min(groups, max(1, groups * len(table.cells) // keys))
+            groups -= share
+            yield table, share
+            if groups <= 0:
+                return
+
+    def _look(self, table: WaitTable, now_ns: int, found: list[Found]) -> None:
+        """Look at the next few keys of a limit: let go of those with nothing to remember, note who else may leave."""
+        _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
+
+    def _sort_out(self, table: WaitTable, now_ns: int, found: list[Found]) -> list[tuple[Cells, str]]:
+        """As `_look`; returns who does neither."""
+        rest: list[tuple[Cells, str]] = []
+        table.cells.jump()
+        for cell in table.cells.pass_by(PLACES_PASSED):
+            used = self._used(cell, now_ns)
+            if self._is_idle(cell, used, now_ns):
+                self._let_go(cell, now_ns)
+            elif self._may_be_forgotten(cell, now_ns):
+                used_ppm = max(0, used) * _PARTS // max(1, cell.capacity)
+                found.append(Found(used_ppm, cell.charged, cell.touched_ns, len(found), cell))
+            else:
+                rest.append((table, cell.key))
+        return rest
+
+    def _drop_two(self, table: Cells, now_ns: int) -> None:
+        kernel = self._kernel
+        if kernel.alone:
+            # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
+            keep = table.withheld > 0 and kernel.keys < kernel.keys_max
+            kernel.keys -= evict(table, now_ns, 2, keep)
+            return
+        for cell in table.cells.pass_by(2):
+            if self._is_idle(cell, self._used(cell, now_ns), now_ns):
+                self._let_go(cell, now_ns)
+
+    @staticmethod
+    def _used(cell: Cell, now_ns: int) -> int:
+        table = cell.table
+        table.advance(cell, now_ns)
+        table.measure(cell)
+        return table.meter.used(cell, now_ns)
+
+    def _is_idle(self, cell: Cell, used: int, now_ns: int) -> bool:
+        """Whether nothing is in use, nothing is held, and nothing is left to be said."""
+        if used > 0 or cell.waiters or cell.held or cell.unconfirmed or self._kernel.is_under_way(cell):
+            return False
+        if cell.line or cell.base or cell.overdraft or now_ns - cell.touched_ns < UNTOUCHED_NS:
+            return False
+        return not cell.stirred if cell.heard else cell.reset_us == 0
+
+    def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
+        """Whether the hub has heard of everything, and can be asked to keep it."""
+        if not cell.heard or cell.stirred or cell.leaving or cell.waiters or cell.unconfirmed:
+            return False
+        if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
+            return False
+        shard = cell.shard
+        return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
+
+    def _let_go(self, cell: Cell, now_ns: int) -> None:
+        """Forget a key; if it could come back before its use on any node has faded, remember that it was here."""
+        table = cell.table
+        if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
+            table.evicted.remember(cell.key, now_ns)
+        if cell.leaving:
+            self.leaving -= 1
+        cell.leaving = cell.fresh = cell.stirred = cell.wanted = False
+        cell.shard.agenda.forget(cell)
+        if table.cells.drop(cell):
+            self._kernel.keys -= 1
+            self.evicted[table.name] += 1
+
+    # ------------------------------------------------------------ last reports
+
+    def stay(self, cell: Cell) -> None:
+        """A key that was to leave does not, for now."""
+        if cell.leaving:
+            cell.leaving = False
+            self.leaving -= 1
+
+    def farewells(self, reports: Reports) -> list[Farewell]:
+        """The last reports among those that are about to be answered."""
+        if not self.leaving:
+            return []
+        cells = [(number, cell) for number, cell in enumerate(reports.cells) if cell.leaving]
+        return [Farewell(number, cell, report) for number, cell in cells if (report := reports[number]).forgotten]
+
+    def hear(self, farewells: Sequence[Farewell], answers: Sequence[CellAnswer], now_ns: int) -> None:
+        """Forget the keys whose last reports were answered, unless they are in use again."""
+        told = tuple(answers) if farewells else ()
+        for number, cell, _ in farewells:
+            cell.table.lock.run(self._hear_one, cell, told[number].nodes == FORGOTTEN, now_ns)
+
+    def _hear_one(self, cell: Cell, confirmed: bool, now_ns: int) -> None:
+        table = cell.table
+        if not confirmed:
+            cell.shard.keeps_until_ns = now_ns + KEPT_NS
+            self.stay(cell)
+        elif cell.stirred or cell.waiters or cell.used != cell.counted:
+            # The hub counts what was reported as the use of others now.
+            self.stay(cell)
+            table.advance(cell, now_ns)
+            table.measure(cell)
+            cell.line = cell.base = cell.overdraft = 0
+            forget_confirmed(cell, now_ns)
+            cell.confirmed = (-1, 0, 0)
+            cell.room = -1
+            table.stir(cell)
+        else:
+            self._let_go(cell, now_ns)
+
+
+def _let_rest(keys: Iterable[tuple[Cells, str]]) -> None:
+    """Do without objects again for keys that were only looked at."""
+    for table, key in keys:
+        table.lock.run(table.cells.rest, key)

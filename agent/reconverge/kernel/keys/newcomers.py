@@ -1,0 +1,135 @@
+"""How many new keys per second the hub is told of, and whose they are.
+
+A stranger who makes up keys makes up cells at the hub, too: each new key is reported at once, because its node knows
+nothing about it. So a key that the hub has never answered about waits in a queue of its own limit, and every exchange
+takes from these queues no more than a budget allows. Until then the node decides about the key by the policy's cold
+rule. Keys that the hub knows do not wait here, and at least half of each batch is theirs if they need it.
+
+The budget is `per_second` for the whole node. Limits that have keys waiting share it evenly, however many keys each
+of them has, so a flood of one limit's keys delays no other limit's new keys. What a limit may report accumulates for
+up to BURST_NS.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.kernel.engine import put_forward
+
+if TYPE_CHECKING:
+    from reconverge.kernel.kernel import Kernel
+    from reconverge.kernel.reporting.shard import ShardState
+    from reconverge.kernel.reporting.tally import Tally
+    from reconverge.kernel.table.wait import WaitTable
+
+NEW_KEYS_MAX: Final = 5000
+"""A Redis merges some 40,000 cells per second on one core, a node reports some 15,000: eight nodes under attack at once
+leave that Redis time for the keys it knows, and a node with 50,000 keys that is restarted has told of all in 10 s."""
+BURST_NS: Final = SECOND_NS // 4
+
+
+class Newcomers:
+    """The new keys of a node that wait for their first report."""
+
+    def __init__(self, kernel: Kernel, per_second: int) -> None:
+        self._kernel = kernel
+        self.per_second = per_second
+        self.start_over()
+
+    def start_over(self) -> None:
+        """No key waits."""
+        self._credits: dict[str, tuple[int, int]] = {}
+        """What each limit may report, in keys times nanoseconds, and as of when."""
+        self._busy: dict[str, int] = {}
+        """Until when each limit counts as one that shares the budget."""
+        self._left: dict[tuple[str, int], int] = {}
+        """How many of each limit's keys are waiting because the budget was used up, by shard."""
+        self.deferred: Counter[str] = Counter()
+        """Keys that had to wait for a later exchange than the next one, by limit."""
+        self._turn = 0
+
+    def waiting(self, shard: ShardState) -> int:
+        """How many keys wait, of all limits."""
+        return sum(len(table.tallies[shard.index].fresh) for table in list(self._kernel.tables.values()))
+
+    def any_wait(self, shard: ShardState) -> bool:
+        """Whether any key waits."""
+        return any(table.tallies[shard.index].fresh for table in list(self._kernel.tables.values()))
+
+    def hand_over(self, shard: ShardState, now_ns: int, cells_max: int, *, unmetered: bool) -> tuple[bool, int]:
+        """Put forward what may be reported now, for a batch of at most `cells_max` cells.
+
+        Returns whether more may be reported at once, and when the next key may if the budget is used up. `unmetered`
+        is for a node that leaves: it says all it knows.
+        """
+        waiting = [
+            (table, tally)
+            for table in list(self._kernel.tables.values())
+            if (tally := table.tallies[shard.index]).fresh
+        ]
+        if not waiting:
+            return False, NEVER_NS
+        self._turn += 1
+        first = self._turn % len(waiting)
+        waiting = waiting[first:] + waiting[:first]
+        room = cells_max - min(len(shard.stirred), cells_max // 2)
+        most = {table.name: room if unmetered else self._earned(table.name, now_ns) for table, _ in waiting}
+        for share in (max(1, room // len(waiting)), room):
+            for table, tally in waiting:
+                taken = put_forward(tally, shard, table.lock, min(share, room, most[table.name]))
+                room -= taken
+                most[table.name] -= taken
+                if not unmetered:
+                    self._spend(table.name, taken)
+        more, again_ns = False, NEVER_NS
+        for table, tally in waiting:
+            used_up = not unmetered and most[table.name] < 1
+            again_ns = min(again_ns, self._close(table, tally, shard, now_ns, used_up=used_up))
+            more = more or (not used_up and len(tally.fresh) > 0)
+        return more, again_ns
+
+    def queue_again(self, shard: ShardState) -> None:
+        """Have every new key wait that is not to be reported yet; an exception has interrupted `hand_over`.
+
+        It may have come when a key was taken out of its queue, and had not been put forward.
+        """
+        for table in list(self._kernel.tables.values()):
+            table.lock.run(_queue_again, table, shard)
+
+    def _close(self, table: WaitTable, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
+        """Note what is left; returns when the next of these keys may be reported, if the budget is used up."""
+        place = table.name, shard.index
+        left = len(tally.fresh) if used_up else 0
+        before = self._left.pop(place, 0)
+        if not left:
+            tally.fresh_from_ns = -NEVER_NS
+            return NEVER_NS
+        self._left[place] = left
+        self.deferred[table.name] += max(0, left - before)
+        self._busy[table.name] = now_ns + SECOND_NS
+        tally.fresh_from_ns = now_ns + min(table.interval_ns, BURST_NS)
+        return tally.fresh_from_ns
+
+    def _earned(self, name: str, now_ns: int) -> int:
+        """How many keys of a limit may be reported now."""
+        most = self.per_second * BURST_NS
+        credit, since_ns = self._credits.get(name, (most, now_ns))
+        sharing = sum(until_ns > now_ns for limit, until_ns in self._busy.items() if limit != name) + 1
+        credit = min(most, credit + self.per_second * (now_ns - since_ns) // sharing)
+        self._credits[name] = credit, now_ns
+        return credit // SECOND_NS
+
+    def _spend(self, name: str, keys: int) -> None:
+        credit, since_ns = self._credits[name]
+        self._credits[name] = credit - keys * SECOND_NS, since_ns
+
+
+def _queue_again(table: WaitTable, shard: ShardState) -> None:
+    queue = table.tallies[shard.index].fresh
+    while queue:
+        queue.popleft()
+    for cell in table.all_cells():
+        if cell.fresh and cell.shard is shard:
+            queue.append(cell)

@@ -1,0 +1,99 @@
+"""The cells of one limit by key, each in a place of its own."""
+
+from __future__ import annotations
+
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.reporting.agenda import ShardFields
+
+LOOKED_AROUND = 4096
+"""So many places are gone through without anything in between."""
+PLACES_PASSED = 8
+"""So many places are looked at in one go, however many of them are empty."""
+
+JUMP = 2654435769
+"""The part of all places that a jump covers, times 2**32: by the golden ratio, jumps come down evenly spread."""
+
+
+class Store(dict[str, Cell]):
+    """A mapping from keys to cells; `put` and `drop` alone change it.
+
+    A cell keeps its place from when it is put until it is dropped, and the next one that is put gets the place that
+    became empty last. So the order of places, in which cells are gone through, does not depend on how keys are hashed.
+    """
+
+    __slots__ = ("_empty", "_hand", "_places", "admitted", "refused")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: list[Cell | None] = []
+        self._empty: list[int] = []
+        self._hand = 0
+        """The place at which to go on passing by."""
+        self.admitted = 0
+        self.refused = 0
+
+    def put(self, cell: Cell) -> None:
+        """Keep a cell under its key, of which there is none yet."""
+        self[cell.key] = cell
+        if self._empty:
+            cell.place = self._empty.pop()
+            self._places[cell.place] = cell
+        else:
+            cell.place = len(self._places)
+            self._places.append(cell)
+
+    def drop(self, cell: Cell) -> bool:
+        """Forget a cell; returns whether it was here."""
+        if self.get(cell.key) is not cell:
+            return False
+        del self[cell.key]
+        cell.room = -1  # somebody may have found it, and be about to charge it
+        self._places[cell.place] = None
+        self._empty.append(cell.place)
+        return True
+
+    def in_order(self) -> list[Cell]:
+        """All cells, in the order of their places."""
+        return [cell for cell in self._places if cell is not None]
+
+    def pass_by(self, count: int) -> list[Cell]:
+        """The next few cells, at most `count`, in the order of their places and round again."""
+        passed: list[Cell] = []
+        for _ in range(min(PLACES_PASSED, len(self._places))):
+            cell = self._places[self._hand]
+            self._hand = (self._hand + 1) % len(self._places)
+            if cell is not None:
+                passed.append(cell)
+                if len(passed) == count:
+                    break
+        return passed
+
+    def jump(self) -> None:
+        """Have the next few cells be some far from the last ones, so that those passed by are a sample of all."""
+        if self._places:
+            places = len(self._places)
+            self._hand = (self._hand + (places * JUMP >> 32)) % places
+
+    def look_around(self, shard: ShardFields, first: int) -> int:
+        """Have the next decision about any of some cells of that shard take the slow path.
+
+        These are some from place `first` on; returns at which to go on, which is 0 when there are no more.
+        """
+        end = min(first + LOOKED_AROUND, len(self._places))
+        for cell in self._places[first:end]:
+            if cell is not None and cell.shard is shard:
+                cell.room = -1
+        return end if end < len(self._places) else 0
+
+    def rest(self, key: str) -> bool:  # noqa: ARG002  # the compiled store's has the same face
+        """Do without the object of a key until it is asked about; only the compiled store can."""
+        return False
+
+    def start_over(self) -> None:
+        """Drop all cells and numbers."""
+        for cell in self.values():
+            cell.room = -1
+        self.clear()
+        self._places.clear()
+        self._empty.clear()
+        self._hand = self.admitted = self.refused = 0

@@ -1,0 +1,181 @@
+"""The lock of a limit in Python, its definition: it knows whether the thread that comes is the one that holds it.
+
+A decision may be interrupted at any instruction: by a signal handler, a finalizer, a callback of the collector, a
+tracer. What runs then may ask for a decision that needs the same lock, on the same thread. A plain lock would have the
+thread wait for itself for ever, and a lock that may be taken twice would show the second decision a cell in the middle
+of a change. So the second one is turned away with `Reentry`, touches nothing, and is answered by a rule that keeps the
+bound:
+
+- what asks for admission (`allow`, `hit`, `reserve`, `wait`) is refused, and `test` says so;
+- what is only looked at (`usage`) is read as it stands;
+- what must not be lost (`reset`, `refund`, a settlement, `warm`, a change) is put off until no lock is held.
+
+A thread that is in the middle of one decision does not wait for another thread, either, because that one may be waiting
+for this thread: if the other lock is held, the answer is the same.
+
+While the lock is held nothing else is waited for and no callback runs. What is wanted of others, such as to wake the
+loop, is noted at the kernel, and whoever lets go of the lock does it afterwards (`Kernel.do_after_unlock`).
+
+An exception may come out of an interruption, too: a soft time limit, Ctrl-C. CPython raises those only where something
+is called, where a function begins and where a loop begins again. There is no such place between taking the lock in C
+and the protected part of `with`, nor between that part and letting go. A tracer can raise anywhere, so that the lock
+may stay taken although no work goes on under it. A thread that finds it taken looks for a frame of `run` that will let
+go of it, and takes the lock over if there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+
+if TYPE_CHECKING:
+    from reconverge.kernel.reporting.agenda import KernelFields
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+NAP_S: Final = 0.0005
+"""Between two looks at a lock that is held. A lock is held for microseconds."""
+NAPS_MAX: Final = 2000
+"""A thread that has waited for so many naps, a second or more, looks whether any thread will let go of the lock."""
+
+
+class Reentry(RuntimeError):
+    """A thread that is in the middle of a decision has asked for what would make it wait for itself."""
+
+    def __init__(self) -> None:
+        super().__init__("this thread is in the middle of a decision about the same limit")
+
+
+def _plain_lock() -> Any:
+    """A lock of the interpreter, also where gevent or eventlet has put another in its place.
+
+    A greenlet that waits for one of theirs lets others run, in the middle of what the lock is there to protect.
+    """
+    import _thread  # noqa: PLC0415  # it is another one once it was patched
+
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None:
+        return gevent.get_original("_thread", "allocate_lock")()
+    eventlet: Any = sys.modules.get("eventlet.patcher")
+    if eventlet is not None:
+        return eventlet.original("_thread").allocate_lock()
+    return _thread.allocate_lock()
+
+
+class Lock:
+    """Held for the arithmetic of one cell, by `run`. `with` is for those who look at a limit from outside."""
+
+    __slots__ = ("_inner", "_kernel", "locked", "owner")
+
+    def __init__(self, kernel: KernelFields) -> None:
+        self._inner = _plain_lock()
+        self._kernel = kernel
+        self.owner = 0
+        """The thread that took it last; negative if not by `run`. 0 only while no work goes on under it.
+
+        It is set before the work begins, and back to 0 only after work that was not cut short by an exception.
+        """
+        self.locked: Callable[[], bool] = self._inner.locked
+        """Whether it is held."""
+
+    def run(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
+        """What `work` returns, which is called with the lock held. Raises Reentry."""
+        if self.locked():
+            self._wait()
+        with self._inner:
+            self.owner = get_ident()
+            result = work(*args)
+            self.owner = 0
+        if self._kernel.after_unlock:
+            self._kernel.do_after_unlock()
+        return result
+
+    def run_if_free(self, work: Callable[[*Ts], T], *args: *Ts) -> T | None:
+        """The same, unless the lock is held; then nothing is done."""
+        return None if self.locked() else self.run(work, *args)
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Take the lock; returns whether that was done. Raises Reentry."""
+        if blocking and self.locked():
+            self._wait()
+        taken: bool = self._inner.acquire(blocking)
+        if taken:
+            self.owner = -get_ident()
+        return taken
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        self._inner.release()
+        if self._kernel.after_unlock:
+            self._kernel.do_after_unlock()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _wait(self) -> None:
+        """Return when the lock may be free. Raises Reentry.
+
+        The lock is looked at and not taken here: an exception between taking it and letting go would leave it taken.
+        """
+        me = get_ident()
+        if self.owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # as its documentation has it
+            raise Reentry
+        nap = _plain_lock()
+        nap.acquire()  # and never let go of: what waits for it sleeps
+        naps = 0
+        while self.locked():
+            if (self.owner == me or naps == NAPS_MAX) and self._is_abandoned():
+                with contextlib.suppress(RuntimeError):  # another thread was faster
+                    self._inner.release()
+                return
+            if self.owner == me:  # in a greenlet that another one has interrupted
+                raise Reentry
+            naps = naps % NAPS_MAX + 1
+            nap.acquire(timeout=NAP_S)
+
+    def _is_abandoned(self) -> bool:
+        """Whether no thread will let go of the lock, which is held."""
+        return self.owner >= 0 and not any(_runs(frame, self) for frame in _all_frames())
+
+
+RUN: Final[CodeType] = Lock.run.__code__
+WAIT: Final[CodeType] = Lock._wait.__code__  # noqa: SLF001  # of the class above
+
+
+def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
+    """Whether a frame or one that has called it is at work under that lock, or under any; or is about to be.
+
+    A frame that waits for its turn is at work under no lock, and will let go of none.
+    """
+    waits = False
+    while frame is not None:
+        if frame.f_code is RUN and not waits and (lock is None or frame.f_locals["self"] is lock):
+            return True
+        waits = frame.f_code is WAIT
+        frame = frame.f_back
+    return False
+
+
+def in_a_decision() -> bool:
+    """Whether the caller has interrupted its thread in the middle of a decision, for whose end other threads may wait.
+
+    Nothing runs in the middle of what the compiled kernel decides.
+    """
+    return _runs(sys._getframe(1))  # noqa: SLF001  # as above
+
+
+def _all_frames() -> Iterable[FrameType | None]:
+    """Where each thread is, and each greenlet that waits for its turn."""
+    yield from sys._current_frames().values()  # noqa: SLF001  # likewise
+    greenlet: Any = sys.modules.get("greenlet")
+    if greenlet is not None:
+        yield from (each.gr_frame for each in gc.get_objects() if isinstance(each, greenlet.greenlet))

@@ -1,0 +1,95 @@
+/* What a store has to know of a limit to decide about it: told by `kernel/table/native.py`. */
+#include "native.h"
+
+/* Take a member out of keyword arguments that say how a limit decides; -1 with an error if it is not there. */
+static int
+term(PyObject *terms, const char *name, i64 *value)
+{
+    PyObject *whole = PyDict_GetItemString(terms, name);
+    if (whole == NULL) {
+        PyErr_SetString(PyExc_KeyError, name);
+        return -1;
+    }
+    *value = PyLong_AsLongLong(whole);
+    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* How a limit decides, if it is one that this kernel knows; -1 with an error. */
+static int
+read_terms(PyObject *terms, Terms *t)
+{
+    i64 kind, keeps_lines, merged_only, policy, soft, staked;
+    PyObject *cold = PyDict_GetItemString(terms, "cold_allowance");
+    if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_lines", &keeps_lines) ||
+        term(terms, "merged_only", &merged_only) || term(terms, "policy", &policy) || term(terms, "soft", &soft) ||
+        term(terms, "staked", &staked) ||
+        term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
+        term(terms, "capacity", &t->capacity) || term(terms, "nominal", &t->nominal) ||
+        term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
+        term(terms, "interval_min_ns", &t->interval_min_ns) || term(terms, "withheld", &t->withheld) ||
+        term(terms, "idle_ns", &t->idle_ns) || term(terms, "lease_ns", &t->lease_ns) ||
+        term(terms, "relearns_ns", &t->relearns_ns) || term(terms, "overshoot_milli", &t->overshoot_milli)) {
+        return -1;
+    }
+    t->cold_allowance = PyFloat_AsDouble(cold);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    t->kind = (int)kind;
+    t->keeps_lines = keeps_lines;
+    t->merged_only = merged_only;
+    t->policy = (int)policy;
+    t->soft = soft;
+    t->staked = staked;
+    /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
+    t->level_max = ((i128)1 << 110) / t->capacity;
+    t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;
+    return 0;
+}
+
+/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, evicted, terms): decide for
+ * `table` from now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in Python. */
+PyObject *
+store_serve(PyObject *object, PyObject *args)
+{
+    Store *self = (Store *)object;
+    PyObject *table, *lock, *clock, *tallies, *shards, *terms, *lone_shard, *evicted;
+    long long unit, key_bytes_max;
+    int additive;
+    if (!PyArg_ParseTuple(args, "OO!OLLpO!O!OO!O:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max,
+                          &additive, &PyList_Type, &tallies, &PyList_Type, &shards, &lone_shard, types.evicted,
+                          &evicted, &terms)) {
+        return NULL;
+    }
+    PyObject *kernel = PyObject_GetAttrString(table, "kernel"), *name = PyObject_GetAttrString(table, "name");
+    if (kernel != NULL && !PyObject_TypeCheck(kernel, types.kernel)) {
+        Py_CLEAR(kernel);
+        PyErr_SetString(PyExc_TypeError, "a table belongs to a kernel");
+    }
+    if (kernel == NULL || name == NULL) {
+        Py_XDECREF(kernel);
+        Py_XDECREF(name);
+        return NULL;
+    }
+    Py_XSETREF(self->kernel, (KernelFields *)kernel);
+    Py_XSETREF(self->name, name);
+    Py_XSETREF(self->table, Py_NewRef(table));
+    Py_XSETREF(self->lock, (Lock *)Py_NewRef(lock));
+    Py_XSETREF(self->clock, clock == Py_None ? NULL : Py_NewRef(clock));
+    Py_XSETREF(self->tallies, Py_NewRef(tallies));
+    Py_XSETREF(self->shards, Py_NewRef(shards));
+    Py_XSETREF(self->evicted, (Evicted *)Py_NewRef(evicted));
+    self->unit = unit;
+    self->key_bytes_max = key_bytes_max;
+    self->additive = additive;
+    self->terms.plain = false;
+    Py_CLEAR(self->lone_shard);
+    if (terms != Py_None && read_terms(terms, &self->terms) < 0) {
+        return NULL;
+    }
+    if (self->terms.plain && PyObject_TypeCheck(lone_shard, types.shard)) {
+        self->lone_shard = (Shard *)Py_NewRef(lone_shard);
+        self->lone_tally = (Tally *)PyList_GET_ITEM(tallies, 0);
+    }
+    Py_RETURN_NONE;
+}

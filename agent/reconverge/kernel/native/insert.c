@@ -1,0 +1,120 @@
+/* Keys that nobody has asked about before: `look_up` in `kernel/table/cells.py`, for limits decided here, while there is room. */
+#include "places.h"
+
+#include "cells.h"
+
+/* Whether a key is one that may be kept, as `keys/validity.py` has it; if not, Python says what is wrong with it. */
+static bool
+is_plain(const Store *store, PyObject *key)
+{
+    Py_ssize_t length = PyUnicode_GET_LENGTH(key);
+    if (length == 0 || length > store->key_bytes_max || PyUnicode_READ_CHAR(key, 0) == 0) {
+        return false;
+    }
+    if (PyUnicode_IS_ASCII(key)) {
+        return true;
+    }
+    i64 bytes = 0;
+    for (Py_ssize_t at = 0; at < length; at++) {
+        Py_UCS4 character = PyUnicode_READ_CHAR(key, at);
+        if (Py_UNICODE_IS_SURROGATE(character)) {
+            return false;
+        }
+        bytes += character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    }
+    return bytes <= store->key_bytes_max;
+}
+
+/* With every new key of a node without a hub, look at two of the old ones. */
+static int
+make_room(Store *store, i64 now_ns)
+{
+    KernelFields *kernel = store->kernel;
+    if (needs_time(store->lone_shard, now_ns)) { /* before any leaves, because all is done anew when it was fetched */
+        store->missing = TIME;
+        return -1;
+    }
+    if (!next_fit(store, 2)) {
+        store->missing = PYTHON;
+        return -1;
+    }
+    /* A key that begins without a part of its capacity would begin so again, so it stays while there is room. */
+    bool keep = store->terms.withheld > 0 && kernel->keys < kernel->keys_max;
+    i64 gone = evict(store, now_ns, 2, keep);
+    kernel->keys -= at_least(gone, 0);
+    return gone < 0 ? -1 : 0;
+}
+
+/* A place for a key, with an object; NULL with an error. */
+static Place *
+begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    i64 number;
+    Cell *cell = cell_new(key, store->table, shard, terms->capacity, now_ns);
+    Place *place = cell == NULL ? NULL : store_enter(store, key, hash, &number);
+    if (place == NULL) {
+        Py_XDECREF(cell);
+        return NULL;
+    }
+    if (terms->kind != BUCKET) {
+        cell->marked_ns = 0; /* nothing drains */
+    }
+    if (cell->shard->alone) {
+        cell->line = cell->base = terms->capacity;
+        cell->level = (i128)terms->withheld * terms->window_ns;
+    }
+    cell->doubted = !cell->shard->alone && evicted_recall(store->evicted, key, now_ns);
+    cell->place = number;
+    cell->store = Py_NewRef((PyObject *)store);
+    place->cell = cell;
+    return place;
+}
+
+/* The same without one. */
+static Place *
+begin_lone(Store *store, PyObject *key, Py_hash_t hash, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    i64 number;
+    Place *place = store_enter(store, key, hash, &number);
+    if (place != NULL) {
+        bool bucket = terms->kind == BUCKET;
+        place->key |= LONE;
+        place->lone.room = -1;
+        place->lone.level = bucket ? terms->withheld * terms->window_ns : 0;
+        place->lone.marked_ns = bucket ? now_ns : -1;
+    }
+    return place;
+}
+
+int
+store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place)
+{
+    const Terms *terms = &store->terms;
+    KernelFields *kernel = store->kernel;
+    *place = NULL;
+    if (!is_plain(store, key) || kernel->keys >= kernel->keys_max) {
+        return 0;
+    }
+    if (PyList_GET_SIZE(store->shards) == 1) {
+        shard = (Shard *)PyList_GET_ITEM(store->shards, 0);
+    }
+    if (shard == NULL) { /* it takes a hash that Python has */
+        store->missing = SHARD;
+        return -1;
+    }
+    bool alone = store->lone_shard != NULL;
+    Py_hash_t hash = hash_of(store, key);
+    if (hash == -1 || (alone && make_room(store, now_ns) < 0)) {
+        return -1;
+    }
+    i128 level = (i128)terms->withheld * terms->window_ns;
+    bool needs_none = alone && level == (i64)level;
+    *place = needs_none ? begin_lone(store, key, hash, now_ns) : begin_whole(store, key, hash, shard, now_ns);
+    if (*place == NULL) {
+        return -1;
+    }
+    kernel->keys++;
+    return 0;
+}

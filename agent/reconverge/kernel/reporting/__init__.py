@@ -1,0 +1,1 @@
+"""What cells tell the hub, in which order, and what they make of its answers."""

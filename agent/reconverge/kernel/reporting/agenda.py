@@ -1,0 +1,277 @@
+"""Which cells of a shard have something to say, and when quiet ones are looked at again."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING
+
+from reconverge.clock import NEVER_NS
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.reporting.cell_reports import look_again
+from reconverge.kernel.reporting.lanes import Lanes
+
+if TYPE_CHECKING:
+    from reconverge.kernel.lock import Lock
+
+GROUP_MAX = 256
+"""So many promises are kept together at most."""
+MIXED_MAX = 16
+"""After so many only those join that were reported together: what is known of them is alike, and takes less memory."""
+OPEN_MAX = 8
+"""A promise may join one of the groups that were begun last, so many of them."""
+PROMISED_SHARE = 16
+"""One of so many cells of a batch may be one that was promised another look, while more wait than a batch holds."""
+LOOKS_MAX = 512
+"""So many promises are looked at in one go: those who decide, and those who share a loop, are held up no longer."""
+PASSED_MAX = 1024
+"""So many cells that were reported or forgotten meanwhile are passed by in one go."""
+
+
+class Group:
+    """Cells of one limit that are looked at again at one moment, in the order in which that was promised."""
+
+    __slots__ = ("cells", "due_ns", "home", "joined", "number", "reported_ns")
+
+    def __init__(self, due_ns: int, number: int, home: object) -> None:
+        self.due_ns = due_ns
+        self.number = number
+        self.home = home
+        self.cells: dict[Cell, None] = {}
+        self.joined = 0
+        """How many have been in it."""
+        self.reported_ns = -NEVER_NS
+        """When the last one of them was reported."""
+
+    def __lt__(self, other: Group) -> bool:
+        return (self.due_ns, self.number) < (other.due_ns, other.number)
+
+
+class Agenda:
+    """Promises to look at quiet cells again, the next one first. Each cell has one, which the next one replaces.
+
+    They are kept in groups, of which those for one moment come in the order in which they were begun.
+    """
+
+    __slots__ = ("_empty", "_group_of", "_groups", "_numbers", "_open")
+
+    def __init__(self) -> None:
+        self._groups: list[Group] = []
+        """A heap."""
+        self._open: list[Group] = []
+        """Those that may be joined."""
+        self._group_of: dict[Cell, Group] = {}
+        self._numbers = 0
+        self._empty = 0
+        """How many of the groups have nobody left in them."""
+
+    def promise(self, cell: Cell, due_ns: int) -> None:
+        """Look at a cell again at `due_ns`, in place of any earlier promise."""
+        self.forget(cell)
+        group = self._group_for(cell, due_ns)
+        group.cells[cell] = None
+        group.joined += 1
+        group.reported_ns = cell.reported_ns
+        self._group_of[cell] = group
+        cell.due_ns = due_ns
+
+    def _group_for(self, cell: Cell, due_ns: int) -> Group:
+        home = cell.table if cell.place >= 0 else cell
+        for group in reversed(self._open):
+            if group.due_ns == due_ns and group.home is home:
+                joined_max = GROUP_MAX if group.reported_ns == cell.reported_ns else MIXED_MAX
+                if group.joined < joined_max:
+                    return group
+                break  # in an older one it would come before those of this one
+        self._numbers += 1
+        group = Group(due_ns, self._numbers, home)
+        heapq.heappush(self._groups, group)
+        self._open = [*self._open[1 - OPEN_MAX :], group]
+        return group
+
+    def forget(self, cell: Cell) -> None:
+        """Promise nothing about a cell any more."""
+        cell.due_ns = NEVER_NS
+        group = self._group_of.pop(cell, None)
+        if group is None:
+            return
+        del group.cells[cell]
+        if not group.cells:
+            if group in self._open:
+                self._open.remove(group)
+            self._empty += 1
+            if self._empty > OPEN_MAX + len(self._groups) // 2:
+                self._groups = [group for group in self._groups if group.cells]
+                self._empty = 0
+                heapq.heapify(self._groups)
+
+    def due_ns(self) -> int:
+        """When the next cell has to be looked at."""
+        while self._groups and not self._groups[0].cells:
+            heapq.heappop(self._groups)
+            self._empty -= 1
+        return self._groups[0].due_ns if self._groups else NEVER_NS
+
+    def first(self) -> Cell:
+        """The cell that has to be looked at next; there is one, of which `due_ns` has told."""
+        return next(iter(self._groups[0].cells))
+
+
+class ShardFields:
+    """What `ShardState` keeps for those who decide and those who exchange."""
+
+    early_ns: int
+    stirred: Lanes
+    """Cells with something new since their last report."""
+    wanted: Lanes
+    """Cells that ask not to wait for the next regular exchange."""
+    agenda: Agenda
+    """When to look at the others."""
+
+    def begin(self) -> None:
+        """Nothing is to be said."""
+        self.stirred = Lanes()
+        self.wanted = Lanes()
+        self.agenda = Agenda()
+
+
+class TallyFields:
+    """What `Tally` keeps its numbers in."""
+
+    __slots__ = ("charged", "fresh", "fresh_from_ns", "refunded")
+
+    charged: int
+    refunded: int
+    fresh: deque[Cell]
+    """The limit's new keys of one shard, which wait for their first report."""
+    fresh_from_ns: int
+    """Not before may another of them ask for an exchange ahead of time."""
+
+    def begin(self) -> None:
+        """No key waits."""
+        self.fresh = deque()
+        self.fresh_from_ns = -NEVER_NS
+
+
+class KernelFields:
+    """What `Kernel` counts its keys in."""
+
+    keys: int
+    """Kept in all limits, overflow cells not among them."""
+    keys_max: int
+    after_unlock: bool
+    """Whether something waits until no lock is held; see `Kernel.do_after_unlock`."""
+    wake_wanted: bool
+    """Whether that is to wake the loop."""
+
+    def do_after_unlock(self) -> None:
+        """Do what was put off while a lock was held."""
+        raise NotImplementedError
+
+
+def due_cells(
+    shard: ShardFields, now_ns: int, early: bool, companions_max: int, cells_max: int
+) -> tuple[list[Cell], bool]:
+    """The cells to report now, each once, in the order in which they asked; and whether there are more of them.
+
+    For an early exchange those that asked for it; and the others, if there are no more than `companions_max`. Half of
+    a regular one is for those that only have something new, if there are so many: a limit whose cells are all in a
+    hurry does not delay the others. A part of it is for quiet ones whose time has come, however many others wait.
+    """
+    cells: dict[Cell, None] = {}
+    promised = 0 if early or shard.agenda.due_ns() > now_ns else cells_max // PROMISED_SHARE
+    others_max = cells_max - promised
+    hurried_max = cells_max if early else others_max - min(len(shard.stirred), others_max // 2)
+    more = _take_wanted(shard, now_ns, early, cells, hurried_max)
+    if not early or (cells and not more and len(shard.stirred) <= companions_max):
+        more = _take_stirred(shard, cells, others_max) or more
+    if promised or not more:
+        more = _take_promised(shard, now_ns, cells, cells_max) or more
+    return list(cells), more
+
+
+def put_forward(tally: TallyFields, shard: ShardFields, lock: Lock, most: int) -> int:
+    """Have up to `most` of the new keys of a limit, which `lock` guards, be reported with the next batch.
+
+    Returns how many there were.
+    """
+    taken = passed = 0
+    while tally.fresh and taken < most and passed < PASSED_MAX:
+        if lock.run(_put_one_forward, tally, shard):
+            taken += 1
+        else:
+            passed += 1
+    return taken
+
+
+def _put_one_forward(tally: TallyFields, shard: ShardFields) -> bool:
+    """Returns whether that was a new key; it may have left, or been answered if the hub's clock has jumped since."""
+    cell = tally.fresh.popleft()
+    if not cell.fresh:
+        return False
+    cell.fresh = False
+    (shard.wanted if cell.wanted else shard.stirred).append(cell)
+    return not cell.heard
+
+
+def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell, None], cells_max: int) -> bool:
+    """Those that are in a hurry; returns whether there may be more."""
+    wanted = shard.wanted
+    shard.early_ns = NEVER_NS
+    passed, more = 0, False
+    postponed: list[Cell] = []
+    for _ in range(len(wanted)):
+        if passed == PASSED_MAX or (len(cells) >= cells_max and _is_to_be_taken(wanted.first(), now_ns, early, cells)):
+            shard.early_ns = now_ns
+            more = True
+            break
+        cell = wanted.popleft()
+        if not cell.wanted or cell in cells:
+            passed += 1  # reported meanwhile
+        elif early and cell.early_ns > now_ns:
+            postponed.append(cell)
+            shard.early_ns = min(shard.early_ns, cell.early_ns)
+        else:
+            cells[cell] = None
+    for cell in postponed:  # not before, or they would be met again while others have yet to be looked at
+        wanted.append(cell)
+    return more
+
+
+def _is_to_be_taken(cell: Cell, now_ns: int, early: bool, cells: dict[Cell, None]) -> bool:
+    return cell.wanted and cell not in cells and not (early and cell.early_ns > now_ns)
+
+
+def _take_stirred(shard: ShardFields, cells: dict[Cell, None], cells_max: int) -> bool:
+    """Those that have something new; returns whether there may be more."""
+    stirred = shard.stirred
+    passed = 0
+    for _ in range(len(stirred)):
+        if passed == PASSED_MAX:
+            return True
+        if len(cells) >= cells_max and (cell := stirred.first()).stirred and cell not in cells:
+            return True
+        cell = stirred.popleft()
+        if not cell.stirred or cell in cells:
+            passed += 1
+        else:
+            cells[cell] = None
+    return False
+
+
+def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cells_max: int) -> bool:
+    """Those that were promised another look, and turn out to be worth it; returns whether there may be more."""
+    agenda = shard.agenda
+    for _ in range(LOOKS_MAX):
+        if agenda.due_ns() > now_ns:
+            return False
+        cell = agenda.first()
+        if cell.stirred or cell in cells:
+            agenda.forget(cell)
+            continue
+        if len(cells) == cells_max:
+            return True
+        agenda.forget(cell)
+        if cell.table.lock.run(look_again, cell, now_ns):
+            cells[cell] = None
+    return agenda.due_ns() <= now_ns

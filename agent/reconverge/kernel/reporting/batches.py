@@ -1,0 +1,89 @@
+"""What is said and heard of many cells at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from reconverge.hub.report import CellAnswer, CellReport
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.reporting.cell_reports import hear_cell, look_again, report_cell
+
+
+class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute beside what is in it
+    """The reports of one batch, in the order of their cells."""
+
+    cells: list[Cell]
+    """The cells that are reported."""
+
+
+def report_cells(
+    cells: Iterable[Cell], indexes: dict[str, int], now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
+) -> Reports:
+    """The reports of those cells; one about which there is nothing to say is dropped. `indexes` numbers the limits."""
+    reported: list[Cell] = []
+    reports: list[CellReport] = []
+    for cell in cells:
+        table = cell.table
+        index = indexes.setdefault(table.name, len(indexes))
+        report = report_or_drop(cell, index, now_ns, in_touch, drop)
+        if report is not None:
+            reported.append(cell)
+            reports.append(report)
+    made = Reports(reports)
+    made.cells = reported
+    return made
+
+
+def report_or_drop(
+    cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
+) -> CellReport | None:
+    """The report of a cell; None if there was nothing to say, and it was dropped."""
+    return cell.table.lock.run(_report_or_drop, cell, index, now_ns, in_touch, drop)
+
+
+def _report_or_drop(
+    cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
+) -> CellReport | None:
+    report = report_cell(cell, index, now_ns, in_touch)
+    if report is None:
+        drop(cell)
+    return report
+
+
+def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
+    """Take in the answer to a report; returns whether somebody who waits has to be told."""
+    return cell.table.lock.run(_hear, cell, report, answer, heard_ns, now_ns)
+
+
+def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
+    before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+    hear_cell(cell, report, answer, heard_ns, now_ns)
+    return cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+
+
+def look_again_at(cell: Cell, now_ns: int) -> bool:
+    """See `look_again`."""
+    return cell.table.lock.run(look_again, cell, now_ns)
+
+
+def rebase(cell: Cell, now_ns: int) -> None:
+    """See `Cells.rebase`."""
+    cell.table.lock.run(cell.table.rebase, cell, now_ns)
+
+
+def rebase_cells(cells: list[Cell], now_ns: int) -> None:
+    """Carry the counts of those cells over to where the hub's clock is now known to be."""
+    for cell in cells:
+        rebase(cell, now_ns)
+
+
+def hear_cells(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
+    """Take in what was answered to each report; returns the cells of which somebody who waits has to be told."""
+    news: list[Cell] = []
+    for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
+        if hear(cell, report, answer, heard_ns, now_ns):
+            news.append(cell)
+        if cell.unconfirmed:
+            cell.unconfirmed = False
+            cell.shard.unconfirmed -= 1
+    return news

@@ -1,0 +1,400 @@
+"""What a cell tells the hub, and what it makes of the answer: the node's half of the lines protocol.
+
+The hub's half is the merge rule. The sizes of needs and of what is given back come from the simulations behind the
+protocol; the bound on over-admission does not depend on them.
+"""
+
+from __future__ import annotations
+
+from math import ceil, exp, floor
+
+from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
+from reconverge.hub.report import FORGOTTEN, NOT_TAKEN, CellAnswer, CellReport
+from reconverge.hub.stake import headroom_max, overdraft_max
+from reconverge.kernel.cell import DEMAND_MAX, Cell
+
+NEED_MARGIN = 1.5
+"""A node asks for this much more than it expects to use until the next exchange."""
+SLACK_KEPT = 0.5
+"""How much of what nobody needs a node keeps, in proportion to its need; the hub hands out as much."""
+DEMAND_ARRIVALS = 8
+"""Demand is averaged over about so many requests."""
+DEMAND_FAINT = 0.3
+"""Fewer requests than this per window are not worth a line."""
+BASE_SLACK = 0.8
+"""A base line is lowered when the node's share falls below this part of it."""
+BUCKET_MARGIN = 1.1
+"""A bucket's share of the drain should exceed the demand by so much."""
+ALONE_INTERVALS_MAX = 32
+"""If no other node had a need at the last answer, what a quiet cell holds is looked at after so many intervals at most:
+the next node that needs any of it waits no longer."""
+SURPLUS_SHARE = 0.03
+"""An unused line of this share of the capacity is worth an early exchange when others may lack it."""
+TIGHT_SHARE = 0.25
+"""Others may lack something when less than this share of the capacity is free."""
+SURPLUS_CHECKS = 8
+"""How often per interval a node looks for such a surplus."""
+SURPLUS_AFTER = 3
+"""From which part of the interval on: a third."""
+ROOM_INTERVALS_MAX = 16
+"""A key for which the hub has no room is put forward again after an interval, then after two, and so on up to so many.
+"""
+
+
+def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
+    """Lower the lines to what the cell can use, and say where it stands; None when it has nothing to say any more.
+
+    Lines are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has, until the
+    lease on that is over.
+    """
+    table = cell.table
+    cell.room = -1  # so that the next charge is noticed, and nothing is charged to a line that is about to be lowered
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    if not table.policy.keeps_lines and now_ns >= table.lease_until_ns(cell.shard):
+        cell.line = cell.base = cell.overdraft = 0
+    early = now_ns - cell.measured_ns < table.interval_ns
+    leaves = _leaves(cell, in_touch)
+    _measure_demand(cell, now_ns)
+    used = table.meter.used(cell, now_ns)
+    need = 0.0
+    if cell.waiters:
+        cell.touched_ns = now_ns  # whoever waits goes on asking
+    if used <= 0 and now_ns - cell.touched_ns >= 2 * table.meter.idle_ns:
+        cell.line = cell.base = cell.overdraft = 0
+        if not cell.held and not cell.unconfirmed:
+            return None
+    elif leaves:
+        cell.line = cell.base = cell.overdraft = 0
+    else:
+        bound = table.bound(cell, now_ns)
+        need = _need(cell, bound, early=early)
+        if in_touch:
+            _lower_lines(cell, bound, need)
+    cell.need_milli = ceil(need * 1000)
+    cell.held = cell.held or need > 0 or cell.line > 0 or cell.base > 0
+    cell.stirred = cell.wanted = False
+    cell.early_ns = NEVER_NS
+    cell.shard.agenda.forget(cell)
+    cell.room = -1
+    cell.reported_ns = now_ns
+    report = _said(cell, limit_index, now_ns, leaves=leaves)
+    cell.asked = cell.ask = 0
+    return report
+
+
+def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellReport:
+    """Where a cell stands, as it is told."""
+    return CellReport(
+        limit=limit_index,
+        key=cell.key,
+        epoch=cell.epoch,
+        current=cell.charged if cell.table.meter.bucket else cell.used,
+        previous=_previous(cell, now_ns),
+        line=cell.line,
+        base=cell.base,
+        overdraft=cell.overdraft,
+        need_milli=cell.need_milli,
+        ask=max(cell.ask, cell.foremost),
+        asked=FORGOTTEN if leaves else cell.asked,
+        demand_milli=0 if leaves else int(cell.demand * 1000),
+        window_demand=cell.window_demand,
+        reset_us=cell.reset_us,
+    )
+
+
+def _leaves(cell: Cell, in_touch: bool) -> bool:
+    """Whether this is the last report of a key that was to leave: nobody has asked for it since that was decided."""
+    leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
+    if not leaves:
+        cell.table.kernel.room.stay(cell)
+    return leaves
+
+
+def _previous(cell: Cell, now_ns: int) -> int:
+    """What counts beside the charges of this window."""
+    table = cell.table
+    if table.dated is not None:
+        return table.dated.report(cell, now_ns)
+    return table.fill_milli(cell) if table.meter.bucket else cell.previous
+
+
+def unreport_cell(cell: Cell, report: CellReport) -> None:
+    """Take a report back that was not answered: all of it has to be said again, and a key that was to leave stays."""
+    if report.forgotten:
+        cell.table.kernel.room.stay(cell)
+    else:
+        cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
+        cell.ask = max(cell.ask, report.ask)
+    cell.table.stir(cell)
+
+
+def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
+    """Install what the hub answered to `report`; `heard_ns` is when the hub said it, by this node's clock."""
+    table = cell.table
+    cell.room = -1
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    if answer.nodes == NOT_TAKEN:
+        _wait_for_room(cell, now_ns)
+        return
+    table.anchor(cell, now_ns)
+    if answer.reset_us > cell.reset_us:
+        table.forget(cell, answer.reset_us, now_ns)
+    report, answer = table.follow(cell, report, answer, now_ns)
+    same_epoch = answer.epoch == cell.epoch
+    if same_epoch or not table.meter.aligned:
+        cell.line = answer.line
+    cell.base = answer.base
+    cell.overdraft = answer.overdraft
+    cell.capacity = min(table.capacity, answer.capacity)
+    if table.stepwise and same_epoch:
+        # The hub was in this window already, however little this node knows when that began.
+        heard_ns = max(heard_ns, cell.opened_ns)
+    cell.heard_ns = heard_ns
+    cell.doubted = False
+    if report.reset_us == cell.reset_us:
+        cell.confirmed = (report.epoch, report.current, report.previous)
+        if table.dated is not None:
+            table.dated.confirm(cell)
+    cell.held = bool(answer.line or answer.base or answer.overdraft or report.need_milli)
+    _hear_of_others(cell, report, answer, heard_ns=heard_ns, now_ns=now_ns)
+    _hear_of_demand(cell, answer)
+    if answer.line > report.line:
+        cell.back_off_ns = 0
+    elif answer.free < 1:
+        shortest_ns = table.interval_min_ns
+        cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
+    table.set_until(cell, now_ns)
+    headroom = table.headroom(cell, now_ns)
+    cell.water = table.water(max(0, headroom))
+    cell.room = -1
+    _promise_follow_up(cell, headroom, now_ns)
+
+
+def _wait_for_room(cell: Cell, now_ns: int) -> None:
+    """The hub has no room for this key and knows nothing of it: it stays as well known as it was, and asks again later.
+
+    So a key of which the hub has never told goes by the cold rule of its policy.
+    """
+    table = cell.table
+    cell.shard.not_taken += 1
+    cell.line = cell.base = cell.overdraft = 0
+    cell.held = False
+    cell.confirmed = (-1, 0, 0)
+    cell.room = -1
+    interval_ns = table.interval_ns
+    cell.back_off_ns = min(max(2 * cell.back_off_ns, interval_ns), ROOM_INTERVALS_MAX * interval_ns)
+    table.set_until(cell, now_ns)
+    cell.shard.agenda.promise(cell, -(-(now_ns + cell.back_off_ns) // interval_ns) * interval_ns)
+
+
+def look_again(cell: Cell, now_ns: int) -> bool:
+    """Whether a quiet cell that is due should be reported now; if not, it is promised another look."""
+    interval_ns = cell.table.interval_ns
+    if now_ns >= cell.reported_ns + interval_ns or not cell.table.keeps_spare or _has_surplus(cell, now_ns):
+        return True
+    cell.shard.agenda.promise(cell, min(now_ns + interval_ns // SURPLUS_CHECKS, cell.reported_ns + interval_ns))
+    return False
+
+
+def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
+    """Say when to look at this cell again if nothing is asked of it until then.
+
+    While others may lack what it holds that is soon; else a cell that has been quiet for a while is looked at after as
+    long again, until its meter must have run out and it can leave. If nobody else had a need when the hub was last
+    heard, nobody lacks anything yet.
+    """
+    table = cell.table
+    interval_ns = table.interval_ns
+    if not table.keeps_spare and cell.held:
+        cell.shard.agenda.promise(cell, max(now_ns, _settles_ns(cell, headroom, now_ns)))
+        return
+    leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
+    tight = headroom > 0 and cell.free < TIGHT_SHARE * cell.capacity
+    alone = cell.fleet_needs <= float(cell.need_milli) / 1000
+    if tight and not alone and headroom >= _surplus_min(cell):
+        cell.shard.agenda.promise(cell, max(now_ns, cell.reported_ns + interval_ns // SURPLUS_AFTER))
+        return
+    if not cell.held:
+        due_ns = max(leaves_ns, now_ns)
+    elif tight and not alone:
+        due_ns = cell.reported_ns + interval_ns
+    else:
+        quiet_ns = now_ns - cell.touched_ns
+        if tight:
+            quiet_ns = min(quiet_ns, ALONE_INTERVALS_MAX * interval_ns)
+        due_ns = now_ns + max(interval_ns, min(quiet_ns, leaves_ns - now_ns))
+        if table.dated is not None and cell.used > 0:
+            # What expires all at once should not lie idle for as long again.
+            returned = min(cell.used, ceil(_surplus_min(cell)))
+            due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
+    # On a grid, so that cells share their exchanges.
+    cell.shard.agenda.promise(cell, -(-due_ns // interval_ns) * interval_ns)
+
+
+def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
+    """When a cell that is to hold nothing spare should say what it does not need any more.
+
+    A right that was granted beyond what was asked for goes back at once, and what was asked for counts as used as soon
+    as it is; what has faded since is told of when it amounts to a whole request.
+    """
+    table = cell.table
+    if headroom > 0 or cell.base > 0 or cell.overdraft > 0 or cell.need_milli > 0:
+        return cell.reported_ns + table.interval_min_ns
+    bound = table.bound(cell, now_ns)
+    if bound <= 0:
+        return cell.touched_ns + 2 * table.meter.idle_ns
+    return now_ns + table.meter.wait_ns(cell, bound, 1, now_ns) + MICROSECOND_NS
+
+
+def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
+    """Work out what the others have used: all that the hub knows of, less this node's own part of it."""
+    table = cell.table
+    counted = report.reset_us >= answer.reset_us
+    if table.meter.bucket:
+        cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
+        cell.fleet_used = float(answer.previous) / 1000 + answer.silent
+        if table.policy.merged_only:
+            drained = table.quota * table.refilled_ns(cell, heard_ns, now_ns)
+            merged = max(0, answer.current * table.window_ns // 1000 - drained)
+            cell.level = merged + (cell.charged - report.current) * table.window_ns
+        return
+    if table.dated is not None:
+        others = answer.current - (report.current if counted else 0)
+        table.dated.hear_of_others(cell, max(0, others), heard_ns)
+        cell.fleet_used = float(answer.current + answer.silent)
+        return
+    own_current = report.current if counted and report.epoch == answer.epoch else 0
+    if answer.epoch == cell.epoch:
+        cell.others_current = max(0, answer.current - own_current)
+        cell.fleet_used = float(answer.current + answer.silent)
+        cell.silent = answer.silent
+        if not table.meter.aligned:
+            own_previous = report.previous if counted else 0
+            if report.epoch != answer.epoch:
+                own_previous = report.current if counted and report.epoch == answer.epoch - 1 else 0
+            cell.others_previous = max(0, answer.previous - own_previous)
+            left_ns = min(max(cell.opened_ns + table.window_ns - heard_ns, 0), table.window_ns)
+            cell.fleet_used += answer.previous * (float(left_ns) / float(table.window_ns))
+    elif answer.epoch == cell.epoch - 1 and not table.meter.aligned:
+        cell.others_previous = max(0, answer.current - own_current)
+
+
+def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
+    """Remember what is asked of all nodes, to judge whether the key is calm."""
+    cell.nodes = max(1, answer.nodes)
+    cell.fleet_demand = float(answer.demand_milli) / 1000
+    if answer.epoch == cell.epoch:
+        cell.free = answer.free
+        cell.reserved = answer.reserved
+        cell.fleet_needs = float(answer.needs_milli) / 1000
+        cell.fleet_window = answer.window_demand
+        cell.last_demand = answer.last_demand
+    elif answer.epoch == cell.epoch - 1:
+        cell.last_demand = max(cell.last_demand, answer.window_demand)
+
+
+def _measure_demand(cell: Cell, now_ns: int) -> None:
+    """An exponentially weighted mean of the cost asked for per second, over about eight requests."""
+    table = cell.table
+    elapsed_s = seconds(now_ns - cell.measured_ns)
+    arrived, cell.arrived = cell.arrived, 0
+    cell.measured_ns = now_ns
+    if arrived:
+        cell.asked = min(cell.asked + arrived, DEMAND_MAX)
+        cell.window_demand = min(cell.window_demand + arrived, DEMAND_MAX)
+        cell.touched_ns = now_ns
+    interval_s = seconds(table.interval_ns)
+    if cell.demand == 0.0:
+        cell.demand = arrived / max(elapsed_s, interval_s)
+    elif elapsed_s > 0:
+        shortest_s = min(interval_s, 0.1 * table.window_s)
+        memory_s = min(max(DEMAND_ARRIVALS * table.unit / cell.demand, shortest_s), table.window_s)
+        cell.demand += (1.0 - exp(-elapsed_s / memory_s)) * (arrived / elapsed_s - cell.demand)
+    cell.demand = min(cell.demand, float(DEMAND_MAX))
+
+
+def _need(cell: Cell, used: int, *, early: bool) -> float:
+    """What this node expects to use until the next exchange has been answered."""
+    table = cell.table
+    if table.policy.merged_only:
+        return 0.0
+    if not table.keeps_spare:
+        return float(min(max(cell.ask, cell.foremost, cell.waiting), max(cell.capacity, table.need_max)))
+    if cell.demand * table.window_s <= DEMAND_FAINT * table.unit and cell.asked == 0 and not cell.waiters:
+        return table.owed(cell)
+    calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
+    need = _expected(cell) + cell.waiting + (table.unit if calm else 0.0)
+    if early:
+        need = max(need, 2.0 * cell.asked)
+    if table.meter.bucket and not table.staked:
+        # The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept
+        # small it comes with use: what has not drained yet is held, and drains by as much.
+        waiting = float(cell.waiting) * SECOND_NS / float(table.interval_ns + cell.shard.round_trip_ns)
+        demand = cell.demand + waiting
+        carrying = demand * table.window_s * cell.capacity / table.quota
+        need = max(need, BUCKET_MARGIN * carrying - used)
+    return min(max(need, float(cell.ask), float(cell.foremost)), float(max(cell.capacity, table.need_max)))
+
+
+def _expected(cell: Cell) -> float:
+    """What is likely to be asked of this node until the next exchange has been answered, with a margin."""
+    horizon_ns = cell.table.interval_ns + cell.shard.round_trip_ns
+    return NEED_MARGIN * cell.demand * horizon_ns / SECOND_NS
+
+
+def _lower_lines(cell: Cell, used: int, need: float) -> None:
+    """Give back what is beyond this node's fair part of what was left at the last answer."""
+    table = cell.table
+    if not table.keeps_spare:
+        cell.line, cell.base, cell.overdraft = min(cell.line, used), 0, 0
+        return
+    needs = max(cell.fleet_needs, need)
+    share = need / needs if needs > 0 else 0.0
+    headroom = cell.line - used
+    surplus = floor(headroom - _kept(cell, need, needs))
+    if 0 < surplus < table.reluctance * cell.line:
+        surplus = 0
+    if cell.reserved > 0 and 0 < headroom < cell.ask:
+        # Another node's ask is older, and what is held here is too little for this node's own.
+        surplus = max(surplus, min(headroom, cell.reserved))
+    cell.line -= max(0, surplus)
+    start = cell.capacity * share
+    if table.staked:
+        start = min(start, headroom_max(need, cell.capacity, table.unit))
+    if table.meter.aligned and needs > 0 and start < BASE_SLACK * cell.base:
+        cell.base = ceil(start)
+    if cell.overdraft > 0:
+        overdrafts = cell.capacity * table.policy.overshoot_milli // 1000
+        cell.overdraft = min(cell.overdraft, overdrafts // cell.nodes)
+        if table.staked:
+            cell.overdraft = min(cell.overdraft, overdraft_max(cell.capacity, table.unit))
+
+
+def _kept(cell: Cell, need: float, needs: float) -> float:
+    """The headroom that is this node's fair part of what was left at the last answer."""
+    left = max(0.0, cell.capacity - cell.fleet_used)
+    share = need / needs if needs > 0 else 0.0
+    if left < needs:
+        return left * share
+    kept = need + SLACK_KEPT * (left - needs) * share
+    return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.staked else kept
+
+
+def _has_surplus(cell: Cell, now_ns: int) -> bool:
+    """Whether a cell holds so much that others may lack that giving it back is worth an exchange of its own."""
+    table = cell.table
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    if cell.waiters or cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
+        return False
+    elapsed_s = seconds(now_ns - cell.measured_ns)
+    recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
+    need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
+    kept = _kept(cell, need, max(cell.fleet_needs, need))
+    return cell.line - table.bound(cell, now_ns) - kept >= _surplus_min(cell)
+
+
+def _surplus_min(cell: Cell) -> float:
+    return max(2.0, SURPLUS_SHARE * cell.capacity)

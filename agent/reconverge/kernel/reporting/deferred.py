@@ -1,0 +1,103 @@
+"""Which cells wait for a later exchange than the next one, where limits have sync intervals of their own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from reconverge.kernel.cell import Cell
+    from reconverge.kernel.reporting.shard import ShardState
+
+SORTED_MAX: Final = 1024
+"""So many cells are sorted in one go; what comes after is taken as if it were due, which does no harm."""
+
+
+class Pace(NamedTuple):
+    """How often the cells of a limit are exchanged."""
+
+    interval_ns: int
+    interval_min_ns: int
+    """How long at least between two exchanges of a cell."""
+
+
+class Later:
+    """The cells of one shard that have something new to say, and whose limit is not due; by the interval of it."""
+
+    def __init__(self) -> None:
+        self._cells: dict[int, deque[Cell]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._cells.values()))
+
+    @property
+    def intervals_ns(self) -> list[int]:
+        """For which of the intervals there are any."""
+        return [interval_ns for interval_ns, cells in self._cells.items() if cells]
+
+    def sort(self, shard: ShardState, due: Container[int] | None, most: int) -> bool:
+        """Put aside what is not due, and hand over up to `most` of what has become so.
+
+        `due` holds the intervals whose limits are due; None stands for all. Returns whether more are to be handed over.
+        """
+        if due is not None:
+            self._put_aside(shard, due)
+        left = most
+        for interval_ns in self.intervals_ns:
+            if due is not None and interval_ns not in due:
+                continue
+            cells = self._cells[interval_ns]
+            while cells and left > 0:
+                shard.stirred.append(cells.popleft())
+                left -= 1
+            if cells:
+                return True
+            del self._cells[interval_ns]
+        return False
+
+    def give_back(self, shard: ShardState) -> None:
+        """Have everything be sorted anew, because intervals have changed."""
+        for cells in self._cells.values():
+            for cell in cells:
+                shard.stirred.append(cell)
+        self._cells.clear()
+
+    def _put_aside(self, shard: ShardState, due: Container[int]) -> None:
+        kept: list[Cell] = []
+        for _ in range(min(len(shard.stirred), SORTED_MAX)):
+            cell = shard.stirred.popleft()
+            if not cell.stirred:  # reported out of its turn
+                continue
+            interval_ns = cell.table.interval_ns
+            if interval_ns in due:
+                kept.append(cell)
+            else:
+                self._cells.setdefault(interval_ns, deque()).append(cell)
+        for cell in kept:  # not before, or they would be met again while others have yet to be sorted
+            shard.stirred.append(cell)
+
+
+def hold_back(shard: ShardState, due: Container[int], now_ns: int, held: list[Cell]) -> None:
+    """Take the cells in a hurry that may not be exchanged again yet out to `held`, for `let_ask_again` to put back.
+
+    A regular exchange takes whoever is in a hurry, however soon after the last time; one of other limits does not.
+    """
+    kept: list[Cell] = []
+    for _ in range(min(len(shard.wanted), SORTED_MAX)):
+        cell = shard.wanted.popleft()
+        if not cell.wanted:
+            continue
+        if cell.early_ns > now_ns and cell.table.interval_ns not in due:
+            held.append(cell)
+        else:
+            kept.append(cell)
+    for cell in kept:  # as above
+        shard.wanted.append(cell)
+
+
+def let_ask_again(shard: ShardState, held: list[Cell]) -> None:
+    """Put back what was held back."""
+    for cell in held:
+        shard.wanted.append(cell)
+        shard.early_ns = min(shard.early_ns, cell.early_ns)

@@ -1,0 +1,106 @@
+"""The cells of a shard that wait for a report: each limit's in a lane of its own, and taken from the lanes by turns.
+
+Theory of operation. A batch holds a few hundred cells, and a node may have a hundred thousand that changed, most of
+them keys of one limit: a stranger stirs up all keys of it, or a job goes through all customers. In one queue a change
+of another limit would wait for all of these, and the other nodes would decide without it meanwhile. So each limit has
+a lane, a queue of its own, in which the order is first come, first served; and the lanes are gone through in rounds, in
+which each gives up to TURN cells. A round goes through the lanes that there were at its beginning, the oldest first, so
+that the first cell of a lane waits for at most two turns of every other limit, however many cells that has. A round
+that is not at its end goes on with the next batch: otherwise the oldest lanes would have all batches when there are
+many limits. A lane begins with its first cell and goes with its last one: a limit without changes costs nothing here
+and is not kept alive. With one limit, all of this is one queue.
+
+Deciding threads append while the exchanging thread takes, each without the other's lock. So a cell may be appended to
+a lane that the exchanging thread has just found empty. Both threads look at what they have done: the exchanging thread
+takes the lane out of those that are known and then appends anew what has come to it; the deciding thread appends its
+cell and then looks whether the lane is known, and if not, appends the cell anew. At worst a cell waits twice, which
+does no harm, as one that was reported meanwhile is passed by. Only the exchanging thread takes, and knows of rounds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from reconverge.kernel.cell import Cell
+    from reconverge.kernel.table.cells import Cells
+
+TURN: Final = 16
+"""So many cells of one limit are taken before those of the next one. A batch has room for turns of 16 limits, and most
+cells still come after one of the same limit, whose lock and numbers the processor has at hand."""
+
+
+class Lanes:
+    """Cells that wait, in the order in which they are taken."""
+
+    __slots__ = ("_lanes", "_left", "_round")
+
+    def __init__(self) -> None:
+        self._lanes: dict[Cells, deque[Cell]] = {}
+        """By limit; none of them is empty."""
+        self._round: list[Cells] = []
+        """The limits whose turn comes in this round, the next one last."""
+        self._left = TURN
+        """How many cells the next one may still give."""
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._lanes.values())))
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    def append(self, cell: Cell) -> None:
+        """Have a cell wait behind the others of its limit."""
+        table, lanes = cell.table, self._lanes
+        while True:
+            lane = lanes.get(table)
+            if lane is None:
+                lane = deque((cell,))
+                if lanes.setdefault(table, lane) is lane:
+                    return
+            else:
+                lane.append(cell)
+                if lanes.get(table) is lane:
+                    return
+
+    def first(self) -> Cell:
+        """The cell that is taken next. Raises IndexError if none waits."""
+        return self._front()[0]
+
+    def popleft(self) -> Cell:
+        """Take the next cell. Raises IndexError if none waits."""
+        lane = self._front()
+        if len(lane) == 1:
+            return self._take_last(lane)
+        self._left -= 1
+        if self._left <= 0:
+            self._end_turn()
+        return lane.popleft()
+
+    def _front(self) -> deque[Cell]:
+        """The lane whose turn it is."""
+        while True:
+            if not self._round:
+                self._round = list(self._lanes)[::-1]
+                if not self._round:
+                    raise IndexError("no cell waits")
+            lane = self._lanes.get(self._round[-1])
+            if lane is not None:
+                return lane
+            self._end_turn()
+
+    def _end_turn(self) -> Cells:
+        """Go on with the next lane; returns whose turn it was."""
+        self._left = TURN
+        return self._round.pop()
+
+    def _take_last(self, lane: deque[Cell]) -> Cell:
+        """Take what may be the last cell of a lane, which goes first, so that it is never empty while it is known."""
+        self._lanes.pop(self._end_turn(), None)
+        cell = lane.popleft()
+        while True:
+            try:
+                self.append(lane.popleft())  # it has come meanwhile
+            except IndexError:
+                return cell

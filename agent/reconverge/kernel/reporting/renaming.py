@@ -1,0 +1,79 @@
+"""What becomes of a cell when its node gets another name or stops, the hub loses its data, or a key is forgotten.
+
+In each case the two sides remember different things: what a node has reported under an old name, or in a last
+report, the hub goes on counting, and the node must not count it again. What the hub has lost the node must say again.
+"""
+
+from __future__ import annotations
+
+from reconverge.kernel.cell import Cell
+
+
+def say_again(cell: Cell) -> None:
+    """The hub has lost what it knew of a cell."""
+    cell.confirmed = (-1, 0, 0)
+    if not cell.heard:
+        return  # it holds no line, and is to be reported anyway
+    if not cell.unconfirmed:
+        cell.unconfirmed = True
+        cell.shard.unconfirmed += 1
+    cell.table.stir(cell)
+
+
+def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
+    """The node has lost its lines, and reports what it uses from now on under another name."""
+    table = cell.table
+    cell.room = -1
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    cell.line = cell.base = cell.overdraft = 0
+    cell.held = cell.unconfirmed = False
+    if hub_remembers:
+        forget_confirmed(cell, now_ns)
+    cell.confirmed = (-1, 0, 0)
+    cell.room = -1
+    cell.charged = 0
+    table.stir(cell)
+
+
+def give_up_lapsed_line(cell: Cell) -> None:
+    """The lease on the line was over, and the hub may have dealt it out again."""
+    if cell.line or cell.base or cell.overdraft:
+        cell.room = -1
+        cell.line = cell.base = cell.overdraft = 0
+        cell.table.stir(cell)
+
+
+def give_up_line(cell: Cell, now_ns: int) -> None:
+    """The node stops, and gives back what it holds."""
+    cell.table.kernel.room.stay(cell)
+    cell.table.advance(cell, now_ns)
+    cell.table.measure(cell)
+    if cell.stirred or cell.held or cell.line or cell.base:
+        cell.line = cell.base = cell.overdraft = 0
+        cell.asked = cell.ask = cell.arrived = 0
+        cell.demand = 0.0
+        cell.table.stir(cell)
+
+
+def forget_confirmed(cell: Cell, now_ns: int) -> None:
+    """Take out of the meter what the hub goes on counting under a name or a report that this node is done with.
+
+    From here on it is what others have used, until the hub says so itself. A bucket is left as it is: what it
+    counts twice has drained before long.
+    """
+    table = cell.table
+    epoch, current, previous = cell.confirmed
+    if table.meter.bucket or epoch not in (cell.epoch, cell.epoch - 1):
+        return
+    if table.dated is not None:
+        table.dated.disown(cell, now_ns)
+        return
+    if epoch == cell.epoch - 1:
+        current, previous = 0, current
+    current, previous = min(current, cell.used), min(previous, cell.previous)
+    cell.used -= current
+    cell.previous -= previous
+    cell.others_current += current
+    cell.others_previous += previous
+    cell.counted = cell.used

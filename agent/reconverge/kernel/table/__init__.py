@@ -1,0 +1,1 @@
+"""The decisions about one limit: its cells, and what is asked, charged and corrected there."""

@@ -1,0 +1,145 @@
+"""Windows that begin with the first charge: each node opens them itself, and follows the hub's once it hears of it.
+
+A cell's `epoch` is the microsecond of the hub's clock at which its window began, or NONE between two windows. Then the
+count is zero and the line is the base, as at the beginning of any fixed window, and the next charge opens one. Nodes
+that open a window before they have heard of one another's do so from their bases, which sum to the capacity at most;
+the hub takes the first that it hears of, and the others adopt that one with what they have used in their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
+from reconverge.hub.report import CellAnswer, CellReport
+from reconverge.kernel.algorithms.low_water import Mark
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.table.wait import WaitTable
+
+NONE: Final = -1
+"""The epoch of a cell that is in no window."""
+ANOTHER: Final = 2
+"""An epoch that differs by this is neither the same window nor, as far as anything is concerned, the one before."""
+
+
+class FirstHitTable(WaitTable):
+    """One limit whose windows begin with the first charge."""
+
+    particular = True
+
+    # ------------------------------------------------------------ windows open and close
+
+    def _enter_window(self, cell: Cell, now_ns: int) -> None:
+        """Leave the window if it is over."""
+        if cell.epoch != NONE and now_ns >= self.closes_ns(cell):
+            self.measure(cell)
+            cell.previous, cell.before_ns = cell.used, cell.opened_ns
+            cell.free_us = cell.epoch + self.window_ns // MICROSECOND_NS
+            self._forget_window(cell, 1)
+            self.meter.open_window(cell, 1, NONE)
+        if cell.epoch == NONE:
+            cell.opened_ns = now_ns
+            if cell.used:  # an exception has come in between the charge and its window
+                self._open(cell, now_ns)
+        cell.lag_ns = cell.shard.lag_ns
+
+    def set_until(self, cell: Cell, now_ns: int) -> None:
+        """Between two windows every charge takes the slow path, for it opens the next."""
+        super().set_until(cell, now_ns)
+        if cell.epoch == NONE:
+            cell.until_ns = 0
+
+    def book(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
+        """See `Table.book`; what is charged between two windows opens the next."""
+        super().book(cell, cost, spare, allowed, now_ns)
+        if allowed and cost > 0:
+            self._open(cell, now_ns)
+
+    def correct_at(self, key: str, epoch: int, difference: int, mark: Mark | None, now_ns: int) -> None:
+        """See `Corrections.correct_at`; likewise."""
+        super().correct_at(key, epoch, difference, mark, now_ns)
+        if difference > 0:
+            self._open(self.look_up(key, now_ns), now_ns)
+
+    def _open(self, cell: Cell, now_ns: int) -> None:
+        """Begin a window, unless one is open."""
+        if cell.epoch != NONE:
+            return
+        cell.opened_ns = now_ns
+        cell.epoch = self._hub_us(cell, now_ns) if cell.shard.alone else max(self._hub_us(cell, now_ns), cell.free_us)
+        if now_ns - cell.before_ns >= 2 * self.window_ns:
+            cell.last_demand = 0  # that was not the window before, but one long ago
+        self.set_until(cell, now_ns)
+
+    def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
+        """See `Cells.forget`; on a node that is alone the window ends with it, for nobody else counts in it."""
+        if cell.shard.alone:
+            cell.room = (
+                -1
+            )  # an exception out of a signal handler may leave it between two windows: no charge passes that by
+            self.measure(cell)
+            cell.epoch = NONE
+        super().forget(cell, reset_us, now_ns)
+
+    def _give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        here = cell.epoch != NONE and self._same(epoch, cell.epoch)
+        super()._give_back(cell, cell.epoch if here else cell.epoch - ANOTHER, amount, mark, now_ns)
+
+    # ------------------------------------------------------------ the hub's clock, and its windows
+
+    def rebase(self, cell: Cell, now_ns: int) -> None:
+        """See `Cells.rebase`; the window keeps its place in this node's time."""
+        self.measure(cell)
+        cell.free_us = 0
+        if cell.heard:  # the window before has no place in the hub's new time
+            cell.previous, cell.before_ns = 0, -NEVER_NS
+        if cell.epoch != NONE:
+            cell.epoch = self._hub_us(cell, cell.opened_ns)
+        self.anchor(cell, now_ns)
+        if cell.used:
+            self.stir(cell)
+
+    def anchor(self, cell: Cell, now_ns: int) -> None:
+        """See `Cells.anchor`."""
+        if cell.epoch != NONE:
+            cell.opened_ns = self._local_ns(cell, cell.epoch)
+        super().anchor(cell, now_ns)
+
+    def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
+        """Adopt the hub's window if it is still open; returns what was said, in the terms of this node's window."""
+        opened_ns = self._local_ns(cell, answer.epoch)
+        if answer.epoch >= 0 and opened_ns <= now_ns + self.window_ns and now_ns < opened_ns + self.window_ns:
+            self._adopt(cell, answer.epoch, now_ns)
+            epoch = cell.epoch
+        elif answer.epoch < 0 and cell.epoch == NONE:
+            epoch = NONE
+            answer = answer._replace(line=answer.base)
+        else:
+            epoch = cell.epoch - ANOTHER
+        counted = self._same(report.epoch, answer.epoch)
+        return report._replace(epoch=epoch if counted else epoch - ANOTHER), answer._replace(epoch=epoch)
+
+    def _adopt(self, cell: Cell, epoch: int, now_ns: int) -> None:
+        """Take the hub's window for this node's, with what it has used in its own as far as the two overlap."""
+        if cell.epoch == epoch:
+            return
+        used = cell.used if cell.epoch != NONE and self._same(cell.epoch, epoch) else 0
+        if self._local_ns(cell, epoch) - cell.before_ns < self.window_ns:
+            used += cell.previous
+        cell.used = cell.counted = used
+        cell.previous, cell.before_ns = 0, -NEVER_NS
+        cell.epoch = epoch
+        self.anchor(cell, now_ns)
+
+    def _same(self, one: int, other: int) -> bool:
+        """Whether two windows overlap, or neither is one."""
+        if one < 0 or other < 0:
+            return one < 0 and other < 0
+        return abs(one - other) * MICROSECOND_NS < self.window_ns
+
+    def _hub_us(self, cell: Cell, moment_ns: int) -> int:
+        return (moment_ns + cell.shard.offset_ns) // MICROSECOND_NS
+
+    @staticmethod
+    def _local_ns(cell: Cell, hub_us: int) -> int:
+        return hub_us * MICROSECOND_NS - cell.shard.offset_ns

@@ -1,0 +1,135 @@
+"""What the compiled kernel has to know of a limit to decide about it in place of Python."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from reconverge.clock import SystemClock
+from reconverge.hub.report import CellReport
+from reconverge.kernel.algorithms.windows import Bucket, FixedWindow, SlidingWindow
+from reconverge.kernel.engine import COMPILED, native
+from reconverge.kernel.reporting.batches import hear, look_again_at, rebase, report_or_drop
+from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
+from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
+
+if TYPE_CHECKING:
+    from reconverge.kernel.cell import Cell
+    from reconverge.kernel.kernel import Kernel
+    from reconverge.kernel.table.cells import Cells
+    from reconverge.kernel.table.table import Table
+
+KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
+"""The meters that it knows; Python decides about the limits of all others, on the same cells."""
+POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT, BALANCED, AVAILABLE, NAIVE))}
+"""The policies that it knows; Python decides about the limits of all others."""
+STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
+"""Whether Python may do without the lock what C does without it."""
+
+
+def serve(table: Table) -> None:
+    """Have the compiled kernel decide about a limit, if there is one; to be called again when the limit has changed."""
+    table.evicted.fade_ns = max(table.evicted.fade_ns, 2 * table.meter.idle_ns)
+    if not COMPILED:
+        if STRAIGHT_ON and table.unit == 1:
+            charge_at_once(table)
+        return
+    store = cast("Any", table.cells)
+    # The compiled clock is the one that Python reads on this system.
+    own_clock = sys.platform == "linux" and table.now_ns is SystemClock.monotonic_ns
+    clock = None if own_clock else table.now_ns
+    kernel = table.kernel
+    lone_shard = kernel.shards[0] if kernel.alone else None
+    terms = _terms(table)
+    store.serve(
+        table,
+        table.lock,
+        clock,
+        table.unit,
+        kernel.key_bytes_max,
+        table.additive,
+        table.tallies,
+        kernel.shards,
+        lone_shard,
+        table.evicted,
+        terms,
+    )
+    # Attributes of the instance hide the methods of its class.
+    vars(table)["allow"] = store.allow
+    table.compiled = terms is not None
+    if table.compiled:
+        vars(table)["hit"] = store.hit
+    else:
+        vars(table).pop("hit", None)
+
+
+def lengthen_lease(kernel: Kernel, lease_ns: int) -> None:
+    """Lines may be used for so long from now on, by which every limit judges whether they have to be small."""
+    if lease_ns == kernel.lease_ns:
+        return
+    kernel.lease_ns = lease_ns
+    for table in list(kernel.tables.values()):
+        with table.lock:
+            serve(table)
+
+
+def evict(table: Cells, now_ns: int, count: int, keep: bool) -> int:
+    """Have those of the next few keys leave about which there is nothing to remember; returns how many did.
+
+    Nobody leaves with `keep`, but all are looked at.
+    """
+    if table.compiled:
+        gone: int = cast("Any", table.cells).evict(now_ns, count, keep)
+        return gone
+    return sum(table.cells.drop(cell) for cell in table.cells.pass_by(count) if leaves(cell, now_ns, keep))
+
+
+def leaves(cell: Cell, now_ns: int, keep: bool) -> bool:
+    """Whether there is nothing to remember about a cell."""
+    table = cell.table
+    table.advance(cell, now_ns)
+    table.measure(cell)
+    return not keep and not cell.waiters and table.meter.used(cell, now_ns) == 0
+
+
+def _known(table: Cells) -> bool:
+    return (
+        not table.particular
+        and table.keeps_spare
+        and type(table.meter) in KINDS
+        and table.calendar is None
+        and not table.limit.count_refused
+        and table.unit == 1
+        and table.policy.reach in POLICIES
+    )
+
+
+def _terms(table: Cells) -> dict[str, Any] | None:
+    if not _known(table):
+        return None
+    policy = table.policy
+    return {
+        "kind": KINDS[type(table.meter)],
+        "window_ns": table.window_ns,
+        "quota": table.quota,
+        "capacity": table.capacity,
+        "nominal": table.nominal,
+        "cost_max": table.cost_max,
+        "soft": table.soft,
+        "withheld": table.withheld,
+        "idle_ns": table.meter.idle_ns,
+        "keeps_lines": policy.keeps_lines,
+        "merged_only": policy.merged_only,
+        "overshoot_milli": policy.overshoot_milli,
+        "policy": POLICIES[policy.reach],
+        "cold_allowance": policy.cold_allowance,
+        "interval_ns": table.interval_ns,
+        "interval_min_ns": table.interval_min_ns,
+        "lease_ns": table.lease_ns,
+        "relearns_ns": table.relearns_ns,
+        "staked": table.staked,
+    }
+
+
+if COMPILED:
+    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, rebase, leaves)

@@ -1,0 +1,423 @@
+"""What may be admitted: a quota of cost per window, for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING, Any, Final
+
+from reconverge.arguments import told
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.durations import Seconds, in_seconds
+from reconverge.errors import InvalidLimit, shown
+from reconverge.limit.calendar import UNITS, CalendarWindows, is_zone, unit_of
+from reconverge.limit.cost_table import checked_costs
+from reconverge.limit.grammar import Quota, parse_quotas
+from reconverge.limit.margin import check_max_debt, check_soft
+from reconverge.limit.names import NAME_LENGTH_MAX
+from reconverge.nearest import asked
+
+FIXED_WINDOW: Final = "fixed-window"
+SLIDING_WINDOW: Final = "sliding-window"
+SLIDING_SLICES: Final = "sliding-slices"
+SLIDING_LOG: Final = "sliding-log"
+TOKEN_BUCKET: Final = "token-bucket"  # noqa: S105  # no password
+GCRA: Final = "gcra"
+LEAKY_BUCKET: Final = "leaky-bucket"
+SMOOTH_BURSTY: Final = "smooth-bursty"
+SMOOTH_WARMING_UP: Final = "smooth-warming-up"
+
+ALGORITHMS: Final = (
+    FIXED_WINDOW,
+    SLIDING_WINDOW,
+    SLIDING_SLICES,
+    SLIDING_LOG,
+    TOKEN_BUCKET,
+    GCRA,
+    LEAKY_BUCKET,
+    SMOOTH_BURSTY,
+    SMOOTH_WARMING_UP,
+)
+BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
+"""Three names for one arithmetic: tokens, theoretical arrival times, and the bucket that they are the other side of."""
+FILLED: Final = (TOKEN_BUCKET, GCRA)
+"""Those of which one can choose how they begin and how they fill; the outflow of a leaky bucket is steady."""
+DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
+"""Every charge has a date, and expires as a whole."""
+SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
+"""What admits one request on credit, and the next when that has been paid for."""
+DRAINED: Final = (*BUCKETS, *SMOOTH)
+"""What is used comes back steadily, and not with the window."""
+BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
+"""What has a `burst`."""
+PACED: Final = (LEAKY_BUCKET, *SMOOTH)
+"""Whose lines are parts of a rate, and so have to be finer than whole requests."""
+METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
+"""What admits as much at once as fits."""
+
+CLOCK: Final = "clock"
+FIRST_HIT: Final = "first-hit"
+CALENDAR: Final = "calendar"
+ALIGNMENTS: Final = (CLOCK, FIRST_HIT, CALENDAR)
+"""Where fixed windows begin."""
+UTC: Final = "UTC"
+
+GREEDY: Final = "greedy"
+INTERVAL: Final = "interval"
+REFILLS: Final = (GREEDY, INTERVAL)
+"""How a bucket gets its quota back."""
+
+QUOTA_MAX: Final = 10**12
+"""Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
+UNIT: Final = 1000
+"""Lines of paced limits are counted in so many parts of a request, unless the quota is large without that."""
+WINDOW_MIN_NS: Final = MILLISECOND_NS
+"""Shorter windows than the clock error between two machines would limit nothing."""
+WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
+"""Ten years."""
+SLICES: Final = 10
+SLICES_MAX: Final = 1000
+"""A key remembers up to so many counts."""
+LOG_QUOTA_MAX: Final = 100_000
+"""A key remembers up to so many charges, at about fifty bytes each on every node."""
+
+
+@told()
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A quota of cost per window, counted by one algorithm, for each key on its own.
+
+    `quota` is a whole number of cost; `window` is in seconds, as a number or a `timedelta`, and so is `warmup`.
+    `burst` is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`, `gcra`,
+    `leaky-bucket`) have one; for `smooth-bursty` the most permits that
+    are stored while nobody asks, by default one second's worth. `name` is what "as NAME" said in a limit string, if
+    anything. `slices` is into how many parts `sliding-slices` divides the window, by default 10. `count_refused` has
+    `sliding-log` count requests that were refused as well, by this quota or by another of the same limit, so that a
+    client that goes on asking stays out. `warmup` is how many seconds `smooth-warming-up` takes from cold to the full
+    rate.
+
+    `align` says where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
+    after the one before; "calendar", with the day, week, month or year of `timezone` (an IANA name), which the windows
+    of 1, 7, 30 and 360 days then stand for. Of buckets, `initial` says how much a new key may use at once, by default
+    the capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple
+    of the window.
+
+    `soft` is the share by which requests may exceed the quota, admitted but flagged; 0.1 means 10 %. `max_debt` is how
+    far past the capacity `Reservation.settle` may push a key, in cost; by default as far as 10**12. `costs` says what
+    one request of each kind costs, and under "*" what one of any other kind does.
+
+    Raises:
+        InvalidLimit: a value is of the wrong type or out of range, does not go with the algorithm, or the algorithm
+            does not exist.
+    """
+
+    quota: int
+    window: float
+    algorithm: str = SLIDING_WINDOW
+    burst: int | None = None
+    name: str | None = None
+    slices: int | None = None
+    count_refused: bool = False
+    warmup: float | None = None
+    align: str = CLOCK
+    timezone: str = UTC
+    initial: int | None = None
+    refill: str = GREEDY
+    soft: float = 0.0
+    max_debt: int | None = None
+    costs: Mapping[str, int] | None = field(default=None, hash=False)
+
+    if TYPE_CHECKING:  # the fields hold numbers, and what they are made of may be a timedelta
+
+        def __init__(
+            self,
+            quota: int,
+            window: Seconds,
+            algorithm: str = ...,
+            burst: int | None = ...,
+            name: str | None = ...,
+            slices: int | None = ...,
+            count_refused: bool = ...,  # noqa: FBT001  # a field
+            warmup: Seconds | None = ...,
+            align: str = ...,
+            timezone: str = ...,
+            initial: int | None = ...,
+            refill: str = ...,
+            soft: float = ...,
+            max_debt: int | None = ...,
+            costs: Mapping[str, int] | None = ...,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "window", in_seconds(self.window))
+        object.__setattr__(self, "warmup", in_seconds(self.warmup))
+        text = f"{shown(self.quota)}/{shown(self.window)}s"
+        if self.algorithm not in ALGORITHMS:
+            known = f"{', '.join(ALGORITHMS)}{asked(self.algorithm, ALGORITHMS)}"
+            raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {known}")
+        _check_quota(text, "quota", self.quota)
+        if isinstance(self.window, bool) or not isinstance(self.window, int | float):
+            raise InvalidLimit(text, f"the window {shown(self.window)} is not a number of seconds")
+        if not WINDOW_MIN_NS <= self.window * SECOND_NS <= WINDOW_MAX_NS:
+            raise InvalidLimit(text, f"the window of {shown(self.window)} s is not between 1 ms and ten years")
+        if self.burst is not None:
+            _check_quota(text, "burst", self.burst)
+            if self.algorithm not in BURSTING:
+                raise InvalidLimit(
+                    text, f"a burst needs a bucket ({', '.join(BUCKETS)}) or {SMOOTH_BURSTY}, not {self.algorithm}"
+                )
+        self._check_slices(text)
+        self._check_alignment(text)
+        self._check_refill(text)
+        _check_warmup(text, self)
+        if self.algorithm == SMOOTH_BURSTY and self.nominal > QUOTA_MAX:
+            raise InvalidLimit(text, f"what is stored in a second is more than {QUOTA_MAX}; say a burst up to that")
+        check_soft(text, self.soft, nominal=self.nominal, most=QUOTA_MAX)
+        check_max_debt(text, self.max_debt, most=QUOTA_MAX)
+        if self.smooth and (self.soft or self.max_debt is not None):
+            raise InvalidLimit(text, f"soft and max_debt do not go with {self.algorithm}, in which all goes on credit")
+        self._check_log(text)
+        if self.costs is not None:
+            object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=self.cost_max))
+
+    def _check_slices(self, text: str) -> None:
+        if self.algorithm != SLIDING_SLICES:
+            if self.slices is not None:
+                raise InvalidLimit(text, f"slices go with {SLIDING_SLICES}, not with {self.algorithm}")
+        elif self.slices is None:
+            object.__setattr__(self, "slices", SLICES)  # so that saying the default and leaving it out are the same
+        elif isinstance(self.slices, bool) or not isinstance(self.slices, int):
+            raise InvalidLimit(text, f"the number of slices {shown(self.slices)} is not a whole number")
+        elif not 1 <= self.slices <= SLICES_MAX:
+            raise InvalidLimit(text, f"{shown(self.slices)} slices are not between 1 and {SLICES_MAX}")
+
+    def _check_log(self, text: str) -> None:
+        if not isinstance(self.count_refused, bool):
+            raise InvalidLimit(text, f"count_refused {shown(self.count_refused)} is neither True nor False")
+        if self.algorithm == SLIDING_LOG and self.capacity > LOG_QUOTA_MAX:
+            raise InvalidLimit(
+                text,
+                f"a {SLIDING_LOG} of {self.capacity} would remember as many charges of each key; "
+                f"up to {LOG_QUOTA_MAX} it does, and beyond that {SLIDING_SLICES} is what comes closest",
+            )
+        if self.count_refused and self.algorithm != SLIDING_LOG:
+            raise InvalidLimit(text, f"count_refused goes with {SLIDING_LOG}, not with {self.algorithm}")
+
+    def _check_alignment(self, text: str) -> None:
+        if self.align not in ALIGNMENTS:
+            raise InvalidLimit(text, f"unknown alignment {shown(self.align)}; known: {', '.join(ALIGNMENTS)}")
+        if self.align != CLOCK and self.algorithm != FIXED_WINDOW:
+            raise InvalidLimit(text, f"align={self.align!r} goes with {FIXED_WINDOW} alone, not with {self.algorithm}")
+        if self.align == CALENDAR and unit_of(self.window_ns) is None:
+            known = ", ".join(f"{unit.window_s // 86_400} ({unit.name})" for unit in UNITS)
+            raise InvalidLimit(text, f"align='calendar' goes with windows of so many days: {known}; not with another")
+        if not isinstance(self.timezone, str) or not 1 <= len(self.timezone) <= NAME_LENGTH_MAX:
+            raise InvalidLimit(text, f"the timezone {shown(self.timezone)} is not a name like 'Europe/Berlin'")
+        if self.align != CALENDAR and self.timezone != UTC:
+            raise InvalidLimit(text, f"the timezone {self.timezone!r} goes with align='calendar' alone; leave it out")
+        if self.align == CALENDAR and not is_zone(self.timezone):
+            raise InvalidLimit(
+                text,
+                f"unknown timezone {self.timezone!r}; use an IANA name like 'Europe/Berlin', "
+                "and install the package tzdata if this machine has no table of zones",
+            )
+
+    def _check_refill(self, text: str) -> None:
+        if self.refill not in REFILLS:
+            raise InvalidLimit(text, f"unknown refill {shown(self.refill)}; known: {', '.join(REFILLS)}")
+        if self.refill != GREEDY and self.algorithm not in FILLED:
+            raise InvalidLimit(text, f"refill={self.refill!r} goes with {' and '.join(FILLED)}, not {self.algorithm}")
+        if self.initial is None:
+            return
+        if isinstance(self.initial, bool) or not isinstance(self.initial, int):
+            raise InvalidLimit(text, f"initial={shown(self.initial)} is not a whole number")
+        if self.algorithm not in FILLED:
+            raise InvalidLimit(
+                text, f"initial={shown(self.initial)} goes with {' and '.join(FILLED)}, not {self.algorithm}"
+            )
+        if not 0 <= self.initial <= self.nominal:
+            raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.nominal}")
+
+    @property
+    def window_ns(self) -> int:
+        """How long the quota lasts, in nanoseconds; a whole number of microseconds, as the hub counts those."""
+        return round(self.window * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS
+
+    @property
+    def capacity(self) -> int:
+        """The most that can be admitted at once: what `nominal` says, and what `soft` adds to it."""
+        soft = floor(self.nominal * Fraction(str(self.soft))) if self.soft else 0  # 0.1 is a tenth, as it is written
+        return self.nominal + soft
+
+    @property
+    def nominal(self) -> int:
+        """The most that can be admitted at once within the quota, or the burst of a bucket; all stored if smooth."""
+        if self.burst is not None:
+            return self.burst
+        if self.algorithm == SMOOTH_BURSTY:
+            return max(1, self.quota * SECOND_NS // self.window_ns)
+        if self.algorithm == SMOOTH_WARMING_UP:
+            return max(1, -(-self.quota * self.warmup_ns // self.window_ns))
+        return self.quota
+
+    @property
+    def cost_max(self) -> int:
+        """The largest cost that can ever be admitted: what fits at once, or goes on credit for a window."""
+        return max(self.capacity, self.quota) if self.smooth else self.capacity
+
+    @property
+    def warmup_ns(self) -> int:
+        """How long it takes from cold to the full rate; zero where nothing warms up."""
+        return 0 if self.warmup is None else round(self.warmup * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS
+
+    @property
+    def bucket(self) -> bool:
+        """Whether this limit drains steadily instead of counting in windows."""
+        return self.algorithm in DRAINED
+
+    @property
+    def smooth(self) -> bool:
+        """Whether a request goes on credit, and the next one waits until that is paid for."""
+        return self.algorithm in SMOOTH
+
+    @property
+    def unit(self) -> int:
+        """How many parts of a request the lines and counts of this limit are kept in: a power of ten."""
+        unit = UNIT if self.algorithm in PACED else 1
+        while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
+            unit //= 10
+        return unit
+
+    def over(self, window: float) -> Limit:
+        """The same limit where everything takes longer or shorter, as the window does; what fits at once stays."""
+        burst = self.capacity if self.algorithm == SMOOTH_BURSTY else self.burst
+        warmup = None if self.warmup is None else self.warmup * window / self.window
+        return replace(self, window=window, burst=burst, warmup=warmup)
+
+    @property
+    def dated(self) -> bool:
+        """Whether every charge has a date of its own, and expires as a whole."""
+        return self.counts_as in DATED
+
+    @property
+    def counts_as(self) -> str:
+        """The algorithm whose arithmetic applies: a window of a single slice is a fixed window."""
+        return FIXED_WINDOW if self.slices == 1 else self.algorithm
+
+    @property
+    def withheld(self) -> int:
+        """How much of the capacity a new key begins without."""
+        return 0 if self.initial is None else self.capacity - self.initial
+
+    @property
+    def calendar(self) -> CalendarWindows | None:
+        """The windows of a limit that follows a calendar."""
+        unit = unit_of(self.window_ns) if self.align == CALENDAR else None
+        return None if unit is None else CalendarWindows(unit, self.timezone)
+
+    @property
+    def variant(self) -> str:
+        """What else tells cells apart that must not be mixed up: where windows begin, and how a bucket refills."""
+        if self.align == CALENDAR:
+            return f"{CALENDAR}@{self.timezone}"
+        return FIRST_HIT if self.align == FIRST_HIT else INTERVAL if self.refill == INTERVAL else ""
+
+    @classmethod
+    def parse(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> Limit:
+        """Read a limit string such as `100/minute`, `5 per 10 seconds`, `2000/10s` or `10/s burst 20 as api`.
+
+        Without an algorithm a burst means `token-bucket`, slices `sliding-slices`, and a warmup (`10/s warmup 5s`)
+        `smooth-warming-up`; otherwise the default is `sliding-window`. `fields` are what no limit string can say, such
+        as `slices` or `align`.
+
+        Raises:
+            InvalidLimit: the text cannot be read (it says where), or it joins several quotas.
+        """
+        quota, *others = parse_quotas(text)
+        if others:
+            raise InvalidLimit(
+                text,
+                "several quotas where one is wanted; Limit.parse_all and agent.limit read several",
+                others[0].position,
+            )
+        return cls._of(quota, algorithm, fields)
+
+    @classmethod
+    def parse_all(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> tuple[Limit, ...]:
+        """Read all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
+
+        Raises InvalidLimit, and says where.
+        """
+        return tuple(cls._of(quota, algorithm, fields) for quota in parse_quotas(text))
+
+    @classmethod
+    def _of(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
+        if algorithm is None and quota.warmup_s is not None:
+            algorithm = SMOOTH_WARMING_UP
+        elif algorithm is None and quota.burst is not None:
+            algorithm = TOKEN_BUCKET
+        elif algorithm is None:
+            algorithm = SLIDING_WINDOW if fields.get("slices") is None else SLIDING_SLICES
+        if quota.warmup_s is not None:
+            fields = {**fields, "warmup": quota.warmup_s}
+        return cls(quota.amount, quota.window_s, algorithm=algorithm, burst=quota.burst, name=quota.name, **fields)
+
+    def __str__(self) -> str:
+        burst = "" if self.burst is None else f" burst {self.burst}"
+        warmup = "" if self.warmup is None else f" warmup {_written(self.warmup_ns)}"
+        return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"
+
+    def _said(self) -> list[str]:
+        """The algorithm, and what is not as usual about it."""
+        said = [self.algorithm]
+        if self.slices is not None:
+            said.append(f"{self.slices} slices")
+        if self.count_refused:
+            said.append("refused ones counted")
+        if self.align != CLOCK:
+            said.append(f"calendar of {self.timezone}" if self.align == CALENDAR else self.align)
+        if self.initial is not None:
+            said.append(f"initial {self.initial}")
+        if self.refill != GREEDY:
+            said.append(f"refill {self.refill}")
+        if self.soft:
+            said.append(f"soft {100 * self.soft:g}%")
+        if self.max_debt is not None:
+            said.append(f"max_debt {self.max_debt}")
+        if self.costs is not None:
+            said.append(f"costs {', '.join(f'{kind} {cost}' for kind, cost in self.costs.items())}")
+        return said
+
+
+def _written(window_ns: int) -> str:
+    """A window as a limit string says it; no limit string can say parts of a millisecond."""
+    if window_ns % SECOND_NS == 0:
+        return f"{window_ns // SECOND_NS}s"
+    milliseconds, rest_ns = divmod(window_ns, MILLISECOND_NS)
+    return f"{milliseconds}ms" if rest_ns == 0 else f"{window_ns / SECOND_NS}s"
+
+
+def _check_quota(text: str, field: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number")
+    if not 1 <= value <= QUOTA_MAX:
+        raise InvalidLimit(text, f"the {field} {shown(value)} is not between 1 and {QUOTA_MAX}")
+
+
+def _check_warmup(text: str, limit: Limit) -> None:
+    """Raise InvalidLimit unless a warm-up is there exactly where something warms up."""
+    warmup = limit.warmup
+    if limit.algorithm != SMOOTH_WARMING_UP:
+        if warmup is not None:
+            raise InvalidLimit(text, f"a warmup needs {SMOOTH_WARMING_UP}, not {limit.algorithm}")
+        return
+    if warmup is None:
+        raise InvalidLimit(text, f"{SMOOTH_WARMING_UP} needs a warmup, in seconds: Limit(..., warmup=10)")
+    if isinstance(warmup, bool) or not isinstance(warmup, int | float):
+        raise InvalidLimit(text, f"the warmup {shown(warmup)} is not a number of seconds")
+    if not WINDOW_MIN_NS <= warmup * SECOND_NS <= WINDOW_MAX_NS:
+        raise InvalidLimit(text, f"the warmup of {shown(warmup)} s is not between 1 ms and ten years")
+    if not limit.nominal <= QUOTA_MAX:
+        raise InvalidLimit(text, f"the warmup of {shown(warmup)} s stores more than {QUOTA_MAX} permits")

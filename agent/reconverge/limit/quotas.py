@@ -1,0 +1,113 @@
+"""How the quotas of a limit are read, and named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any, Final
+
+from reconverge.errors import InvalidLimit, InvalidSetting, shown
+from reconverge.limit.limit import Limit
+from reconverge.limit.names import NAME_LENGTH_MAX, check_name
+
+QUOTAS_MAX: Final = 16
+"""Of one limit. Each is decided about in every request."""
+_PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
+
+
+def quotas_of(
+    name: str,
+    limit: str | Limit | Sequence[str | Limit],
+    *,
+    algorithm: str | None = None,
+    soft: float | str | None = None,
+    max_debt: int | None = None,
+    costs: Mapping[str, int] | None = None,
+) -> dict[str, Limit]:
+    """The quotas of a limit, each under the name by which the hub and the statistics know it.
+
+    A quota alone has the limit's name. Of several, the first has it, too, and the others add their number, as in
+    `api#2`; whichever is called something ("as daily") adds that instead, as in `api#daily`. No limit's own name has
+    a "#", so that only two quotas of one limit can collide.
+
+    Raises:
+        InvalidLimit: a quota or its name cannot be used, or two have the same name.
+        InvalidSetting: a setting contradicts what the limit says itself.
+    """
+    check_name(name)
+    limits = _limits(limit, algorithm)
+    settings: dict[str, Any] = {"max_debt": max_debt, "costs": costs}
+    if soft is not None:
+        settings["soft"] = _share(soft)
+    limits = [_with(each, settings) for each in limits]
+    if soft is not None and settings["soft"] and all(each.capacity == each.nominal for each in limits):
+        most = max(each.nominal for each in limits)
+        problem = f"adds less than one request to {most}, so it has no effect; say at least {ceil(1000 / most) / 1000}"
+        raise InvalidSetting("soft", soft, f"{problem}, or leave it out")
+    if len(limits) == 1:
+        return {name: limits[0]}
+    named: dict[str, Limit] = {}
+    for number, each in enumerate(limits, start=1):
+        quota_name = _quota_name(name, number, each)
+        if quota_name in named:
+            raise InvalidLimit(str(each), f"limit {name!r} has two quotas named {quota_name!r}; rename one")
+        named[quota_name] = each
+    return named
+
+
+def _limits(limit: object, algorithm: str | None) -> list[Limit]:
+    if isinstance(limit, Limit):
+        limits = [limit]
+    elif isinstance(limit, Sequence) and not isinstance(limit, str | bytes):
+        limits = [part for each in limit for part in _parts(each, algorithm)]
+    else:
+        limits = list(Limit.parse_all(limit, algorithm=algorithm))  # type: ignore[arg-type]  # which tells what it is
+    if not 1 <= len(limits) <= QUOTAS_MAX:
+        raise InvalidLimit(shown(limit), f"a limit has 1 to {QUOTAS_MAX} quotas, not {len(limits)}")
+    for each in limits:
+        if algorithm is not None and algorithm != each.algorithm:
+            raise InvalidSetting("algorithm", algorithm, f"the limit already says {each.algorithm!r}")
+    return limits
+
+
+def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
+    """One of several: a quota, or a limit string."""
+    if isinstance(limit, Limit):
+        return [limit]
+    if isinstance(limit, str):
+        return Limit.parse_all(limit, algorithm=algorithm)
+    raise InvalidLimit(
+        shown(limit), f"several quotas are given as limit strings or Limit objects, not {type(limit).__name__}"
+    )
+
+
+def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
+    """The limit with what is said beside it, unless that contradicts it."""
+    changes = {field: value for field, value in settings.items() if value is not None}
+    for field, value in changes.items():
+        said = getattr(limit, field)
+        if said and said != value:
+            raise InvalidSetting(field, value, f"the limit already says {shown(said)}")
+    return replace(limit, **changes) if changes else limit
+
+
+def _quota_name(name: str, number: int, limit: Limit) -> str:
+    if limit.name is not None:
+        name = f"{name}#{check_name(limit.name)}"
+    elif number > 1:
+        name = f"{name}#{number}"
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidLimit(name, f"the name of a quota has at most {NAME_LENGTH_MAX} characters, not {len(name)}")
+    return name
+
+
+def _share(soft: float | str) -> float:
+    """A share that may be written as a percentage. Raises InvalidSetting."""
+    if not isinstance(soft, str):
+        return soft
+    match = _PERCENT.fullmatch(soft.strip())
+    if match is None:
+        raise InvalidSetting("soft", soft, "is neither a share like 0.1 nor a percentage like '10%'")
+    return float(match["number"]) / 100

@@ -1,0 +1,371 @@
+"""One limit, ready to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from reconverge.durations import Seconds, in_seconds
+from reconverge.errors import InvalidKey, InvalidLimit, shown
+from reconverge.kernel import Elastic, Joint
+from reconverge.limit.quotas import quotas_of
+from reconverge.limiter.modes import ON, Switch, Switchboard, checked_switch, weaker
+from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
+from reconverge.remote_settings.caps import as_daring, capped, caps_as_said, quotas_as_said
+from reconverge.remote_settings.signed import LimitOrder
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision, Usage
+    from reconverge.kernel import Many, WaitTable
+    from reconverge.limit.limit import Limit
+    from reconverge.policies import Policy
+
+
+class Limiter:
+    """Decides about one limit from this process's memory. Nothing fails for a healthy call.
+
+    Only `wait` and `wait_blocking` wait, and not for any input or output. All methods raise InvalidKey for a key that
+    is not a usable string, InvalidCost for a cost that is not a whole number of zero or more, and CostExceedsQuota for
+    one that could never be admitted. A cost of 0 asks whether the key is free to go on, and charges nothing. With a
+    `kind`, `cost` counts requests of that kind, each of which costs what the limit's `costs` say; UnknownKind is raised
+    for one that they do not name.
+
+    A limit may have several quotas. Then all of them must hold and are charged in one moment, or none is.
+    """
+
+    def __init__(self, table: WaitTable | Joint | Elastic) -> None:
+        self._table = table
+        self.switchboard = Switchboard(table)
+        """Who answers, and what was admitted without or against the limit."""
+        self._own: Switch = ON
+        self._agents: Switch = ON
+        self._order = LimitOrder()
+        self._everybodys: Switch | None = None
+        self._quotas: dict[str, Limit] | None = None
+        """What the node itself says, where something else is in force."""
+        self._policy: Policy | None = None
+        """Likewise."""
+        self._caps: dict[str, Limit] | None = None
+        self._let_answer()
+
+    def _let_answer(self) -> None:
+        # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
+        self.allow = self.switchboard.answers.allow  # type: ignore[method-assign]
+        self.hit = self.switchboard.answers.hit  # type: ignore[method-assign]
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self._table.name
+
+    @property
+    def table(self) -> WaitTable:
+        """The limit's part of the kernel, for whoever checks decisions against the truth; of several, the first."""
+        return self._table.tables[0]
+
+    @property
+    def tables(self) -> tuple[WaitTable, ...]:
+        """All parts of the kernel that this limit decides with: one for each quota, or its share and its parent's."""
+        return self._table.tables
+
+    @property
+    def quotas(self) -> dict[str, Limit]:
+        """What was declared, by the names under which the hub and `agent.stats()` know each quota."""
+        return {table.name: table.limit for table in self._table.tables}
+
+    @property
+    def limit(self) -> Limit:
+        """What was declared; the first, if there are several quotas."""
+        return self._table.limit
+
+    @property
+    def policy(self) -> Policy:
+        """How far past its line this node may go."""
+        return self.switchboard.tables[0].policy
+
+    @property
+    def own_policy(self) -> Policy:
+        """What the node itself says about that, whatever has been published and is in force."""
+        return self._policy or self.policy
+
+    @property
+    def switched(self) -> Switch:
+        """What is in force: whichever of its own switch and the agent's refuses less."""
+        return self.switchboard.state
+
+    def switch(self, to: Switch) -> None:
+        """Switch the limit "on", "off" or into "shadow", from the next decision on; whoever waits goes at once.
+
+        Off, it admits whatever comes, and counts nothing but how often it was asked. In shadow it decides and charges
+        as ever, but admits all the same what it would refuse: such a decision says `would_refuse`, and nobody waits.
+        Where the agent is switched so that it refuses less, that is in force.
+
+        `limiter.allow` and `limiter.hit` are other functions afterwards. Whoever keeps one in a variable while the
+        limit is on goes on asking the limit itself; one that is kept while it is not obeys all later switches.
+
+        Settings that are published for the fleet come before this one, as long as they are in force.
+
+        Raises InvalidSetting for anything else.
+        """
+        self._own = checked_switch(to)
+        self._switch()
+
+    def obey(self, agents: Switch) -> None:
+        """Follow the agent's switch."""
+        self._agents = agents
+        self._switch()
+
+    def _switch(self) -> bool:
+        """Have whoever is to answer do so. Returns whether a cap kept the limit from being switched as published."""
+        with self.switchboard.turning:
+            plain = weaker(self._own, self._agents)
+            state = weaker(self._order.switch or self._own, self._everybodys or self._agents)
+            kept = self._caps is not None and state != plain and weaker(plain, state) == state
+            state = plain if kept else state
+            if state != self.switchboard.state:
+                self.switchboard.turn(state)
+                self._let_answer()
+            return kept
+
+    @property
+    def own_quotas(self) -> dict[str, Limit]:
+        """What the node itself says, quota by quota, whatever else has been published and is in force."""
+        return self._quotas or {table.name: table.limit for table in self.switchboard.tables}
+
+    def cap(self, limit: str) -> None:
+        """Let published settings raise this limit so far, and no further; they cannot switch it off then, either.
+
+        Without a cap they can lower what the node itself says, and switch, and raise nothing.
+
+        Raises InvalidSetting unless it fits the limit, and is no lower.
+        """
+        self._caps = caps_as_said(self.name, self.own_quotas, limit)
+
+    def take_order(self, order: LimitOrder, everybodys: Switch | None = None) -> tuple[bool, str]:
+        """Go by published settings from now on: those for this limit, and the switch for all.
+
+        What is not said in them is as the node says. Returns whether a cap has been kept to instead, and what else
+        cannot be obeyed, or nothing.
+        """
+        with self.switchboard.turning:
+            self._order, self._everybodys = order, everybodys
+            kept, problem = self._follow()
+            return any([kept, self._dare(), self._switch()]), problem
+
+    def _follow(self) -> tuple[bool, str]:
+        """Have the quotas be in force that should be. Returns as `take_order` does."""
+        own, text = self.own_quotas, self._order.limit
+        wanted = quotas = own
+        problem = ""
+        if text is not None:
+            try:
+                wanted = quotas_as_said(self.name, own, text)
+                quotas = {name: capped(limit, (self._caps or own)[name]) for name, limit in wanted.items()}
+                problem = self._why_not(quotas)
+            except InvalidLimit as error:
+                problem = error.problem
+        if problem:
+            wanted = quotas = own
+        self._quotas = own
+        for each in self.switchboard.tables:
+            if each.limit != quotas[each.name] and each.why_not(quotas[each.name]) is None:
+                each.change(quotas[each.name])
+        if isinstance(self._table, Joint):
+            self._table.take_note()
+        if quotas == own:
+            self._quotas = None
+        return quotas != wanted, problem
+
+    def _dare(self) -> bool:
+        """Dare no more than is published. Returns whether that is more than the node itself would."""
+        own, most = self.own_policy, self._order.max_overshoot
+        policy = own if most is None else as_daring(own, most)
+        for each in self.switchboard.tables:
+            if each.policy != policy:
+                each.dare(policy)
+        if isinstance(self._table, Joint):
+            self._table.take_note()
+        self._policy = own if policy != own else None
+        return most is not None and most > own.max_overshoot
+
+    def _why_not(self, quotas: Mapping[str, Limit]) -> str:
+        """What keeps these quotas, of the same names, from being in force; or nothing."""
+        tables = self.switchboard.tables
+        if isinstance(self._table, Elastic) and any(each.limit != quotas[each.name] for each in tables):
+            return f"{self.name!r} is a share, which cannot change while it is in use"
+        problems = ((each.name, each.why_not(quotas[each.name])) for each in tables)
+        return next((f"{name!r} {problem}" for name, problem in problems if problem is not None), "")
+
+    def change(
+        self,
+        limit: str | Limit | Sequence[str | Limit],
+        *,
+        algorithm: str | None = None,
+        soft: float | str | None = None,
+        max_debt: int | None = None,
+        costs: Mapping[str, int] | None = None,
+    ) -> None:
+        """Have the limit be another one from the next decision on, in which all that was used counts on.
+
+        Quota, burst, `soft`, `max_debt` and `costs` can change, and are as said here, the same way as for
+        `Agent.limit`; how is counted cannot, nor the quota of a limit that is paced or has to do with shares. A larger
+        quota is in force when the last node has changed; of a smaller one, every node keeps to its part at once.
+        Settings that are published for the fleet come before this one, as long as they are in force.
+
+        Raises:
+            InvalidLimit: the limit cannot be used, or cannot become this one; nothing has changed then.
+            InvalidSetting: a setting contradicts what the limit says.
+        """
+        self.plan_change(limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)()
+
+    def plan_change(
+        self,
+        limit: str | Limit | Sequence[str | Limit],
+        *,
+        algorithm: str | None = None,
+        soft: float | str | None = None,
+        max_debt: int | None = None,
+        costs: Mapping[str, int] | None = None,
+    ) -> Callable[[], None]:
+        """See `change`: finds out whether that can be done, and returns what does it, which does not fail."""
+        quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
+        own = self.own_quotas
+        if quotas != own and isinstance(self._table, Elastic):
+            raise InvalidLimit(str(limit), f"{self.name!r} is a share, which cannot change while it is in use")
+        if list(quotas) != list(own):
+            known = ", ".join(own)
+            raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them, and their order")
+        for each in self.switchboard.tables:
+            problem = each.why_not(quotas[each.name])
+            if problem is not None:
+                raise InvalidLimit(
+                    str(quotas[each.name]), f"{each.name!r} {problem}; restart, or declare another limit"
+                )
+
+        def change() -> None:
+            with self.switchboard.turning:
+                self._quotas = quotas
+                self._follow()
+
+        return change
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """Whether `key` may use `cost` now; if so it is charged."""
+        return self.switchboard.answers.allow(key, cost, kind)
+
+    def allow_many(self, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
+        """As `allow` for each of `keys`, in that order, at a fraction of the price: for gateways.
+
+        `costs` has one whole number for each key; a buffer of signed 64-bit numbers, such as `array("q")`, is read as
+        it is. All keys and costs are looked at before anything is charged. A few hundred at a time are best: other
+        threads wait meanwhile.
+
+        Raises:
+            InvalidKey, InvalidCost, CostExceedsQuota: as `allow` does; nothing has been charged then.
+            InvalidSetting: there are more costs than keys, or fewer.
+        """
+        check_keys(keys)
+        return self.switchboard.answers.allow_many(keys, costs)
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `allow`, with what a response header wants to know."""
+        return self.switchboard.answers.hit(key, cost, kind)
+
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """What `hit` would answer now; nothing is charged, and `remaining` is what is left before this cost."""
+        return self.switchboard.answers.test(key, cost, kind)
+
+    def usage(self, key: str) -> Usage:
+        """How much `key` has used, on this node and on all; of several quotas, of the one with the least left."""
+        return self._table.usage(key)
+
+    def usages(self, key: str) -> dict[str, Usage]:
+        """How much `key` has used of every quota, by name, all at the same moment."""
+        return self._table.usages(key)
+
+    def reset(self, key: str) -> None:
+        """Forget what `key` has used: here at once, on all other nodes with their next exchange."""
+        self._table.reset(key)
+        self._tell(key)
+
+    def reserve(self, key: str, estimate: int, kind: str | None = None, *, on_abandon: OnAbandon = KEEP) -> Reservation:
+        """Charge an estimate now and the truth later, with `Reservation.settle`, which counts in the same unit.
+
+        `on_abandon` says what becomes of the charge when the reservation's block is left without a settlement: it is
+        kept, or given back with "return". Raises InvalidSetting for anything else.
+        """
+        check_on_abandon(on_abandon)
+        decision, charges = self.switchboard.answers.hit_and_mark(key, estimate, kind)
+        return Reservation(charges, key, estimate, decision, on_abandon)
+
+    def refund(self, key: str, cost: int = 1, kind: str | None = None) -> None:
+        """Give back what was charged to `key` on this node, as far as it still counts.
+
+        It never takes what is used below zero: more than the quota is never left. Of a limit with a parent, its own
+        share gets it back; what was borrowed comes back when a reservation is settled.
+        """
+        self._table.refund(key, cost, kind)
+        self._tell(key)
+
+    async def wait(
+        self,
+        key: str,
+        cost: int = 1,
+        *,
+        timeout: Seconds | None = None,
+        max_queue: int | None = None,
+        kind: str | None = None,
+    ) -> Decision:
+        """Wait until `key` may use `cost`, which is then charged; first come, first served on this node.
+
+        The answer is a refusal, with the time after which another try may be worth it, if that cannot be within
+        `timeout` seconds (0: do not wait at all) or if `max_queue` wait already. What is cancelled is not charged. A
+        `leaky-bucket` lets out what waits at a steady rate; the other algorithms as soon as they would admit it.
+        `allow` and `hit` do not queue, and may overtake.
+
+        Of several quotas all have room, and are charged, in the moment in which one's turn ends; a refusal is that of
+        the quota to wait for longest. With a parent one waits for the share and for what may be borrowed, whichever
+        comes first; who waits for the parent, or for another share of it, stands in a queue of its own.
+
+        Raises:
+            InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
+            InvalidSetting: `timeout` or `max_queue` is negative, or no number.
+        """
+        return await self.switchboard.answers.wait(key, cost, kind, in_seconds(timeout), max_queue)
+
+    def wait_blocking(
+        self,
+        key: str,
+        cost: int = 1,
+        *,
+        timeout: Seconds | None = None,
+        max_queue: int | None = None,
+        kind: str | None = None,
+    ) -> Decision:
+        """As `wait`, for a thread, in the same queue.
+
+        Raises:
+            RuntimeError: an event loop runs on this thread, and would be held up.
+        """
+        return self.switchboard.answers.wait_blocking(key, cost, kind, in_seconds(timeout), max_queue)
+
+    def warm(self, keys: Iterable[str]) -> None:
+        """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""
+        check_keys(keys)
+        self._table.warm(keys)
+
+    def _tell(self, key: str) -> None:
+        """Whoever waits for the key may have room now."""
+        for table in self._table.tables:
+            table.tell(key)
+
+    def __repr__(self) -> str:
+        limits = "; ".join(map(str, self.quotas.values()))
+        switched = "" if self.switched == ON else f", switched {self.switched}"
+        return f"Limiter({self.name!r}, {limits}, policy={self.policy.name}{switched})"
+
+
+def check_keys(keys: object) -> None:
+    """Raise InvalidKey for one string in the place of several: each of its letters would count as a key."""
+    if isinstance(keys, str | bytes):
+        raise InvalidKey(f"a list of keys is wanted, and {shown(keys)} is one key; write [{shown(keys)}]")

@@ -1,0 +1,375 @@
+"""What answers for a limit that is on, in shadow or off."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+
+from reconverge.errors import CostExceedsQuota, InvalidSetting
+from reconverge.kernel import Elastic, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
+from reconverge.limiter.waiters import checked_timeout_ns, waiting_at
+from reconverge.runtime.counters import Total
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
+    from reconverge.kernel import Charged, Costs, Joint, Many, WaitTable
+
+Switch: TypeAlias = Literal["on", "shadow", "off"]
+ON: Final = "on"
+SHADOW: Final = "shadow"
+OFF: Final = "off"
+VARIABLE: Final = "RECONVERGE_SWITCH"
+"""The variable of the environment for the switch of agents."""
+SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
+"""Each refuses less than the one before."""
+
+GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
+"""All that a decision says."""
+
+Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
+
+
+def checked_switch(switch: object) -> Switch:
+    """Return `switch` if it is one. Raises InvalidSetting."""
+    if not isinstance(switch, str) or switch not in SWITCHES:
+        raise InvalidSetting("switch", switch, f"must be {', '.join(map(repr, SWITCHES))}")
+    return SWITCHES[switch]
+
+
+def switch_as_said(switch: object) -> Switch:
+    """The switch that a program says, or else the environment; on, if neither does. Raises InvalidSetting."""
+    if switch is not None:
+        return checked_switch(switch)
+    said = os.environ.get(VARIABLE)
+    if not said:
+        return ON
+    if said not in SWITCHES:
+        raise InvalidSetting(VARIABLE, said, f"must be {', '.join(map(repr, SWITCHES))}")
+    return SWITCHES[said]
+
+
+def weaker(one: Switch, other: Switch) -> Switch:
+    """Of the switches of an agent and of a limit, the one that refuses less."""
+    return max(one, other, key=list(SWITCHES).index)
+
+
+class Answers(Protocol):
+    """Whatever answers for a limit, in each of the ways in which it can be asked."""
+
+    @property
+    def allow(self) -> Callable[..., bool]:
+        """See `Limiter.allow`."""
+        ...
+
+    @property
+    def hit(self) -> Callable[..., Decision]:
+        """See `Limiter.hit`."""
+        ...
+
+    @property
+    def allow_many(self) -> Callable[[Sequence[str], Many | None], list[bool]]:
+        """See `Limiter.allow_many`."""
+        ...
+
+    def test(self, key: str, cost: int, kind: str | None) -> Decision:
+        """See `Limiter.test`."""
+        ...
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """See `Limiter.reserve`."""
+        ...
+
+    async def wait(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Limiter.wait`."""
+        ...
+
+    def wait_blocking(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Limiter.wait_blocking`."""
+        ...
+
+
+class On:
+    """The limit itself."""
+
+    def __init__(self, table: WaitTable | Joint | Elastic) -> None:
+        self._table = table
+        self.allow: Callable[..., bool] = table.allow
+        self.hit: Callable[..., Decision] = table.hit
+        self.allow_many = many_of(table)
+
+    def test(self, key: str, cost: int, kind: str | None) -> Decision:
+        """See `Answers.test`."""
+        return self._table.test(key, cost, kind)
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """See `Answers.hit_and_mark`."""
+        return self._table.hit_and_mark(key, estimate, kind)
+
+    async def wait(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Answers.wait`."""
+        costs = self._table.costs_of(cost, kind)
+        try:
+            return await waiting_at(self._table).wait(key, costs, timeout, max_queue)
+        except Reentry:
+            return self._table.refuse_reentry()
+
+    def wait_blocking(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Answers.wait_blocking`."""
+        costs = self._table.costs_of(cost, kind)
+        try:
+            return waiting_at(self._table).wait_blocking(key, costs, timeout, max_queue)
+        except Reentry:  # what this thread is in the middle of does not go on before this returns
+            return self._table.refuse_reentry()
+
+
+class InShadow:
+    """Decides and charges as the limit does, and admits what that refuses.
+
+    Mistakes are raised as ever, but for a cost that exceeds the quota: that is a question of the quota, which may be
+    what one wants to find out. Nobody waits: who would have to has been refused by `on`, and goes at once.
+    """
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        self._board = switchboard
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """See `Answers.allow`; obeys the switch as it is now, also where somebody has kept this method."""
+        board = self._board
+        if board.answers is not self:
+            return board.answers.allow(key, cost, kind)
+        try:
+            allowed = board.on.allow(key, cost, kind)
+        except CostExceedsQuota:
+            allowed = False
+        if not allowed:
+            board.note(would_refuse=1)
+        return True
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """See `Answers.hit`; as for `allow`."""
+        board = self._board
+        if board.answers is not self:
+            return board.answers.hit(key, cost, kind)
+        return self._shadowed(lambda: board.on.hit(key, cost, kind))
+
+    def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
+        """See `Answers.allow_many`; one by one where a cost exceeds the quota, as nothing has been charged then."""
+        try:
+            answers = self._board.on.allow_many(keys, costs)
+        except CostExceedsQuota:
+            return [self.allow(key, cost) for key, cost in zip(keys, costs or (), strict=True)]
+        self._board.note(would_refuse=answers.count(False))
+        return [True] * len(answers)
+
+    def test(self, key: str, cost: int, kind: str | None) -> Decision:
+        """See `Answers.test`; a test is no request, and is not counted."""
+        return self._shadowed(lambda: self._board.on.test(key, cost, kind), count=0)
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """See `Answers.hit_and_mark`; what would have been refused was not charged, so there is nothing to settle."""
+        charges: tuple[Charged, ...] = ()
+
+        def marked() -> Decision:
+            nonlocal charges
+            decision, made = self._board.on.hit_and_mark(key, estimate, kind)
+            charges = made if decision.allowed else ()
+            return decision
+
+        return self._shadowed(marked), charges
+
+    async def wait(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Answers.wait`."""
+        return self._at_once(key, cost, kind, timeout, max_queue)
+
+    def wait_blocking(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Answers.wait_blocking`."""
+        return self._at_once(key, cost, kind, timeout, max_queue)
+
+    def _at_once(self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None) -> Decision:
+        checked_timeout_ns(timeout)  # who is let out at once may have made a mistake all the same
+        return self._shadowed(lambda: self._board.on.wait_blocking(key, cost, kind, 0, max_queue))
+
+    def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
+        """Who was waiting when the limit came into shadow has not been admitted until then."""
+        table = self._board.table.tables[0]
+        quota = table.nominal // table.unit
+        self._board.note(would_refuse=1)
+        return WouldRefuse(
+            allowed=True,
+            limit=quota,
+            remaining=0,
+            retry_after=0.0,
+            reset_after=0.0,
+            staleness=0.0,
+            binding=self._board.table.name,
+        )
+
+    def _shadowed(self, ask: Callable[[], Decision], count: int = 1) -> Decision:
+        try:
+            decision = ask()
+        except CostExceedsQuota as error:
+            self._board.note(would_refuse=count)
+            return WouldRefuse(
+                allowed=True,
+                limit=error.quota,
+                remaining=0,
+                retry_after=inf,
+                reset_after=0.0,
+                staleness=0.0,
+                binding=error.limit,
+            )
+        grounds: dict[str, Any] = {name: getattr(decision, name) for name in GROUNDS}
+        if decision.allowed:
+            return Shadowed(**grounds)
+        self._board.note(would_refuse=count)
+        grounds["allowed"] = True
+        return WouldRefuse(**grounds)
+
+
+class Off:
+    """Admits whatever comes, charges nothing, looks at nothing, and so raises nothing."""
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        self._board = switchboard
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """See `Answers.allow`; obeys the switch as it is now, also where somebody has kept this method."""
+        board = self._board
+        if board.answers is not self:
+            return board.answers.allow(key, cost, kind)
+        board.note(unlimited=1)
+        return True
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """See `Answers.hit`; as for `allow`."""
+        board = self._board
+        if board.answers is not self:
+            return board.answers.hit(key, cost, kind)
+        board.note(unlimited=1)
+        return self._unlimited()
+
+    def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:  # noqa: ARG002  # see the class
+        """See `Answers.allow_many`."""
+        self._board.note(unlimited=len(keys))
+        return [True] * len(keys)
+
+    def test(self, key: str, cost: int, kind: str | None) -> Decision:  # noqa: ARG002  # likewise
+        """See `Answers.test`."""
+        return self._unlimited()
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """See `Answers.hit_and_mark`; there is nothing to settle."""
+        return self.hit(key, estimate, kind), ()
+
+    async def wait(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        timeout: float | None,  # noqa: ARG002  # likewise
+        max_queue: int | None,  # noqa: ARG002  # likewise
+    ) -> Decision:
+        """See `Answers.wait`."""
+        return self.hit(key, cost, kind)
+
+    def wait_blocking(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        timeout: float | None,  # noqa: ARG002  # likewise
+        max_queue: int | None,  # noqa: ARG002  # likewise
+    ) -> Decision:
+        """See `Answers.wait_blocking`."""
+        return self.hit(key, cost, kind)
+
+    def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
+        """Who was waiting when the limit was switched off goes at once."""
+        self._board.note(unlimited=1)
+        return self._unlimited()
+
+    def _unlimited(self) -> Decision:
+        table = self._board.table.tables[0]
+        quota = table.nominal // table.unit
+        return Unlimited(
+            allowed=True,
+            limit=quota,
+            remaining=quota,
+            retry_after=0.0,
+            reset_after=0.0,
+            staleness=0.0,
+            binding=self._board.table.name,
+        )
+
+
+class Switchboard:
+    """Which of the three answers for a limit, and how often the two that refuse nothing did."""
+
+    def __init__(self, table: WaitTable | Joint | Elastic) -> None:
+        self.table = table
+        self.on = On(table)
+        self._shadow = InShadow(self)
+        self._off = Off(self)
+        self.answers: Answers = self.on
+        self.state: Switch = ON
+        self.start_over()
+
+    def start_over(self) -> None:
+        """After a fork: the parent's counts, and whatever lock another of its threads may have held."""
+        self.turning = threading.RLock()
+        """Held by whoever changes what is in force."""
+        self._unlimited, self._would_refuse = Total(), Total()
+        self._disregarded: dict[str, int] = {}
+        self._began = {table.name: 0 for table in self.tables}
+
+    def turn(self, state: Switch) -> None:
+        """Have another one answer from now on; whoever waits is let out, unless that is the limit itself."""
+        for table in self.tables:
+            if self.state == SHADOW:
+                self._disregarded[table.name] = self.disregarded(table)
+            self._began[table.name] = table.refused
+        self.state = state
+        self.answers = self.on if state == ON else self._shadow if state == SHADOW else self._off
+        waiting = waiting_at(self.table)
+        waiting.let_out(None if state == ON else self._shadow.let_out if state == SHADOW else self._off.let_out)
+
+    def note(self, *, unlimited: int = 0, would_refuse: int = 0) -> None:
+        """Count what was admitted without being asked, or in spite of the answer."""
+        self._unlimited.add(unlimited)
+        self._would_refuse.add(would_refuse)
+
+    @property
+    def unlimited(self) -> int:
+        """Requests that came while it was off."""
+        return self._unlimited.value
+
+    @property
+    def would_refuse(self) -> int:
+        """Requests that were admitted because it was in shadow."""
+        return self._would_refuse.value
+
+    def disregarded(self, table: WaitTable) -> int:
+        """How many of the refusals that a quota has counted had no consequence."""
+        now = table.refused - self._began[table.name] if self.state == SHADOW else 0
+        return self._disregarded.get(table.name, 0) + now
+
+    @property
+    def tables(self) -> tuple[WaitTable, ...]:
+        """The limit's own quotas; what is left of its parent's for all is the parent's affair."""
+        return self.table.tables[:1] if isinstance(self.table, Elastic) else self.table.tables

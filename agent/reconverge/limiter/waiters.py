@@ -1,0 +1,398 @@
+"""Waiting for one's turn, in any number of event loops and threads at once.
+
+What a waiter does is a generator that yields for how long to sleep and ends with the decision; the two shells, a
+coroutine and a function, do nothing but sleep. Everybody tries for himself, in the step that also returns the answer:
+so whoever is cancelled has not been charged, and whoever was charged has not been cancelled.
+
+A signal handler or a finalizer may come here while its own thread is in the midst of changing a queue. What it wants to
+change is then put off until that is done: a wake-up happens a moment later. A request of its own cannot be queued, and
+is refused if it would have to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from math import ceil
+from operator import sub
+from typing import TypeAlias
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
+from reconverge.decision import Decision
+from reconverge.errors import InvalidSetting
+from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, WaitTable, gate_of
+from reconverge.limiter.queue import Bell, Ticket, Turns
+from reconverge.runtime.threads import Doorbell, Section, green_threads, thread_id
+
+Steps: TypeAlias = Generator[int, None, Decision]
+"""Yields the nanoseconds to sleep, at most NEVER_NS; woken earlier by the bell."""
+WayOut: TypeAlias = Callable[[str, Costs], Decision]
+"""What those who wait for a key are told when nobody has to wait any more."""
+
+SLEEP_MAX_NS = 3600 * SECOND_NS
+"""The longest sleep at a time: what the operating system is asked to measure has to fit into its own numbers."""
+
+
+class Waiting:
+    """The queues of one limit on this node, one for each key that somebody waits for."""
+
+    def __init__(self, limit: WaitTable | Joint | Elastic) -> None:
+        self._gate = gate_of(limit)
+        self._table = limit.tables[0]
+        """For what is the same for all quotas of a limit."""
+        self._section = Section()
+        """Entered for the arithmetic of one queue at a time, and never while the gate is asked."""
+        self._queues: dict[str, Turns] = {}
+        self._tickets: dict[Bell, Ticket] = {}
+        """Of all who wait, or are about to."""
+        self._put_off: deque[tuple[str, Ticket | None]] = deque()
+        """Keys whose first to wake, and tickets to take back, for when the section is left."""
+        clock = self._table.kernel.clock
+        self.manual = clock if isinstance(clock, ManualClock) else None
+        """A clock that wakes whoever waits by itself, when it is advanced."""
+        self._way_out: WayOut | None = None
+
+    # ------------------------------------------------------------ what callers ask
+
+    async def wait(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
+        """Wait in the running event loop."""
+        bell = LoopBell()
+        steps = self.steps(key, costs, timeout, max_queue, bell)
+        try:
+            while True:
+                try:
+                    sleep_ns = next(steps)
+                except StopIteration as end:
+                    return _answer(end)
+                await bell.sleep(None if self.manual is not None else sleep_ns)
+        finally:
+            try:
+                steps.close()
+            finally:
+                self._step_out(key, bell)
+
+    def wait_blocking(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
+        """Wait on the calling thread."""
+        if timeout != 0 and _in_a_loop():
+            raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
+        bell = thread_bell()
+        steps = self.steps(key, costs, timeout, max_queue, bell)
+        try:
+            while True:
+                try:
+                    sleep_ns = next(steps)
+                except StopIteration as end:
+                    return _answer(end)
+                bell.sleep(None if self.manual is not None else sleep_ns)
+        finally:
+            try:
+                steps.close()
+            finally:
+                self._step_out(key, bell)
+
+    def waiters(self, key: str) -> int:
+        """How many wait for a key."""
+        queue = self._queues.get(key)
+        return 0 if queue is None else len(queue)
+
+    def tell(self, key: str) -> None:
+        """See `reconverge.kernel.Listener`: there may be room now."""
+        if key in self._queues:  # without a lock, as there mostly is none
+            self._wake_first(key)
+
+    def let_out(self, way_out: WayOut | None) -> None:
+        """Have all who wait leave with that answer, and whoever waits from now on; with None, have them wait again."""
+
+        def note() -> list[Ticket]:
+            self._way_out = way_out
+            return [] if way_out is None else [ticket for queue in list(self._queues.values()) for ticket in queue]
+
+        for ticket in self._section.run(note):
+            ticket.bell.ring()
+
+    def time_has_passed(self, now_ns: int) -> None:
+        """A clock was advanced by hand."""
+        for each in self._section.run(lambda: self._due(now_ns)):
+            each.bell.ring()
+
+    def _due(self, now_ns: int) -> list[Ticket]:
+        return [ticket for queue in list(self._queues.values()) for ticket in queue.due(now_ns)]
+
+    # ------------------------------------------------------------ what a waiter does
+
+    def steps(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, bell: Bell) -> Steps:
+        """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room."""
+        gate, key = self._gate, self._table.check_key(key)
+        timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
+        began_ns = self._table.now_ns()
+        deadline_ns = min(began_ns + timeout_ns, NEVER_NS)
+        ahead, tried, again_ns = self._costs_ahead(key, costs), False, began_ns
+        none = (0,) * len(costs)
+        if not self.waiters(key):
+            turn = gate.try_turn(key, costs, again=False)
+            if turn.decision is not None:
+                return turn.decision
+            tried, again_ns = True, began_ns + turn.again_ns
+        hopeless = timeout_ns == 0 or gate.at_least_ns(key, costs, ahead=ahead) > timeout_ns
+        ticket = self._tickets[bell] = Ticket(costs, bell)
+        try:
+            if hopeless or not self._join(key, ticket, room):
+                return gate.turn_away(key, costs, ahead=ahead, waited=False)
+            gate.queue_up(key, costs, ticket.cells)
+            while True:
+                if (way_out := self._way_out) is not None:
+                    return way_out(key, costs)
+                now_ns, first = self._table.now_ns(), self._is_first(key, ticket)
+                if first and not tried:
+                    turn = gate.try_turn(key, costs, again=True)
+                    if turn.decision is not None:
+                        return turn.decision
+                    again_ns = now_ns + turn.again_ns
+                    if not self._table.keeps_spare:  # the hub may have answered that nothing is free
+                        hopeless = gate.at_least_ns(key, costs, ahead=none) > deadline_ns - now_ns
+                if now_ns >= deadline_ns or hopeless:
+                    others = tuple(map(sub, self._costs_ahead(key, costs), costs))
+                    return gate.turn_away(key, costs, ahead=others, waited=True)
+                bell.due_ns = min(deadline_ns, again_ns) if first else deadline_ns
+                yield bell.due_ns - now_ns
+                tried = False
+        finally:
+            self._step_out(key, bell)
+
+    # ------------------------------------------------------------ inside
+
+    def _costs_ahead(self, key: str, costs: Costs) -> Costs:
+        queue = self._queues.get(key)
+        return (0,) * len(costs) if queue is None else queue.costs
+
+    def _is_first(self, key: str, ticket: Ticket) -> bool:
+        def first() -> bool:
+            queue = self._queues.get(key)
+            return queue is None or queue.first is ticket
+
+        return self._section.run(first)
+
+    def _join(self, key: str, ticket: Ticket, room: int | None) -> bool:
+        """Take a place at the end of the queue; returns False if it is full, or just being changed by this thread."""
+        if self._section.entered():
+            return False
+        self._wake_first(key, only_if_lost=True)
+        try:
+            return self._section.run(partial(self._enqueue, key, ticket, room))
+        finally:
+            self._see_to_what_was_put_off()
+
+    def _enqueue(self, key: str, ticket: Ticket, room: int | None) -> bool:
+        queue = self._queues.get(key)
+        if room is not None and room <= (0 if queue is None else len(queue)):
+            return False
+        if not self._queues and self.manual is not None:
+            self.manual.watch(self.time_has_passed)
+        if queue is None:
+            queue = self._queues[key] = Turns(len(ticket.costs))
+        queue.join(ticket)
+        return True
+
+    def _step_out(self, key: str, bell: Bell) -> None:
+        """Leave nothing behind of one who waited, whatever was interrupted where; harmless when called again."""
+        ticket = self._tickets.get(bell)
+        if ticket is None:
+            return
+        self._leave(key, ticket)
+        self._gate.step_out(ticket.cells, ticket.costs)
+        self._tickets.pop(bell, None)
+
+    def _leave(self, key: str, ticket: Ticket) -> None:
+        """Give a place back; whoever is first because of that is woken."""
+        if self._section.entered():
+            self._put_off.append((key, ticket))
+            return
+        try:
+            if self._section.run(partial(self._remove, key, ticket)):
+                self._wake_first(key)
+        finally:
+            self._see_to_what_was_put_off()
+
+    def _remove(self, key: str, ticket: Ticket) -> bool:
+        """Take a ticket out of its queue; returns whether somebody else is first because of that."""
+        queue = self._queues.get(key)
+        if queue is None or ticket not in queue:
+            return False
+        becomes_first = queue.leave(ticket) is not None
+        if not queue:
+            del self._queues[key]
+            if not self._queues and self.manual is not None:
+                self.manual.unwatch(self.time_has_passed)
+        return becomes_first
+
+    def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
+        """Wake whoever is first, and can be woken; who waited in a loop that was closed since waits no more."""
+        if self._section.entered():
+            self._put_off.append((key, None))
+            return
+        try:
+            while True:
+                first, lost = self._section.run(partial(self._first, key))
+                only_if_lost = only_if_lost and not lost
+                if first is None or only_if_lost:
+                    return
+                first.bell.ring()
+                if not first.bell.gone:
+                    return
+        finally:
+            self._see_to_what_was_put_off()
+
+    def _first(self, key: str) -> tuple[Ticket | None, bool]:
+        """Who is first and can be woken, and whether others who were first were taken out."""
+        lost = False
+        while True:
+            queue = self._queues.get(key)
+            first = None if queue is None else queue.first
+            if first is None or not first.bell.gone:
+                return first, lost
+            self._remove(key, first)
+            lost = True
+
+    def _see_to_what_was_put_off(self) -> None:
+        """Do what signal handlers and finalizers of this thread wanted while it was in the section."""
+        while self._put_off and not self._section.entered():
+            try:
+                key, ticket = self._put_off.popleft()
+            except IndexError:  # another thread has seen to it
+                return
+            if ticket is None:
+                self._wake_first(key)
+            else:
+                self._leave(key, ticket)
+
+
+class LoopBell:
+    """Wakes a coroutine, from whatever thread. Made in the loop that it sleeps in."""
+
+    def __init__(self) -> None:
+        self.due_ns = NEVER_NS
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = thread_id()
+        self._rung = asyncio.Event()
+
+    @property
+    def gone(self) -> bool:
+        """See `Bell.gone`."""
+        return self._loop.is_closed()
+
+    def ring(self) -> None:
+        """See `Bell.ring`."""
+        # The loop may be closed or closing, or its self-pipe broken; then there is nobody to wake.
+        with contextlib.suppress(RuntimeError, OSError):
+            # A signal handler may have interrupted the loop while it waits for the operating system.
+            if thread_id() == self._thread_id and asyncio.current_task(self._loop) is not None:
+                self._rung.set()
+            else:
+                self._loop.call_soon_threadsafe(self._rung.set)
+
+    async def sleep(self, at_most_ns: int | None) -> None:
+        """Sleep until it rings; for so long at most, rounded up to the millisecond, which is what loops can tell."""
+        alarm = None
+        if at_most_ns is not None and at_most_ns < NEVER_NS:
+            milliseconds = ceil(min(at_most_ns, SLEEP_MAX_NS) / MILLISECOND_NS)
+            alarm = self._loop.call_later(milliseconds / 1000, self._rung.set)
+        try:
+            await self._rung.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        self._rung.clear()
+
+
+class ThreadBell:
+    """Wakes a thread."""
+
+    gone = False
+
+    def __init__(self) -> None:
+        self.due_ns = NEVER_NS
+        self._bell = Doorbell()
+
+    def ring(self) -> None:
+        """See `Bell.ring`."""
+        self._bell.ring()
+
+    def sleep(self, at_most_ns: int | None) -> None:
+        """Sleep until it rings; for so long at most."""
+        self._bell.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
+
+
+class GreenBell:
+    """Wakes a green thread, while which sleeps all others of its thread go on."""
+
+    gone = False
+
+    def __init__(self) -> None:
+        self.due_ns = NEVER_NS
+        self._rung = threading.Event()  # as it was patched
+
+    def ring(self) -> None:
+        """See `Bell.ring`."""
+        self._rung.set()
+
+    def sleep(self, at_most_ns: int | None) -> None:
+        """Sleep until it rings; for so long at most."""
+        self._rung.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
+        self._rung.clear()
+
+
+def thread_bell() -> ThreadBell | GreenBell:
+    """What wakes the caller's own thread, of whichever kind it is."""
+    return GreenBell() if green_threads() else ThreadBell()
+
+
+def waiting_at(limit: WaitTable | Joint | Elastic) -> Waiting:
+    """The queues of a limit: one set for all who decide about it, which is told of news of any of its quotas.
+
+    There is another one in a forked child.
+    """
+    first = limit.tables[0].listeners
+    waiting = first.get(limit.name)
+    if waiting is None:
+        waiting = first.setdefault(limit.name, Waiting(limit))  # at once, so that of two threads both get the same
+    assert isinstance(waiting, Waiting)
+    for table in limit.tables:
+        if table.listeners.get(limit.name) is not waiting:
+            table.listeners[limit.name] = waiting
+    return waiting
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def checked_timeout_ns(timeout: object) -> int:
+    """How long to wait at most. Raises InvalidSetting."""
+    if timeout is None:
+        return NEVER_NS
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise InvalidSetting("timeout", timeout, "must be a number of seconds of 0 or more, or None to wait for ever")
+    return NEVER_NS if timeout * SECOND_NS >= NEVER_NS else round(timeout * SECOND_NS)
+
+
+def checked_room(max_queue: object) -> int | None:
+    """How many may wait at most. Raises InvalidSetting."""
+    if max_queue is None:
+        return None
+    if isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0:
+        raise InvalidSetting("max_queue", max_queue, "must be a whole number of 0 or more, or None for any number")
+    return max_queue
+
+
+def _answer(end: StopIteration) -> Decision:
+    decision = end.value
+    assert isinstance(decision, Decision)
+    return decision

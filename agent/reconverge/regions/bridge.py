@@ -1,0 +1,334 @@
+"""What a bridge says to a region's hub and to the wide hub, and what it makes of their answers. Does no I/O.
+
+To the wide hub a region is one node: for each cell it has a line there, which is what may be lent to the region, and a
+need. The order is that of every node: what is lent grows after the wide hub has granted it, and the wide hub hears of
+a lower line when the region's hub has confirmed that nobody there holds more. A loan ends by itself, some time after
+the wide hub was last heard; and the wide hub keeps a silent region's line for so long that whatever was used of it has
+ceased to count.
+
+`Bridge` is driven by whoever can wait: `regions/driver.py`, and the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.hub.clock import DRIFT, HubClock
+from reconverge.hub.report import (
+    WHOLE_MAX,
+    Answer,
+    Batch,
+    CellReport,
+    Lent,
+    LimitReport,
+    Loan,
+    Status,
+    Totals,
+    Wish,
+    Wishes,
+)
+from reconverge.limit.limit import SLIDING_LOG
+from reconverge.regions.loans import CLOCKS_APART_NS, Holding, Lender, Lending, need_of
+from reconverge.settings import MILLION
+
+CELLS_MAX: Final = 256
+"""In one batch, and of one call to lend."""
+LEASES: Final = 3
+"""Within a lease a node of the region says that it goes down to a lower line, or has no lines any more; what was not
+heard of until then has two more, as its cells outlive it for so long."""
+HOLD_MIN_S: Final = 64
+HOLD_MAX_S: Final = 1 << 22
+"""Seven weeks. What counts for longer is lent to nobody."""
+HELD_US: Final = 1_000_000
+"""The window of the cells in the wide hub, in which nothing is ever charged."""
+VARIANT: Final = "regions"
+KEY_BYTES_MAX: Final = 1024
+
+
+@dataclass(slots=True)
+class _Home:
+    """A shard of the region's hub."""
+
+    clock: HubClock = field(default_factory=HubClock)
+    incarnation: str = ""
+    lease_us: int = 0
+    known: bool = False
+
+
+class Bridge:
+    """Moves what belongs to no region to where it is needed, on behalf of one region.
+
+    Args:
+        region: its name; the numbers of what it has charged go by that.
+        name: new for every start of a process.
+        movable_ppm: the part of every capacity that belongs to no region, in millionths; the same for all bridges.
+        interval_ns: between two rounds.
+        loan_ns: how long a loan lasts after the wide hub was last heard.
+        home_shards, wide_shards: of the two hubs.
+        hold_min_s: for how long at least the wide hub keeps what it has heard nothing of since the loans have ended.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        name: str,
+        *,
+        movable_ppm: int,
+        interval_ns: int,
+        loan_ns: int,
+        home_shards: int = 1,
+        wide_shards: int = 1,
+        hold_min_s: int = HOLD_MIN_S,
+    ) -> None:
+        self._account = f"region {region}"
+        self._name = name
+        self._movable_ppm = movable_ppm
+        self._interval_ns = interval_ns
+        self._loan_ns = loan_ns
+        self._wide_shards = wide_shards
+        self._homes = [_Home() for _ in range(home_shards)]
+        self._lenders: dict[tuple[int, int], Lender] = {}
+        self._lendings = 0
+        self._totals: dict[str, Totals] = {}
+        self._hold_min_s = hold_min_s
+        self._teller = self._lender(0, hold_min_s)
+        """Who tells of what the region has charged, even before anything is lent."""
+        self.leaving = False
+
+    # ------------------------------------------------------------ the region's hub
+
+    def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
+        """Take in what the region could do with."""
+        self._hear_home(shard, wishes.hub_us, wishes.incarnation, sent_ns=sent_ns, now_ns=now_ns)
+        home = self._homes[shard]
+        home.lease_us = max(home.lease_us, wishes.lease_us)
+        heard: set[tuple[Lender, str]] = set()
+        for wish in wishes.wishes:
+            lender = self._lender_for(wish, home.lease_us)
+            movable = wish.capacity * self._movable_ppm // MILLION
+            if lender is None or movable < 1:
+                continue
+            holding = lender.holdings.get(wish.cell)
+            if holding is None:
+                holding = lender.holdings[wish.cell] = Holding(wish, shard, movable, lender)
+            holding.wish, holding.movable = wish, movable
+            holding.need = 0 if self.leaving else min(movable, need_of(wish, holding.amount, self._interval_ns))
+            heard.add((lender, wish.cell))
+        for lender in self._lenders.values():
+            for cell, holding in lender.holdings.items():
+                if holding.shard == shard and (lender, cell) not in heard:
+                    holding.need = 0
+
+    def lendings(self, shard: int, now_ns: int) -> list[Lending]:
+        """What to tell the region's hub now: what has changed, and what would end before long."""
+        home = self._homes[shard]
+        if not home.known:
+            return []
+        due: list[Lending] = []
+        for lender in self._lenders.values():
+            here = [each for each in lender.holdings.values() if each.shard == shard]
+            loans = [(self._loan(each, home, now_ns), each) for each in here if self._is_due(each, now_ns)]
+            for first in range(0, len(loans), CELLS_MAX):
+                some = loans[first : first + CELLS_MAX]
+                self._lendings += 1
+                due.append(
+                    Lending(lender, self._lendings, tuple(loan for loan, _ in some), tuple(each for _, each in some))
+                )
+        return due
+
+    def hear_lent(self, shard: int, lending: Lending, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
+        """Take in what has become of it; of what was never answered, the most is assumed anyway."""
+        self._hear_home(shard, lent.hub_us, lent.incarnation, sent_ns=sent_ns, now_ns=now_ns)
+        if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
+            return
+        for loan, holding, held in zip(lending.loans, lending.holdings, lent.held, strict=True):
+            holding.confirmed = holding.confirmed or (loan.amount == holding.amount and held >= 0)
+            if now_ns < holding.doubtful_until_ns or (held < 0 and now_ns <= holding.ends_ns):
+                continue  # whoever has forgotten it may yet hear of it from a node, or from a message that is late
+            holding.maybe = min(holding.maybe, max(held, loan.amount if held >= 0 else 0))
+
+    def _hear_home(self, shard: int, hub_us: int, incarnation: str, *, sent_ns: int, now_ns: int) -> None:
+        home = self._homes[shard]
+        home.clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=hub_us)
+        if home.known and home.incarnation not in ("", incarnation):
+            for lender in self._lenders.values():
+                for holding in lender.holdings.values():
+                    if holding.shard == shard:
+                        holding.doubtful_until_ns = now_ns + lender.hold_ns
+                        holding.confirmed = False
+        home.known, home.incarnation = True, incarnation or home.incarnation
+
+    def _is_due(self, holding: Holding, now_ns: int) -> bool:
+        target = holding.target(now_ns, self._loan_ns)
+        if target != holding.amount or not holding.confirmed:
+            return True
+        lowering = holding.most(now_ns) > target
+        return lowering or (target > 0 and holding.ends_ns - now_ns < self._loan_ns // 2)
+
+    def _loan(self, holding: Holding, home: _Home, now_ns: int) -> Loan:
+        holding.amount = holding.target(now_ns, self._loan_ns)
+        holding.confirmed = False
+        holding.maybe = max(holding.maybe, holding.amount)
+        holding.peak = max(holding.peak, holding.maybe)
+        if holding.acked_ns is not None:
+            ends_ns = holding.acked_ns + int(self._loan_ns * (1 - DRIFT))
+            until_ns = ends_ns + home.clock.offset_ns - home.clock.error_ns(now_ns)
+            holding.until_us = max(holding.until_us, until_ns // MICROSECOND_NS)
+            holding.ends_ns = max(holding.ends_ns, ends_ns + 2 * home.clock.error_ns(now_ns))
+        return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))
+
+    # ------------------------------------------------------------ the wide hub
+
+    def batches(self, now_ns: int) -> list[Batch]:
+        """What to tell the wide hub now; each is under way until `merged` or `failed`."""
+        return [batch for lender in self._lenders.values() if (batch := self._batch(lender, now_ns)) is not None]
+
+    def merged(self, batch: Batch, answer: Answer, *, sent_ns: int) -> None:
+        """Take in the answer to a batch, which was sent at `sent_ns` at the earliest."""
+        lender = self._lender_of(batch)
+        if lender is None or lender.under_way is None or answer.status is Status.STALE:
+            self.failed(batch)
+            return
+        told, lender.under_way = lender.under_way, None
+        if answer.status is Status.LAPSED:
+            lender.generation += 1
+            for holding in lender.holdings.values():
+                holding.granted, holding.answer, holding.acked_ns, holding.told = 0, None, None, 0
+            return
+        lender.incarnation = answer.incarnation
+        lender.left = batch.leaving
+        for holding, report, cell in zip(told, batch.cells, answer.cells, strict=False):
+            holding.granted, holding.answer, holding.acked_ns, holding.told = cell.line, cell, sent_ns, report.line
+            if cell.line == 0 and holding.need == 0 and holding.maybe == holding.peak == holding.peak_before == 0:
+                lender.holdings.pop(holding.wish.cell, None)
+
+    def failed(self, batch: Batch) -> None:
+        """A batch was not answered; it may have arrived all the same."""
+        lender = self._lender_of(batch)
+        if lender is not None:
+            lender.under_way = None
+
+    def hear_totals(self, totals: Mapping[str, Totals]) -> None:
+        """What the region has charged and given back in all."""
+        # Sums of what many said may be larger than a number that travels.
+        self._totals = {
+            name: Totals(min(each.charged, WHOLE_MAX), min(each.refunded, WHOLE_MAX)) for name, each in totals.items()
+        }
+
+    def leave(self) -> None:
+        """Give everything back from here on."""
+        self.leaving = True
+        for holding in self._holdings():
+            holding.need = 0
+
+    @property
+    def lent(self) -> int:
+        """How many cells may have something that was lent."""
+        return sum(1 for holding in self._holdings() if holding.maybe > 0)
+
+    @property
+    def free(self) -> bool:
+        """Whether the wide hub has heard that nothing is lent any more."""
+        return not any(
+            holding.granted or holding.told or holding.maybe or holding.peak or holding.peak_before
+            for holding in self._holdings()
+        )
+
+    def last_words(self, now_ns: int) -> list[Batch]:
+        """What may still be held, for as long as the lease lasts; all else is free."""
+        batches = [self._batch(lender, now_ns) for lender in self._lenders.values()]
+        return [batch._replace(leaving=True) for batch in batches if batch is not None]
+
+    def _batch(self, lender: Lender, now_ns: int) -> Batch | None:
+        if lender.under_way is not None:
+            return None
+        holdings = list(lender.holdings.values())
+        if not holdings and not self._tells_totals(lender):
+            return None
+        if len(holdings) > CELLS_MAX:
+            lender.first %= len(holdings)
+            holdings = (holdings[lender.first :] + holdings[: lender.first])[:CELLS_MAX]
+            lender.first += CELLS_MAX
+        limits: dict[LimitReport, int] = {}
+        cells = tuple(self._report(holding, limits, now_ns) for holding in holdings)
+        lender.under_way = tuple(holdings)
+        lender.sequence += 1
+        return Batch(
+            node=lender.node,
+            account=self._account,
+            shard=lender.shard,
+            sequence=lender.sequence,
+            incarnation=lender.incarnation,
+            interval_us=self._interval_ns // MICROSECOND_NS,
+            lease_us=int((self._loan_ns + lender.hold_ns) * (1 + 2 * DRIFT)) // MICROSECOND_NS,
+            leaving=False,
+            limits=(*limits, *self._lifetime(lender)),
+            cells=cells,
+        )
+
+    def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
+        """Lower the line to what the region keeps, but not below what it may hold, and say so."""
+        line = max(holding.most(now_ns), min(holding.granted, holding.fair()))
+        holding.granted = min(holding.granted, line)
+        limit = LimitReport(
+            holding.wish.limit, SLIDING_LOG, HELD_US, holding.movable, holding.movable, 0, 0, 0, variant=VARIANT
+        )
+        return CellReport(
+            limit=limits.setdefault(limit, len(limits)),
+            key=holding.wish.cell,
+            epoch=0,
+            current=0,
+            previous=0,
+            line=line,
+            base=0,
+            overdraft=0,
+            need_milli=holding.need * 1000,
+            ask=0,
+            asked=min(1, holding.need),
+            demand_milli=0,
+            window_demand=0,
+            reset_us=0,
+        )
+
+    def _lifetime(self, lender: Lender) -> Iterable[LimitReport]:
+        """The region's totals, which only one name tells."""
+        if not self._tells_totals(lender):
+            return
+        for name, totals in self._totals.items():
+            yield LimitReport(name, SLIDING_LOG, HELD_US, 1, 1, 0, totals.charged, totals.refunded, variant=VARIANT)
+
+    def _tells_totals(self, lender: Lender) -> bool:
+        return lender is self._teller
+
+    # ------------------------------------------------------------ names
+
+    def _lender_for(self, wish: Wish, lease_us: int) -> Lender | None:
+        """Under which name a cell is lent something; None if that would count for too long."""
+        if len(wish.cell.encode(errors="replace")) > KEY_BYTES_MAX:
+            return None
+        keeps_s = (wish.fades_us + LEASES * lease_us) / MILLION + 2 * CLOCKS_APART_NS / SECOND_NS
+        hold_s = self._hold_min_s
+        while hold_s < keeps_s:
+            hold_s *= 2
+        if hold_s > HOLD_MAX_S:
+            return None
+        hashed = blake2b(wish.cell.encode(errors="replace"), digest_size=8).digest()
+        return self._lender(int.from_bytes(hashed, "big") % self._wide_shards, hold_s)
+
+    def _lender(self, shard: int, hold_s: int) -> Lender:
+        known = self._lenders.get((shard, hold_s))
+        if known is None:
+            known = Lender(f"{self._name}-{hold_s}-{shard}", shard, hold_s * SECOND_NS)
+            self._lenders[shard, hold_s] = known
+        return known
+
+    def _lender_of(self, batch: Batch) -> Lender | None:
+        lenders = self._lenders.values()
+        return next((each for each in lenders if (each.node, each.sequence) == (batch.node, batch.sequence)), None)
+
+    def _holdings(self) -> Iterable[Holding]:
+        return (holding for lender in self._lenders.values() for holding in lender.holdings.values())

@@ -1,0 +1,163 @@
+"""Carrying out what a bridge decides: waits for its region's hub and for the wide one, round after round."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.answers import check_answer, check_lent, check_totals, check_wishes
+from reconverge.hub.port import Hub, Region
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel import first_odd_cell
+from reconverge.regions.bridge import Bridge
+from reconverge.regions.loans import CLOCKS_APART_NS, Lending
+
+logger = logging.getLogger("reconverge")
+
+T = TypeVar("T")
+TOTALS_ROUNDS: Final = 10
+"""What the region has charged in all is told every so many rounds."""
+LAST_ROUND_S: Final = 0.25
+"""While it ends, a bridge does not wait for longer between two rounds."""
+
+
+class Side:
+    """One of the two hubs, and whether it answers."""
+
+    def __init__(self, name: str, timeout_s: float) -> None:
+        self.name = name
+        self._timeout_s = timeout_s
+        self._away = False
+        self._surprised = False
+
+    async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
+        """What is answered; None if nothing is in time. Warns once when that begins, and once when it is over.
+
+        `check` raises HubUnavailable for what no hub may answer.
+        """
+        try:
+            answer = await asyncio.wait_for(question, self._timeout_s)
+            check(answer)
+        except HubUnavailable as error:
+            self._complain(str(error).rstrip("."))
+        except TimeoutError:
+            self._complain(f"no answer within {self._timeout_s:g} s")
+        except Exception as error:
+            if not self._surprised:
+                logger.exception("reconverge: the hub %s raised what it must not", self.name)
+            self._surprised = True
+            self._complain(type(error).__name__)
+        else:
+            if self._away:
+                logger.warning("reconverge: the hub %s answers again", self.name)
+            self._away = False
+            return answer
+        return None
+
+    def _complain(self, problem: str) -> None:
+        if not self._away:
+            logger.warning("reconverge: the hub %s is unavailable (%s)", self.name, problem)
+        self._away = True
+
+
+class Bridging:
+    """Drives a bridge.
+
+    Args:
+        bridge: what it decides.
+        home, home_name: the hub of its region, and what to call it in a warning.
+        wide, wide_name: the hub of all regions.
+        clock: where time comes from.
+        interval_s: seconds between two rounds.
+        timeout_s: seconds that one answer may take.
+    """
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        home: Region,
+        wide: Hub,
+        *,
+        home_name: str,
+        wide_name: str,
+        clock: Clock,
+        interval_s: float,
+        timeout_s: float,
+    ) -> None:
+        self._bridge = bridge
+        self._home, self._wide = home, wide
+        self._home_side, self._wide_side = Side(home_name, timeout_s), Side(wide_name, timeout_s)
+        self._clock = clock
+        self._interval_s = interval_s
+        self._rounds = 0
+
+    async def run(self, stopping: asyncio.Event, *, patience_s: float) -> None:
+        """Go round after round until `stopping` is set, then give back what is free, for up to `patience_s` seconds."""
+        while not stopping.is_set():
+            await self.go_round()
+            await _pause(stopping, self._interval_s)
+        self._bridge.leave()
+        until_ns = self._clock.monotonic_ns() + round(patience_s * SECOND_NS) + 2 * CLOCKS_APART_NS
+        while not self._bridge.free and self._clock.monotonic_ns() < until_ns:
+            await self.go_round()
+            await asyncio.sleep(min(self._interval_s, LAST_ROUND_S))
+        for batch in self._bridge.last_words(self._clock.monotonic_ns()):
+            await self._exchange(batch)
+
+    async def go_round(self) -> None:
+        """Hear what the region needs, tell the wide hub, and lend what it has granted. Raises nothing."""
+        shards = range(self._home.shards)
+        await asyncio.gather(*(self._listen(shard) for shard in shards))
+        if isinstance(self._home, Hub) and self._rounds % TOTALS_ROUNDS == 0:
+            totals = await self._home_side.ask(self._home.totals(), check_totals)
+            if totals is not None:
+                self._bridge.hear_totals(totals)
+        self._rounds += 1
+        await asyncio.gather(*(self._tell(batch) for batch in self._bridge.batches(self._clock.monotonic_ns())))
+        now_ns = self._clock.monotonic_ns()
+        lendings = [(shard, lending) for shard in shards for lending in self._bridge.lendings(shard, now_ns)]
+        await asyncio.gather(*(self._lend(shard, lending) for shard, lending in lendings))
+
+    async def _listen(self, shard: int) -> None:
+        sent_ns = self._clock.monotonic_ns()
+        wishes = await self._home_side.ask(self._home.wishes(shard), check_wishes)
+        if wishes is not None:
+            self._bridge.hear_wishes(shard, wishes, sent_ns=sent_ns, now_ns=self._clock.monotonic_ns())
+
+    async def _tell(self, batch: Batch) -> None:
+        sent_ns = self._clock.monotonic_ns()
+        answer = await self._exchange(batch)
+        if answer is None:
+            self._bridge.failed(batch)
+        else:
+            self._bridge.merged(batch, answer, sent_ns=sent_ns)
+
+    async def _exchange(self, batch: Batch) -> Answer | None:
+        return await self._wide_side.ask(
+            self._wide.exchange(batch), lambda answer: check_answer(batch, answer, first_odd_cell)
+        )
+
+    async def _lend(self, shard: int, lending: Lending) -> None:
+        sent_ns = self._clock.monotonic_ns()
+        lent = await self._home_side.ask(
+            self._home.lend(shard, lending.lender.name, lending.sequence, lending.loans),
+            lambda lent: check_lent(lending.loans, lent),
+        )
+        if lent is not None:
+            self._bridge.hear_lent(shard, lending, lent, sent_ns=sent_ns, now_ns=self._clock.monotonic_ns())
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)
+
+
+async def close_quietly(close: Callable[[], Awaitable[None]], timeout_s: float) -> None:
+    """Let go of a hub, whatever it says to that."""
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(close(), timeout_s)

@@ -1,0 +1,120 @@
+"""What a region has borrowed of each cell: what the wide hub has granted, and what may be in use of it at home."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import Final, NamedTuple
+
+from reconverge.clock import SECOND_NS
+from reconverge.hub.report import CellAnswer, Loan, Wish
+from reconverge.settings import MILLION
+
+CLOCKS_APART_NS: Final = SECOND_NS
+"""By so much the clocks of two regions' hubs may differ: what was given back after a window is not lent in that one."""
+NEED_MARGIN: Final = 1.5
+SLACK_KEPT: Final = 0.5
+"""Of what no region needs; the wide hub hands out as much."""
+RELUCTANCE: Final = 0.05
+"""What is beyond the region's fair part by less than this share of it is not given back."""
+
+
+@dataclass(eq=False, slots=True)
+class Holding:
+    """What a region has of one cell at the wide hub, and what has become of it at home."""
+
+    wish: Wish
+    shard: int
+    """At home."""
+    movable: int
+    """What belongs to no region, of all of the capacity."""
+    lender: Lender
+    need: int = 0
+    granted: int = 0
+    """The line at the wide hub, as far as it may be lent."""
+    answer: CellAnswer | None = None
+    """What the wide hub said last."""
+    acked_ns: int | None = None
+    """When the last batch was sent that told of this cell and was answered."""
+    amount: int = 0
+    """What the region's hub was last asked to have."""
+    confirmed: bool = True
+    """And it has said so."""
+    maybe: int = 0
+    """The most that nodes at home may hold of what was lent."""
+    ends_ns: int = 0
+    """When the last loan ends."""
+    until_us: int = 0
+    doubtful_until_ns: int = 0
+    """The region's hub has lost its data, and until then does not know what nodes hold."""
+    peak: int = 0
+    peak_before: int = 0
+    rotated_ns: int = 0
+    told: int = 0
+    """The line of which the wide hub has heard last."""
+
+    def most(self, now_ns: int) -> int:
+        """The most that nodes at home may hold, or held so lately that it may be another region's window still."""
+        if now_ns > self.ends_ns + self.lender.hold_ns:
+            self.maybe = 0
+        self.peak = max(self.peak, self.maybe)
+        if now_ns - self.rotated_ns >= CLOCKS_APART_NS:
+            self.peak_before, self.peak, self.rotated_ns = self.peak, self.maybe, now_ns
+        return max(self.peak, self.peak_before)
+
+    def target(self, now_ns: int, loan_ns: int) -> int:
+        """What the region should have: what is granted, but what others need more."""
+        if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
+            return 0
+        return min(self.granted, self.fair())
+
+    def fair(self) -> int:
+        """How much of what is granted the region keeps, by what the wide hub said of the others' needs."""
+        if self.need == 0 or self.answer is None:
+            return 0
+        pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)
+        needs = max(self.answer.needs_milli / 1000, float(self.need))
+        share = self.need / needs
+        kept = self.need + SLACK_KEPT * (pool - needs) * share if pool >= needs else pool * share
+        return self.granted if self.granted <= ceil(kept * (1 + RELUCTANCE)) else ceil(kept)
+
+
+class Lending(NamedTuple):
+    """A call of `Region.lend`, and which holdings it is about."""
+
+    lender: Lender
+    sequence: int
+    loans: tuple[Loan, ...]
+    holdings: tuple[Holding, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Lender:
+    """One name at a shard of the wide hub, for all cells whose loans have to be held for as long."""
+
+    name: str
+    shard: int
+    hold_ns: int
+    generation: int = 0
+    sequence: int = 0
+    incarnation: str = ""
+    holdings: dict[str, Holding] = field(default_factory=dict)
+    under_way: tuple[Holding, ...] | None = None
+    first: int = 0
+    """Where the next batch begins, if all of them do not go into one."""
+    left: bool = False
+
+    @property
+    def node(self) -> str:
+        """The name of this node of the wide hub; another after a lease that has ended."""
+        return f"{self.name}.{self.generation}"
+
+
+def need_of(wish: Wish, lent: int, interval_ns: int) -> int:
+    """How much more than its own part a region will use until the next round but one, or its demand carries off."""
+    per_s = wish.demand_milli / 1000
+    carrying = per_s * wish.window_us / MILLION * wish.capacity / wish.quota
+    soon = wish.used + NEED_MARGIN * per_s * 2 * interval_ns / SECOND_NS
+    expected = wish.used + wish.needs_milli / 1000
+    lacking = wish.own + lent + wish.reserved if wish.reserved else -inf
+    return max(0, ceil(max(min(carrying, wish.capacity), soon, expected, lacking)) - wish.own)

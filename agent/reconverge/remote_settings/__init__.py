@@ -1,0 +1,1 @@
+"""Settings that are published for a whole fleet: signed, read at the hub, and capped on each node."""

@@ -1,0 +1,70 @@
+"""What becomes of a limit when somebody from outside says how much it is to admit: never more than its cap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.errors import InvalidLimit, InvalidSetting
+from reconverge.limit.grammar import Quota, parse_quotas
+from reconverge.limit.limit import BURSTING, Limit
+from reconverge.policies import BALANCED, OVERSHOOT_MIN, STRICT, Policy
+
+
+def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
+    """The quotas of a limit with the quota and the burst that a limit string says, and all else as it was.
+
+    Raises InvalidLimit if that string is not about quotas over the same windows, in the same order.
+    """
+    said = parse_quotas(text)
+    if len(said) != len(own):
+        raise InvalidLimit(text, f"has {len(said)} quotas, and {name!r} has {len(own)} on this node")
+    return {quota_name: _with(limit, quota, text) for (quota_name, limit), quota in zip(own.items(), said, strict=True)}
+
+
+def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
+    """The caps of a limit as a limit string says them. Raises InvalidSetting if they do not fit."""
+    try:
+        caps = quotas_as_said(name, own, text)
+    except InvalidLimit as error:
+        raise InvalidSetting("cap", text, error.problem) from None
+    for quota_name, limit in own.items():
+        if capped(limit, caps[quota_name]) != limit:
+            raise InvalidSetting("cap", text, f"is lower than {quota_name!r} itself, {limit}")
+    return caps
+
+
+def capped(limit: Limit, cap: Limit) -> Limit:
+    """The limit, or as much of it as the cap leaves: neither its quota nor what fits at once is larger than the cap's.
+
+    Both count alike; they differ in quota and burst at most.
+    """
+    quota = min(limit.quota, cap.quota)
+    if limit.algorithm not in BURSTING:
+        return limit if quota == limit.quota else replace(limit, quota=quota)
+    keeps_burst = limit.nominal <= cap.nominal
+    if keeps_burst and quota == limit.quota:
+        return limit
+    if limit.burst is None and quota <= cap.nominal:
+        return replace(limit, quota=quota)
+    return replace(limit, quota=quota, burst=min(limit.nominal, cap.nominal))
+
+
+def as_daring(policy: Policy, max_overshoot: float) -> Policy:
+    """The policy, or one that dares no more than that, if that is less; `naive` knows no measure."""
+    if max_overshoot >= policy.max_overshoot or policy.merged_only:
+        return policy
+    if max_overshoot < OVERSHOOT_MIN:
+        return STRICT
+    return replace(BALANCED, max_overshoot=float(max_overshoot), cold_allowance=policy.cold_allowance)
+
+
+def _with(limit: Limit, said: Quota, text: str) -> Limit:
+    if round(said.window_s * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS != limit.window_ns:
+        raise InvalidLimit(text, f"has another window than {limit} on this node", said.position)
+    if said.name is not None and said.name != limit.name:
+        raise InvalidLimit(text, f"names a quota {said.name!r} that is not so called on this node", said.position)
+    if said.warmup_s is not None and said.warmup_s != limit.warmup:
+        raise InvalidLimit(text, f"has another warmup than {limit} on this node", said.position)
+    return replace(limit, quota=said.amount, burst=said.burst)

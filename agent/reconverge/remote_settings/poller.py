@@ -1,0 +1,213 @@
+"""Reading what is posted for the fleet, once in an interval: what of it is in force, and what was thrown away.
+
+Driven by whoever exchanges, after the exchanges: nothing that goes wrong in here keeps one from happening.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Final, NamedTuple
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, Orders, Rejection, Verifier
+
+logger = logging.getLogger("reconverge")
+
+BACKOFF_CAP_NS: Final = SECOND_NS
+"""After failures a node tries at least every interval, or every second if that is longer."""
+DOUBLINGS_MAX: Final = 30
+PROBLEM_LENGTH_MAX: Final = 400
+RESTORED_AFTER_S: Final = (1.0, 10.0)
+"""So long, at random, what is in force has to be gone before a node posts it again, so that not all of them do."""
+
+
+class Lost(NamedTuple):
+    """Settings that are in force, and not posted any more."""
+
+    payload: bytes
+    keep_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersStats:
+    """What one node knows of the settings that are published for its fleet."""
+
+    version: int = 0
+    """Of what is in force; 0 if the node goes by its own settings."""
+    expires_in: float = inf
+    """Seconds until it goes back to these; infinite if it does."""
+    accepted: int = 0
+    """How often something new was accepted."""
+    rejected: dict[str, int] = field(default_factory=dict[str, int])
+    """How often something new was not, by reason; see `reconverge.remote_settings.signed.REASONS`."""
+    capped: tuple[str, ...] = ()
+    """Names of limits that keep to their cap, and not to all that is in force."""
+    unfit: dict[str, str] = field(default_factory=dict[str, str])
+    """What this node cannot obey, and why: by the name of a limit, or "sync_interval"."""
+    failures: dict[str, int] = field(default_factory=dict[str, int])
+    """How often nothing could be read, or not be posted again, by class of failure."""
+    restored: int = 0
+    """How often this node has posted again what the hub had lost."""
+
+
+class Reader:
+    """One node's reader of the bulletin. Does no I/O: it says when to read, and is told what was read.
+
+    `interval_ns` says how often; `obey` is called with what is in force from now on, or with None when that is nothing.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        clock: Clock,
+        *,
+        interval_ns: Callable[[], int],
+        obey: Callable[[Orders | None], None],
+        random: Random | None = None,
+    ) -> None:
+        self._random = random or Random()
+        self._verifier = verifier
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._obey = obey
+        self.in_force: Orders | None = None
+        self.accepted = 0
+        self.rejected: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self._newest: Orders | None = None
+        """What was accepted last, and is in force until it expires."""
+        self._known: bytes | None = None
+        """As it was read."""
+        self._seen: bytes | None = None
+        """What was read last, whatever it was."""
+        self._reason = ""
+        """Why that was rejected; empty if it was not."""
+        self._restore_ns: int | None = None
+        """When to post again what is in force and lost, if that still is so."""
+        self.restored = 0
+        self._judged_by_clock = False
+        """Whether that was rejected for what the clock said, which may be mended."""
+        self._complained: set[str] = set()
+        self._failures_in_a_row = 0
+        self.start_over()
+
+    def start_over(self) -> None:
+        """With another driver: have a look as soon as it drives."""
+        self._next_ns = self._clock.monotonic_ns()
+        self._read_ns = self._next_ns
+
+    def due_ns(self) -> int:
+        """When to look next."""
+        return self._next_ns
+
+    def begin(self, *, cut_off: bool) -> bool:
+        """Forget what has expired, and return whether to read now; not while exchanges fail, which say why."""
+        now_ns = self._clock.monotonic_ns()
+        self._next_ns = now_ns + self._interval_ns()
+        self._follow_the_clock()
+        return not cut_off and now_ns >= self._read_ns
+
+    def heard(self, payload: bytes | None) -> None:
+        """Make of it what there is to be made. That nothing is posted any more changes nothing: a hub may forget."""
+        if self._failures_in_a_row:
+            self._failures_in_a_row = 0
+            self._complained -= set(self.failures)
+        self._judge(payload)
+        self._note_loss(payload)
+
+    def _judge(self, payload: bytes | None) -> None:
+        again, self._seen = payload == self._seen, payload
+        if payload is None or payload == self._known:
+            self._reason, self._judged_by_clock = "", False
+            return
+        if again and not self._judged_by_clock:
+            return
+        verdict = self._verifier.verify(payload, now_s=self._clock.wall_ns() / SECOND_NS)
+        self._reason = verdict.reason if isinstance(verdict, Rejection) else ""
+        self._judged_by_clock = self._reason in (PREMATURE, EXPIRED)
+        if not isinstance(verdict, Rejection):
+            self._known, self._newest = payload, verdict
+            self._complained.clear()
+            self.accepted += 1
+            self._follow_the_clock()
+        elif not again:
+            self.rejected[verdict.reason] += 1
+            sentence = f"settings were published that are not obeyed: they are {verdict.reason}: what was read"
+            self._complain(verdict.reason, f"{sentence} {verdict.problem}")
+
+    def _note_loss(self, payload: bytes | None) -> None:
+        """What the hub has lost is posted again, and so is what an older version has replaced, which nobody obeys.
+
+        Anything else may come of a publisher that this node does not understand yet: with another secret, say.
+        """
+        if self.in_force is None or not (payload is None or self._reason == OLD):
+            self._restore_ns = None
+        elif self._restore_ns is None:
+            self._restore_ns = self._clock.monotonic_ns() + round(self._random.uniform(*RESTORED_AFTER_S) * SECOND_NS)
+
+    def restoration(self) -> Lost | None:
+        """What to post again now, if anything; right after what is posted was heard."""
+        if self._restore_ns is None or self.in_force is None or self._known is None:
+            return None
+        if self._clock.monotonic_ns() < self._restore_ns:
+            return None
+        self._restore_ns = None  # if it is still lost when it is read next, try again some time
+        return Lost(self._known, self.in_force.expires - self._clock.wall_ns() / SECOND_NS)
+
+    def restored_again(self) -> None:
+        """That was posted."""
+        self.restored += 1
+        logger.warning("reconverge: published settings were not at the hub any more; they were posted again")
+
+    def not_restored(self, kind: str) -> None:
+        """That could not be posted."""
+        self.failures[kind] += 1
+
+    def _follow_the_clock(self) -> None:
+        """Have the newest settings be obeyed exactly as long as they are valid, also by a clock that jumps."""
+        newest, before = self._newest, self.in_force
+        valid = newest is not None and newest.expires > self._clock.wall_ns() / SECOND_NS
+        now = newest if valid else None
+        if now is before:
+            return
+        self._obey(now)
+        self.in_force = now  # whoever sees that sees what it amounts to
+        if now is not None:
+            logger.info("reconverge: published settings (version %d) are in force", now.version)
+        elif before is not None:
+            logger.warning(
+                "reconverge: published settings (version %d) have expired; back to this node's own", before.version
+            )
+
+    def failed(self, kind: str) -> None:
+        """Nothing could be read; wait for longer each time."""
+        self.failures[kind] += 1
+        interval_ns = self._interval_ns()
+        delay_ns = min(interval_ns << min(self._failures_in_a_row, DOUBLINGS_MAX), max(interval_ns, BACKOFF_CAP_NS))
+        self._read_ns = self._clock.monotonic_ns() + delay_ns
+        self._failures_in_a_row += 1
+        self._complain(kind, f"published settings cannot be read ({kind}); what is in force stays so")
+
+    def stats(self) -> OrdersStats:
+        """A snapshot, without what only who obeys can know."""
+        orders = self.in_force
+        return OrdersStats(
+            version=0 if orders is None else orders.version,
+            expires_in=inf if orders is None else orders.expires - self._clock.wall_ns() / SECOND_NS,
+            accepted=self.accepted,
+            rejected=dict(self.rejected),
+            failures=dict(self.failures),
+            restored=self.restored,
+        )
+
+    def _complain(self, kind: str, problem: str) -> None:
+        """Once for each kind, until something is accepted: whoever can post could fill a log."""
+        if kind not in self._complained:
+            visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
+            logger.warning("reconverge: %s", visible, extra={"kind": kind})
+        self._complained.add(kind)

@@ -1,0 +1,70 @@
+"""Publishing settings for a fleet: what is posted now is read first, and replaced only if it can be verified.
+
+A hub keeps one document per namespace, and the last one that was posted is what nodes read. A publisher with a wrong
+secret would take a valid document away, and put one in its place that no node obeys: nodes that run keep to what is in
+force until it expires, nodes that start later never learn of it, and the publisher would be told of a success. So a
+document that the publisher's secrets do not verify stays where it is, unless the publisher says `force`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconverge.errors import InvalidSetting, ReconvergeError
+from reconverge.hub.port import Bulletin
+from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX, Orders, Rejection, Secrets, opened, seal
+
+
+class UnverifiedSettings(ReconvergeError):
+    """Raised instead of replacing published settings that the publisher cannot verify; nothing was published.
+
+    `reason` is one of `reconverge.remote_settings.signed.REASONS`.
+    """
+
+    def __init__(self, rejection: Rejection) -> None:
+        self.reason = rejection.reason
+        super().__init__(
+            f"nothing was published: what the hub has now {rejection.problem}; it may be valid for the nodes, which"
+            " would lose it. Use the secret that it was signed with, beside the new one when secrets change, replace"
+            " it all the same with --force (force=True)"
+        )
+
+
+async def publish(
+    bulletin: Bulletin, orders: Orders, secrets: Secrets, *, force: bool = False, raise_version: bool = False
+) -> Orders:
+    """Post settings for all nodes of a namespace, and return what was posted.
+
+    Args:
+        bulletin: the hub, opened for the namespace that the settings are for.
+        orders: the settings.
+        secrets: the first one signs; what is published now has to be signed with any of them.
+        force: replace also what is published now and cannot be verified.
+        raise_version: where the version is not above that of what is published, make it one more than that.
+
+    Raises:
+        UnverifiedSettings: the hub has something that these secrets have not signed, or that cannot be read.
+        InvalidSetting: the version is not above the one that is published, so no node would obey.
+        InvalidOrders: no node would obey, whatever is published.
+        HubUnavailable: the hub cannot be asked, or does not take it.
+    """
+    before = _version_of(await bulletin.read(bytes_max=PAYLOAD_BYTES_MAX), secrets, force=force)
+    if raise_version:
+        orders = replace(orders, version=max(orders.version, before + 1))
+    elif orders.version <= before:
+        problem = f"is not above {before}, which is published; no node would obey"
+        raise InvalidSetting("version", orders.version, problem)
+    await bulletin.post(seal(orders, secrets), keep_s=orders.expires - orders.issued)
+    return orders
+
+
+def _version_of(payload: bytes | None, secrets: Secrets, *, force: bool) -> int:
+    """The version of what is published; 0 if nothing is, or nothing that has to be respected."""
+    if payload is None:
+        return 0
+    known = opened(payload, secrets)
+    if not isinstance(known, Rejection):
+        return known.version
+    if not force:
+        raise UnverifiedSettings(known)
+    return 0

@@ -1,0 +1,96 @@
+"""The event loop of the thread that exchanges: it blocks that thread only, and holds up no end of the process.
+
+What may hang for long outside of our power, above all a name server, runs on threads that the end of the process does
+not wait for. The executor of asyncio joins its threads at the end; a resolver that hangs would hold that up by half a
+minute. The same question is asked once at a time, so that a name server that never answers occupies one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
+
+from reconverge.runtime.threads import addresses_of, in_main_interpreter, new_selector, start_thread
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+HELPERS_MAX: Final = 8
+"""So many threads may be busy with what hangs; what comes beyond that fails at once, and is tried again later."""
+
+
+class HelpersBusy(OSError):
+    """Raised when all threads of a loop hang already."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{HELPERS_MAX} threads already wait for an answer of the operating system, such as for a name"
+        )
+
+
+class ThreadEventLoop(asyncio.SelectorEventLoop):
+    """An event loop on a thread of the operating system, also beside greenlets."""
+
+    def __init__(self) -> None:
+        super().__init__(new_selector())
+        self._helpers = 0
+        self._asked: dict[tuple[Any, ...], asyncio.Future[Any]] = {}
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Run a function beside the loop; without an `executor`, on a thread that nothing waits for at the end."""
+        if executor is not None:
+            return super().run_in_executor(executor, func, *args)
+        future: asyncio.Future[T] = self.create_future()
+        if self._helpers >= HELPERS_MAX:
+            future.set_exception(HelpersBusy())
+            return future
+        self._helpers += 1
+        run = partial(self._help, future, partial(func, *args))
+        if not in_main_interpreter():
+            run()  # a thread that is left over would end the process together with this interpreter
+            return future
+        try:
+            start_thread(run, name="reconverge-helper")
+        except RuntimeError:  # at its end the interpreter lends no more threads; last words may need a connection
+            run()
+        return future
+
+    async def getaddrinfo(self, host: Any, port: Any, **how: int) -> Any:
+        """See `asyncio.loop.getaddrinfo`."""
+        question = (host, port, *(how.get(name, 0) for name in ("family", "type", "proto", "flags")))
+        asked = self._asked.get(question)
+        if asked is None:
+            asked = self._asked[question] = self.run_in_executor(None, addresses_of, *question)
+            asked.add_done_callback(partial(self._answered, question))
+        return await asyncio.shield(asked)
+
+    def _answered(self, question: tuple[Any, ...], asked: asyncio.Future[Any]) -> None:
+        self._asked.pop(question, None)
+        if not asked.cancelled():
+            asked.exception()  # it may be that nothing waits for the answer any more
+
+    def _help(self, future: asyncio.Future[Any], function: Callable[[], Any]) -> None:
+        result: Any = None
+        problem: Exception | None = None
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001  # it belongs to what waits for the result
+            problem = error
+        try:
+            self.call_soon_threadsafe(self._helped, future, result, problem)
+        except RuntimeError:  # the loop was closed meanwhile
+            return
+
+    def _helped(self, future: asyncio.Future[Any], result: Any, problem: Exception | None) -> None:
+        self._helpers -= 1
+        if future.cancelled():
+            return
+        if problem is not None:
+            future.set_exception(problem)
+        else:
+            future.set_result(result)

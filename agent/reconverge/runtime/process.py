@@ -1,0 +1,164 @@
+"""What happens to agents when the process forks or ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import multiprocessing
+import multiprocessing.util
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, Protocol
+
+from reconverge.runtime.threads import Doorbell, in_main_interpreter, start_thread
+
+logger = logging.getLogger("reconverge")
+
+LAST_WORDS_S: Final = 2.0
+"""The longest that each agent may take to say its last words when the process ends."""
+LAST_WORDS_BESIDE_S: Final = 30.0
+"""The same in an interpreter beside the main one: Python ends the process if it ends before all its threads have."""
+SIGTERM_GRACE_S: Final = 5.0
+"""The longest that a process lives on after SIGTERM, whatever its threads do."""
+SIGTERM_STATUS: Final = 128 + signal.SIGTERM
+
+
+class Stoppable(Protocol):
+    """An agent, as far as this file is concerned."""
+
+    def start_over_after_fork(self) -> None:
+        """Forget the parent's lines, counts and connections."""
+        ...
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """Say the last words; the process ends."""
+        ...
+
+
+_agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
+_hooked_pid = 0
+_told_pid = 0
+"""The process that SIGTERM has told to end already."""
+_held_back_pid = 0
+"""The process that ends by SIGTERM when the last words have been said."""
+_speaking_pid = 0
+"""The process whose agents say their last words just now."""
+
+
+def register(agent: Stoppable, *, sigterm: bool) -> None:
+    """Have `agent` told of forks, and let it say its last words when this process ends, `kill -9` excepted.
+
+    SIGTERM is only handled where nobody else does: it then ends the main thread as `sys.exit` would. In a daemon of
+    `multiprocessing` it ends the process at once, as ever.
+    """
+    global _hooked_pid  # noqa: PLW0603  # hooks belong to the process, and so does knowing about them
+    if not _hooked_pid:
+        # Threads that hold locks do not survive a fork, and connections must not.
+        os.register_at_fork(after_in_child=_after_fork)
+        atexit.register(stop_all)
+        if not in_main_interpreter():
+            # As executors do: before an isolated interpreter waits for its threads, which `atexit` comes too late for.
+            threading._register_atexit(stop_all)  # type: ignore[attr-defined]  # noqa: SLF001  # see above
+        # In a child this comes when it knows whether it is a daemon.
+        multiprocessing.util.register_after_fork(_leave_daemons_alone, lambda leave: leave())
+    _agents.add(agent)
+    if _hooked_pid != os.getpid():
+        _hooked_pid = os.getpid()
+        if multiprocessing.parent_process() is not None:
+            # Such a process leaves by os._exit, past atexit.
+            multiprocessing.util.Finalize(None, stop_all, exitpriority=100)
+    if not in_main_interpreter():
+        return  # signals belong to the main one
+    if sigterm and not _is_daemon() and threading.current_thread() is threading.main_thread():
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _on_sigterm)
+        elif callable(handler) and _raises_it_again(handler):
+            signal.signal(signal.SIGTERM, _HeldBack(handler))
+
+
+def stop_all() -> None:
+    """Have every agent of this process say its last words."""
+    global _speaking_pid  # noqa: PLW0603  # as above
+    _speaking_pid = os.getpid()
+    try:
+        for agent in list(_agents):
+            try:
+                agent.stop_for_good(LAST_WORDS_S if in_main_interpreter() else LAST_WORDS_BESIDE_S)
+            except Exception:
+                logger.exception("reconverge: an agent could not be stopped")
+    finally:
+        _speaking_pid = 0
+        if _held_back_pid == os.getpid() and threading.current_thread() is threading.main_thread():
+            if signal.getsignal(signal.SIGTERM) is _on_sigterm:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all is said
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # and the process ends by it, if it is pending
+
+
+def _raises_it_again(handler: Callable[..., object]) -> bool:
+    """Whether a server handles SIGTERM that, once it has shut down, takes its handler back and sends itself the signal.
+
+    uvicorn does. An application that it imports comes after its handlers, so that ours is not what it goes back to:
+    the process would end without a word.
+    """
+    return any(kind.__module__ == "uvicorn.server" for kind in type(getattr(handler, "__self__", None)).__mro__)
+
+
+class _HeldBack:
+    """A server's handler of SIGTERM. The signal that it sends itself in the end waits for the last words.
+
+    It stays pending in the kernel meanwhile, blocked for the main thread; one that comes from outside is still heard,
+    by way of any other thread. The process then ends by the signal, as the server means it to.
+    """
+
+    def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
+        self._handler = handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        global _held_back_pid  # noqa: PLW0603  # a process ends once
+        _held_back_pid = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        self._handler(number, frame)
+
+
+def _is_daemon() -> bool:
+    """Whether this process is a child that its parent ends by SIGTERM, and then waits for without limit.
+
+    A handler in Python does not run while the main thread is blocked, if the signal came just before it was or together
+    with what woke it in vain: such a parent, like every `Pool` that is terminated, would now and then wait for ever.
+    """
+    return multiprocessing.current_process().daemon
+
+
+def _leave_daemons_alone() -> None:
+    """In a child that was forked with our handler."""
+    if _is_daemon() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
+    global _told_pid  # noqa: PLW0603  # a process ends once
+    if _told_pid == os.getpid():
+        return  # whoever says it again would only interrupt the last words, which do not take long
+    _told_pid = os.getpid()
+    # Not by `threading`, whose locks the main thread may hold that this interrupts.
+    start_thread(_end_at_last, name="reconverge-end")
+    if _speaking_pid != os.getpid():
+        # What this signal interrupted may hold the very locks that the last words need; unwinding lets go of them.
+        raise SystemExit(SIGTERM_STATUS)
+
+
+def _end_at_last() -> None:
+    """End a process whose other threads would keep it alive: without a handler SIGTERM would have, too."""
+    Doorbell().wait(SIGTERM_GRACE_S)
+    stop_all()
+    os._exit(SIGTERM_STATUS)
+
+
+def _after_fork() -> None:
+    for agent in list(_agents):
+        agent.start_over_after_fork()

@@ -1,0 +1,1 @@
+"""Questions that many simulated runs answer: which interval, which policy, which cost."""

@@ -1,0 +1,109 @@
+"""What a fleet costs its hub, and itself, from how many nodes report how many keys how often.
+
+The coefficients are measured by `python -m bench.capacity` and kept beside this file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from math import ceil, log2
+from typing import Final, Self
+
+from reconverge.exchange.syncer import CELLS_MAX
+
+HUB_CPU_PCT_MAX: Final = 50.0
+"""From this share of a core on, one Redis is not enough: exchanges come in crowds, and must not wait for each other."""
+KEY_BYTES: Final = 16
+"""The length of a key that is reckoned with."""
+DATA: Final = "capacity.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """What each batch, each report of a key in it, and each key in memory costs. Times are CPU time."""
+
+    hub_batch_us: float
+    hub_cell_us: float
+    node_batch_us: float
+    node_cell_us: float
+    in_batch_bytes: float
+    """From a node to the hub."""
+    in_cell_bytes: float
+    """The same, beside the key itself."""
+    out_batch_bytes: float
+    """From the hub to a node."""
+    out_cell_bytes: float
+    memory_key_bytes: float
+    """Of the hub, for each key beside the key itself, however many nodes report it."""
+    memory_entry_bytes: float
+    """Of the hub, for each node that reports a key."""
+
+    @classmethod
+    def measured(cls) -> Self:
+        """As they were measured last."""
+        return cls(**json.loads(files("reconverge.simulation").joinpath(DATA).read_text()))
+
+
+COEFFICIENTS: Final = Coefficients.measured()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a fleet exchanges in a second."""
+
+    batches: float
+    cells: float
+    """Reports of one key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What that costs."""
+
+    hub_cpu_pct: float
+    """Of one core."""
+    node_cpu_pct: float
+    """Of one core, for each node; the exchanges alone, without the event loop around them."""
+    in_bytes_per_s: float
+    """From all nodes to the hub."""
+    out_bytes_per_s: float
+    """From the hub to all nodes."""
+    hub_memory_bytes: float
+
+    @property
+    def hubs(self) -> int:
+        """Among how many Redis servers of one core each the keys should be divided."""
+        return max(1, ceil(self.hub_cpu_pct / HUB_CPU_PCT_MAX))
+
+
+def cold_reports(window_ns: int, interval_ns: int) -> float:
+    """How often a key that is asked about once in a window is reported in it.
+
+    A quiet key is reported again at doubling distances, and in every interval at most.
+    """
+    intervals = window_ns / interval_ns
+    return min(intervals, max(1.0, log2(intervals)))
+
+
+def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, interval_ns: int) -> Pace:
+    """The regular exchanges of a fleet whose nodes each report so many keys; nothing is asked ahead of time."""
+    per_window = window_ns / interval_ns
+    cells = hot_keys * per_window + cold_keys * cold_reports(window_ns, interval_ns)
+    batches = per_window * max(1, ceil(cells / per_window / CELLS_MAX))
+    windows_per_s = nodes * 1e9 / window_ns
+    return Pace(batches * windows_per_s, cells * windows_per_s)
+
+
+def load(pace: Pace, *, nodes: int, hot_keys: int, cold_keys: int, of: Coefficients = COEFFICIENTS) -> Load:
+    """What an exchange at such a pace costs, if all nodes share the hot keys and each has cold ones of its own."""
+    keys = hot_keys + nodes * cold_keys
+    entries = nodes * (hot_keys + cold_keys)
+    return Load(
+        hub_cpu_pct=(pace.batches * of.hub_batch_us + pace.cells * of.hub_cell_us) / 1e4,
+        node_cpu_pct=(pace.batches * of.node_batch_us + pace.cells * of.node_cell_us) / 1e4 / nodes,
+        in_bytes_per_s=pace.batches * of.in_batch_bytes + pace.cells * (of.in_cell_bytes + KEY_BYTES),
+        out_bytes_per_s=pace.batches * of.out_batch_bytes + pace.cells * of.out_cell_bytes,
+        hub_memory_bytes=keys * (of.memory_key_bytes + KEY_BYTES) + entries * of.memory_entry_bytes,
+    )

@@ -1,0 +1,123 @@
+"""Simulates a fleet under several policies with the same traffic and the same faults, over many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from reconverge.policies import Policy
+from reconverge.simulation.fault import Fault, restarts
+from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
+from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.pattern import Arrival, Traffic
+from reconverge.simulation.studies.parallel import mapped
+from reconverge.simulation.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What to simulate. Faults are written as `fault.py` reads them."""
+
+    fleet: Fleet
+    traffic: Traffic | tuple[Arrival, ...]
+    """A pattern, or requests of one's own."""
+    windows: int
+    warmup: int = 2
+    faults: Sequence[str] = ()
+    judged: int = 0
+    """Which quota of the limit the figures are about."""
+
+    @property
+    def judged_windows(self) -> int:
+        """How many windows of that quota the run takes, the last perhaps only in part."""
+        return self._in_judged(self.windows)
+
+    @property
+    def judged_warmup(self) -> int:
+        """How many of those the figures leave out."""
+        return min(self._in_judged(self.warmup), self.judged_windows - 1) if self.judged else self.warmup
+
+    def _in_judged(self, windows: int) -> int:
+        limits = list(self.fleet.quotas.values())
+        return -(-windows * limits[0].window_ns // limits[self.judged].window_ns)
+
+    def arrivals(self, seed: int) -> Sequence[Arrival]:
+        """The requests of one seed."""
+        if isinstance(self.traffic, tuple):
+            return self.traffic
+        limit = self.fleet.limit
+        return self.traffic.arrivals(
+            nodes=self.fleet.nodes, quota=limit.quota, window_ns=limit.window_ns, windows=self.windows, seed=seed
+        )
+
+    def faults_of(self, seed: int) -> list[Fault]:
+        """The faults of one seed: the same kinds at the same times, on nodes that are drawn."""
+        random = Random(f"faults {seed}")
+        window_ns = self.fleet.limit.window_ns
+        return [Fault.parse(text, nodes=self.fleet.nodes, window_ns=window_ns, random=random) for text in self.faults]
+
+
+class Trial(NamedTuple):
+    """One run: an experiment with one policy and one seed."""
+
+    experiment: Experiment
+    policy: Policy
+    seed: int
+
+
+def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival], *, seed: int) -> RunFigures:
+    """One policy with one seed."""
+    fleet = experiment.fleet
+    faults = experiment.faults_of(seed)
+    world = World(fleet, policy, faults, seed=seed)
+    history = world.run(arrivals, until_ns=experiment.windows * fleet.limit.window_ns)
+    others = list(fleet.quotas.values())
+    judged = others.pop(experiment.judged)
+    return judge_run(
+        judged,
+        policy,
+        history.by_quota[experiment.judged],
+        history.messages,
+        nodes=fleet.nodes,
+        restarts=restarts(faults),
+        windows=experiment.judged_windows,
+        warmup=experiment.judged_warmup,
+        begin_ns=world.begin_ns,
+        hub_windows=history.hub_windows if experiment.judged == 0 else None,
+        others=others,
+        parts=1 + len(fleet.shares),
+    )
+
+
+def run_all(
+    trials: Sequence[Trial], *, processes: int = 1, watch: Callable[[], None] = lambda: None
+) -> list[RunFigures]:
+    """The figures of every trial, in their order; `watch` is called after each."""
+    found = []
+    for figures in mapped(_run_trial, trials, processes=processes):
+        found.append(figures)
+        watch()
+    return found
+
+
+def run(
+    experiment: Experiment,
+    policies: Sequence[Policy],
+    seeds: Sequence[int],
+    *,
+    processes: int = 1,
+    watch: Callable[[], None] = lambda: None,
+) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
+    """The figures of every policy over all seeds, and of every run; `watch` is called after each run."""
+    trials = [Trial(experiment, policy, seed) for seed in seeds for policy in policies]
+    runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
+    for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):
+        runs[trial.policy.name].append(figures)
+    return {name: summed_up(each) for name, each in runs.items()}, runs
+
+
+def _run_trial(trial: Trial) -> RunFigures:
+    experiment, policy, seed = trial
+    return run_once(experiment, policy, experiment.arrivals(seed), seed=seed)

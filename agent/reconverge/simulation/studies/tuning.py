@@ -1,0 +1,200 @@
+"""Which sync interval and policy keep a bound at which cost: simulated from a deployment's own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import ceil
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.errors import InvalidSetting
+from reconverge.exchange.syncer import CELLS_MAX
+from reconverge.limit.limit import Limit
+from reconverge.policies import Policy
+from reconverge.simulation.figures import RunFigures, summed_up
+from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.pattern import Traffic
+from reconverge.simulation.studies.capacity import Pace, cold_reports, load
+from reconverge.simulation.studies.experiment import Experiment, Trial, run_all
+from reconverge.simulation.truth import declared_bound
+
+INTERVAL_SHARES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""The sync intervals that are tried, as shares of the window."""
+INTERVAL_MIN_NS: Final = 10 * MILLISECOND_NS
+INTERVAL_MAX_NS: Final = 100 * SECOND_NS
+"""A sixth of the longest lease that an agent chooses: so often a node speaks at least, whatever the interval."""
+WINDOW_INTERVALS_MAX: Final = 100
+"""Windows of more intervals than this are simulated with so many: with more, the figures are better still."""
+PATTERNS: Final = ("uniform", "flash", "onoff", "surge")
+"""Steady traffic, a crowd at every window's start, nodes that come and go, and ten times the traffic all at once."""
+WINDOWS: Final = 6
+WARMUP: Final = 2
+QUOTA_SIMULATED_MAX: Final = 2_000
+"""Larger limits are simulated with this one: their figures, in percent, are smaller still."""
+REFUSED_ABOVE_LEAST_PCT: Final = 2.0
+REFUSED_ALIKE_PCT: Final = 0.5
+"""Less than this is chance."""
+EARLY_CELLS_MAX: Final = 9
+"""An exchange ahead of time is for the key that asks, and at most eight companions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The user's own numbers."""
+
+    nodes: int
+    limit: Limit
+    demand: float
+    """What is asked for, as a multiple of the limit."""
+    round_trip_ns: int = 2 * MILLISECOND_NS
+    hot_keys: int = 1
+    """How many keys are busy at the same time."""
+    cold_keys: int = 0
+    """How many further keys each node is asked about once in a window."""
+
+    def __post_init__(self) -> None:
+        Traffic(PATTERNS[0], self.demand)  # which knows what demand can be simulated
+        if self.hot_keys < 1:
+            raise InvalidSetting("hot_keys", self.hot_keys, "must be at least 1")
+        if self.cold_keys < 0:
+            raise InvalidSetting("cold_keys", self.cold_keys, "must be at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One policy with one sync interval: what it does at worst, over all patterns, and what it costs."""
+
+    policy: str
+    sync_interval_s: float
+    over_mean_pct: float
+    over_max_pct: float
+    bound_pct: float
+    """The declared bound."""
+    falsely_refused_pct: float
+    """How much less than a central limiter it admits, in the worst pattern."""
+    messages_per_s: float
+    """Of the whole fleet, in the busiest pattern; with several hot keys at most so many."""
+    hub_cpu_pct: float
+    """Of one core of the Redis, with so many keys."""
+    hub_in_bytes_per_s: float
+    """From all nodes to the Redis."""
+    hub_out_bytes_per_s: float
+    """From the Redis to all nodes."""
+    hub_memory_bytes: float
+    """That the Redis needs for the keys."""
+    hubs: int
+    """Among how many Redis servers the keys should be divided."""
+
+
+def intervals_ns(limit: Limit) -> list[int]:
+    """The sync intervals worth trying for a limit."""
+    wanted = (int(limit.window_ns * share) for share in INTERVAL_SHARES)
+    return sorted({min(max(INTERVAL_MIN_NS, interval_ns), INTERVAL_MAX_NS) for interval_ns in wanted})
+
+
+def trials(deployment: Deployment, policies: Sequence[Policy], seeds: Sequence[int]) -> list[Trial]:
+    """All that has to be simulated: every interval, with every policy, pattern and seed."""
+    return [
+        Trial(_experiment(deployment, pattern, interval_ns), policy, seed)
+        for interval_ns in intervals_ns(deployment.limit)
+        for policy in policies
+        for pattern in PATTERNS
+        for seed in seeds
+    ]
+
+
+def weigh(
+    deployment: Deployment,
+    policies: Sequence[Policy],
+    *,
+    seeds: Sequence[int],
+    processes: int = 1,
+    watch: Callable[[], None] = lambda: None,
+) -> list[Option]:
+    """Every policy with every interval; `watch` is called after each trial."""
+    runs = iter(run_all(trials(deployment, policies, seeds), processes=processes, watch=watch))
+    return [
+        _option(deployment, policy, interval_ns, [list(islice(runs, len(seeds))) for _ in PATTERNS])
+        for interval_ns in intervals_ns(deployment.limit)
+        for policy in policies
+    ]
+
+
+def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | None = None) -> Option | None:
+    """The longest interval that stays within what is asked for; of several policies the one that refuses least.
+
+    If several refuse about as little as that one, the one that declares least. Without `refused_pct`, two points more
+    may be refused falsely than with the option that refuses least of all.
+    """
+    within = [option for option in options if option.over_max_pct <= over_pct]
+    if refused_pct is None:
+        refused_pct = min((option.falsely_refused_pct for option in within), default=0.0) + REFUSED_ABOVE_LEAST_PCT
+    good = [option for option in within if option.falsely_refused_pct <= refused_pct]
+    longest_s = max((option.sync_interval_s for option in good), default=0.0)
+    longest = [option for option in good if option.sync_interval_s == longest_s]
+    alike_pct = min((option.falsely_refused_pct for option in longest), default=0.0) + REFUSED_ALIKE_PCT
+    alike = [option for option in longest if option.falsely_refused_pct <= alike_pct]
+    return min(alike, key=lambda option: (option.bound_pct, option.falsely_refused_pct), default=None)
+
+
+def nearest(options: Iterable[Option], *, over_pct: float) -> Option | None:
+    """Of those that do not admit too much, the one that refuses least falsely."""
+    within = (option for option in options if option.over_max_pct <= over_pct)
+    return min(within, key=lambda option: (option.falsely_refused_pct, -option.sync_interval_s), default=None)
+
+
+def simulated(limit: Limit, interval_ns: int) -> Limit:
+    """The limit itself, or a smaller and shorter one of the same kind that takes less time to simulate."""
+    window_ns = min(limit.window_ns, WINDOW_INTERVALS_MAX * interval_ns)
+    quota = min(limit.quota, QUOTA_SIMULATED_MAX)
+    burst = None if limit.burst is None else max(1, limit.burst * quota // limit.quota)
+    return replace(limit.over(window_ns / SECOND_NS), quota=quota, burst=burst)
+
+
+def _experiment(deployment: Deployment, pattern: str, interval_ns: int) -> Experiment:
+    limit = simulated(deployment.limit, interval_ns)
+    fleet = Fleet(deployment.nodes, limit, interval_ns, deployment.round_trip_ns)
+    return Experiment(fleet, Traffic(pattern, deployment.demand), WINDOWS, WARMUP)
+
+
+def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iterable[list[RunFigures]]) -> Option:
+    """What the runs of every pattern come to."""
+    figures = [summed_up(of_pattern) for of_pattern in runs]
+    limit = deployment.limit
+    busiest = max(each.messages_per_node_window for each in figures)
+    pace = _pace(deployment, interval_ns, busiest)
+    costs = load(pace, nodes=deployment.nodes, hot_keys=deployment.hot_keys, cold_keys=deployment.cold_keys)
+    return Option(
+        policy=policy.name,
+        sync_interval_s=interval_ns / SECOND_NS,
+        over_mean_pct=max(each.over_mean_pct for each in figures),
+        over_max_pct=max(each.over_max_pct for each in figures),
+        bound_pct=round(100 * declared_bound(limit, policy, deployment.nodes, 1) / limit.capacity, 3),
+        falsely_refused_pct=max(each.falsely_refused_pct for each in figures),
+        messages_per_s=round(pace.batches, 2),
+        hub_cpu_pct=round(costs.hub_cpu_pct, 3),
+        hub_in_bytes_per_s=round(costs.in_bytes_per_s),
+        hub_out_bytes_per_s=round(costs.out_bytes_per_s),
+        hub_memory_bytes=round(costs.hub_memory_bytes),
+        hubs=costs.hubs,
+    )
+
+
+def _pace(deployment: Deployment, interval_ns: int, messages: float) -> Pace:
+    """What the fleet exchanges in a second, from the messages of a node in a window with one key.
+
+    Regular exchanges report all keys; those ahead of time are asked for by each key, as often as the pace allows.
+    """
+    fleet = _experiment(deployment, PATTERNS[0], interval_ns).fleet
+    window, keys = fleet.limit.window, deployment.hot_keys
+    regular = min(messages, window * SECOND_NS / fleet.sync_interval_ns)
+    early_max = window * SECOND_NS / fleet.shortest_interval_ns - regular
+    early = min(keys * (messages - regular), max(early_max, messages - regular))
+    # Cold keys are reported together with hot ones, as often as the real window says.
+    cold = deployment.cold_keys * cold_reports(deployment.limit.window_ns, interval_ns) / deployment.limit.window
+    due = keys + cold * fleet.sync_interval_ns / SECOND_NS
+    batches = regular * ceil(due / CELLS_MAX) + early
+    cells = regular * keys + early * min(keys, EARLY_CELLS_MAX)
+    return Pace(batches * fleet.nodes / window, (cells / window + cold) * fleet.nodes)

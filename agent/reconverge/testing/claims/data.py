@@ -1,0 +1,119 @@
+"""What a hub promises about the data it keeps: they have a name, and when they are lost the nodes bring them back."""
+
+from __future__ import annotations
+
+from reconverge.hub.report import Totals
+from reconverge.testing.claims.scene import LEARNING_S, QUOTA, Scene, limit
+from reconverge.testing.claims.trial import Trial, claim
+
+
+class DataClaims(Trial):
+    """Claims about the hub's data."""
+
+    @claim
+    async def test_the_incarnation_is_the_same_for_all(self, scene: Scene) -> None:
+        """It names the data, not the connection, the node or the answer."""
+        ada, bob = scene.voice(), scene.voice()
+        answers = [await ada.says_hello(), await bob.says_hello(), await ada.says_hello()]
+
+        assert "" != answers[0].incarnation
+        assert 1 == len({answer.incarnation for answer in answers})
+
+    @claim
+    async def test_refused_batches_are_told_the_incarnation_too(self, scene: Scene) -> None:
+        """A node that is behind learns as much as the others about what it is behind of."""
+        ada = scene.voice()
+        hello = ada.batch()
+        answer = await ada.exchanges(hello)
+        assert answer.incarnation == (await ada.sends(hello)).incarnation
+
+        await ada.leaves()
+
+        assert answer.incarnation == (await ada.sends(ada.batch())).incarnation
+
+    @claim
+    async def test_lost_data_come_back_under_another_incarnation(self, scene: Scene) -> None:
+        """That is how nodes notice."""
+        ada = scene.voice()
+        before = await ada.says_hello()
+        await self.lose_data(scene.hub)
+
+        assert before.incarnation != (await ada.says_hello()).incarnation
+
+    @claim
+    async def test_lost_data_are_rebuilt_from_what_nodes_say(self, scene: Scene) -> None:
+        """Counts and totals are as they were, once all have spoken again."""
+        ada, bob = scene.voice(), scene.voice()
+        for voice, current in ((ada, 30), (bob, 12)):
+            await voice.reports(of=limit(charged=current), current=current)
+        await self.lose_data(scene.hub)
+        for voice, current in ((ada, 30), (bob, 12)):
+            heard = await voice.reports(of=limit(charged=current), current=current)
+
+        assert 42 == heard.current
+        assert {"limit": Totals(42, 0)} == await scene.hub.totals()
+
+    @claim
+    async def test_lines_survive_the_loss_of_data(self, scene: Scene) -> None:
+        """What nodes hold is theirs: nobody else is granted it again."""
+        ada, bob = scene.voice(), scene.voice()
+        held = (await ada.reports(need=QUOTA, line=0)).line
+        assert QUOTA == held
+        held = (await ada.reports(line=70)).line
+        await bob.says_hello()
+        await self.lose_data(scene.hub)
+
+        assert held == (await ada.reports()).line
+        assert (await bob.reports(need=QUOTA)).line <= QUOTA - held
+
+    @claim
+    async def test_lines_that_are_brought_along_never_exceed_the_capacity(self, scene: Scene) -> None:
+        """Nodes may bring lines that another hub has granted; they hold no more of them here than there are in all."""
+        ada, bob = scene.voice(), scene.voice()
+
+        assert 70 == (await ada.reports(line=70)).line
+        assert QUOTA - 70 == (await bob.reports(line=70)).line
+
+    @claim
+    async def test_what_a_node_may_still_hold_stays_in_the_book(self, scene: Scene) -> None:
+        """A node that was told to hold less may not have heard it."""
+        ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
+        await ada.reports(line=70)
+        lost = await bob.reports(line=70)
+        assert QUOTA - 70 == lost.line
+        await ada.reports(line=30)
+        scene.pass_time(LEARNING_S)
+
+        assert 0 == (await eve.reports(need=QUOTA)).line
+
+    @claim
+    async def test_nothing_new_is_granted_until_all_can_have_spoken(self, scene: Scene) -> None:
+        """There may be lines that the hub has yet to hear of."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(need=QUOTA)
+        held = (await ada.reports(line=70)).line
+        await bob.says_hello()
+        await self.lose_data(scene.hub)
+        await ada.reports()
+
+        assert 0 == (await bob.reports(need=QUOTA)).line
+
+        scene.pass_time(LEARNING_S)
+        assert QUOTA - held == (await bob.reports(need=QUOTA)).line
+
+    @claim
+    async def test_a_node_that_brings_news_of_lost_data_warns_the_hub(self, scene: Scene) -> None:
+        """Whoever comes first with a memory of other data shows that there may be lines from then, on any key."""
+        strict = limit(overshoot_milli=0)
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=strict)
+        await bob.reports("eve", of=strict)
+        scene.pass_time(LEARNING_S)
+        held = (await bob.reports("eve", of=strict, need=QUOTA)).line
+        assert QUOTA == held
+        await self.lose_data(scene.hub)
+        await ada.says_hello()
+        scene.pass_time(LEARNING_S)
+
+        assert 0 == (await ada.reports("eve", of=strict, need=QUOTA)).line
+        assert held == (await bob.reports("eve", of=strict)).line

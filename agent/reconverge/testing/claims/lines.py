@@ -1,0 +1,294 @@
+"""What a hub promises about lines: they sum to the capacity at most, and go to where they are needed."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+from reconverge.hub.report import LimitReport
+from reconverge.limit.limit import ALGORITHMS, DRAINED, FIXED_WINDOW
+from reconverge.testing.claims.scene import (
+    INTERVAL_S,
+    LEARNING_S,
+    LIMIT,
+    QUOTA,
+    SECOND_US,
+    WINDOW_S,
+    Lines,
+    Said,
+    Scene,
+    Voice,
+    limit,
+)
+from reconverge.testing.claims.trial import Trial, claim
+
+SHORT_LEASE_US = 60 * SECOND_US
+"""Much shorter than the window."""
+VOICES = 5
+STEPS = 120
+
+
+class LineClaims(Trial):
+    """Claims about lines."""
+
+    @claim
+    async def test_the_first_answer_grants_what_is_needed(self, scene: Scene) -> None:
+        """A node that needs something, of which there is enough, may use it after one exchange."""
+        answer = await scene.voice().reports(need=10)
+
+        assert 10 <= answer.line <= QUOTA
+        assert QUOTA == answer.capacity
+        assert QUOTA - answer.line == answer.free
+
+    @claim
+    async def test_who_needs_nothing_is_granted_nothing(self, scene: Scene) -> None:
+        """A node that only wants to know gets no line that others might need."""
+        answer = await scene.voice().reports(need=0)
+
+        assert 0 == answer.line
+        assert QUOTA == answer.free
+
+    @claim
+    async def test_all_of_the_limit_can_be_used_by_one_node(self, scene: Scene) -> None:
+        """A node that needs everything, while nobody else needs anything, gets everything."""
+        assert QUOTA == (await scene.voice().reports(need=QUOTA)).line
+
+    @claim
+    async def test_whoever_comes_next_finds_something_left(self, scene: Scene) -> None:
+        """Nodes that come one after the other, each needing little and more than those before, all get a line."""
+        answers = [await scene.voice().reports(need=need) for need in (1, 1, 4, 5)]
+
+        assert 0 < min(answer.line for answer in answers)
+        assert 0 < min(answer.overdraft for answer in answers[:2])  # of ten
+
+    @claim
+    async def test_a_node_cannot_grant_itself_a_line(self, scene: Scene) -> None:
+        """What a node says to hold beyond what it was granted is not believed."""
+        ada, bob = scene.voice(), scene.voice()
+        granted = (await bob.reports(need=QUOTA // 2)).line
+        await ada.reports(need=1, line=0)
+
+        answer = await ada.reports(line=QUOTA)
+
+        assert answer.line <= QUOTA - granted
+
+    @claim
+    async def test_what_is_given_back_goes_to_whoever_needs_it(self, scene: Scene) -> None:
+        """Two nodes that both need all of it share it, as soon as the first has given its surplus back."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(need=QUOTA)
+        assert 0 == (await bob.reports(need=QUOTA)).line
+
+        kept = (await ada.reports(need=QUOTA, line=QUOTA // 2)).line
+
+        assert QUOTA // 2 == kept
+        assert QUOTA // 2 == (await bob.reports(need=QUOTA)).line
+
+    @claim
+    async def test_an_answer_that_was_lost_is_made_up_for_by_the_next(self, scene: Scene) -> None:
+        """A line that was granted in vain is not lost: the node says what it has, and is granted the rest anew."""
+        ada = scene.voice()
+        await ada.sends(ada.batch(ada.cell(need=QUOTA)))
+
+        assert QUOTA == (await ada.reports(need=QUOTA)).line
+
+    @claim
+    async def test_an_ask_is_granted_whole_or_not_at_all(self, scene: Scene) -> None:
+        """A node that lacks more at once than is free gets no part of it, until it can have all."""
+        ada, bob = await _with_little_free(scene)
+
+        assert 0 == (await bob.reports(need=50, ask=50)).line
+
+        await ada.reports(current=20, line=40)
+        assert 50 <= (await bob.reports(need=50, ask=50)).line
+
+    @claim
+    async def test_the_oldest_ask_comes_first(self, scene: Scene) -> None:
+        """What is given back is kept for the node that has waited longest, not for the one that comes first."""
+        ada, bob = await _with_little_free(scene)
+        eve = scene.voice()
+        await bob.reports(need=50, ask=50)
+        assert 0 == (await eve.reports(need=40, ask=40)).line
+        reserved = (await ada.reports(current=20, line=40)).reserved
+
+        assert 50 == reserved
+        assert 0 == (await eve.reports(need=40, ask=40)).line
+        assert 50 <= (await bob.reports(need=50, ask=50)).line
+
+    @claim
+    async def test_what_was_used_beyond_a_line_is_nobody_elses(self, scene: Scene) -> None:
+        """A debt, such as settling makes, shrinks what is free."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(need=1)
+        await ada.reports(current=70, line=10)
+
+        assert (await bob.reports(need=QUOTA)).line <= QUOTA - 70
+
+    @claim
+    async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
+        """While a limit is being changed node by node, nobody is granted more than the more careful ones know of."""
+        ada, bob = scene.voice(), scene.voice()
+        smaller = limit(quota=60)
+        await bob.reports(of=smaller, need=1)
+
+        answer = await ada.reports(of=LIMIT, need=QUOTA)
+
+        assert 60 == answer.capacity
+        assert answer.line <= 60
+
+    @claim
+    async def test_the_capacity_grows_when_the_last_small_one_has_gone(self, scene: Scene) -> None:
+        """A node that has left does not hold the others down."""
+        ada, bob = scene.voice(), scene.voice()
+        smaller = limit(quota=60)
+        await bob.reports(of=smaller, need=1)
+        await ada.reports(need=QUOTA)
+        await bob.leaves(bob.cell(of=smaller))
+        scene.pass_time(INTERVAL_S)
+
+        assert QUOTA == (await ada.reports(need=QUOTA)).capacity
+
+    @claim
+    async def test_a_node_holds_little_unused_if_the_window_outlasts_its_lease(self, scene: Scene) -> None:
+        """What it holds would be lost with it for the whole window: no more than its need, or a twentieth of it all."""
+        for algorithm in ALGORITHMS:
+            of = limit(algorithm, algorithm=algorithm, quota=1000)
+            ada = scene.voice(lease_us=SHORT_LEASE_US)
+            for used in (0, 1, 20, 100):
+                drained = 1000 * used if of.algorithm in DRAINED else 0
+                answer = await ada.reports(of=of, current=used, previous=drained, need=10)
+                assert 10 <= answer.line - used, algorithm
+                assert answer.line - used + answer.overdraft <= 50, algorithm
+                assert answer.base <= 50, algorithm
+            answer = await ada.reports(of=of, current=100, previous=drained, need=400)
+            assert 400 == answer.line - 100, algorithm
+
+    @claim
+    async def test_a_node_that_vanishes_takes_little_of_a_long_window_along(self, scene: Scene) -> None:
+        """When its lease is over, the others have all but what it had used and the little that it held."""
+        for algorithm in ALGORITHMS:
+            of = limit(algorithm, algorithm=algorithm, quota=1000)
+            for _ in range(3):
+                ada = scene.voice(lease_us=SHORT_LEASE_US)
+                await ada.reports(of=of, need=20)
+                await ada.reports(of=of, current=20, previous=20_000 if of.algorithm in DRAINED else 0, need=1)
+            scene.pass_time(2 * SHORT_LEASE_US / SECOND_US)
+            bob = scene.voice(lease_us=SHORT_LEASE_US)
+            await bob.reports(of=of, need=1)
+
+            assert 1000 - 3 * (20 + 50) <= (await bob.reports(of=of, need=1000)).line, algorithm
+
+    @claim
+    async def test_strict_limits_have_no_overdraft(self, scene: Scene) -> None:
+        """Where nothing may be exceeded, no node is told that it might."""
+        strict = limit(overshoot_milli=0)
+        answers = [await scene.voice().reports(of=strict, need=10) for _ in range(3)]
+
+        assert [0, 0, 0] == [answer.overdraft for answer in answers]
+
+    @claim
+    async def test_strict_lines_are_not_dealt_out_before_all_can_have_spoken(self, scene: Scene) -> None:
+        """Once its data are known, a strict limit is granted like any other."""
+        strict = limit(overshoot_milli=0)
+        ada = scene.voice()
+        await ada.reports(of=strict, need=QUOTA)
+        scene.pass_time(LEARNING_S)
+
+        assert QUOTA == (await ada.reports(of=strict, need=QUOTA)).line
+
+    def test_lines_sum_to_at_most_the_capacity(self) -> None:
+        """At every moment, whatever is reported, lost, late or repeated, by nodes that come and go."""
+        granted = 0
+
+        async def tried(seed: int, of: LimitReport, scene: Scene) -> None:
+            nonlocal granted
+            crowd = Crowd(scene, Random(seed), of)
+            if scene.time_travel:
+                scene.pass_time(LEARNING_S)
+            for _ in range(STEPS):
+                await crowd.does_something()
+
+                crowd.check(f"seed {seed}, {of.algorithm}, overshoot {of.overshoot_milli}")
+            granted = max(granted, crowd.granted)
+
+        for seed in self.seeds:
+            for algorithm in ALGORITHMS:
+                of = limit(algorithm=algorithm, overshoot_milli=0 if seed % 2 else 250)
+                self.on_a_scene(partial(tried, seed, of))
+
+        assert 0 < granted, "nothing was ever granted, so this has shown nothing"
+
+
+async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
+    """A node that holds 90 of 100 and has used 20, and a newcomer."""
+    ada = scene.voice()
+    await ada.reports(need=QUOTA)
+    assert 90 == (await ada.reports(current=20, line=90)).line
+    return ada, scene.voice()
+
+
+class Crowd:
+    """Nodes that say anything, as long as they hold no more than they were granted."""
+
+    def __init__(self, scene: Scene, random: Random, of: LimitReport) -> None:
+        self._scene = scene
+        self._random = random
+        self._of = of
+        self._voices = [scene.voice() for _ in range(VOICES)]
+        self._late = [self._voices[0].batch()]
+        self.granted = 0
+        """The largest line ever granted."""
+
+    async def does_something(self) -> None:
+        """One node exchanges, well or badly; or one leaves and another comes; or time passes."""
+        random = self._random
+        voice = random.choice(self._voices)
+        chance = random.random()
+        if chance < 0.05:
+            await voice.leaves(self._something(voice))
+            self._voices.remove(voice)
+            self._voices.append(self._scene.voice())
+        elif chance < 0.10:
+            await voice.sends(random.choice(self._late))
+        elif chance < 0.15 and self._scene.time_travel:
+            self._scene.pass_time(random.choice([0.01, INTERVAL_S, WINDOW_S / 3, WINDOW_S]))
+        else:
+            batch = voice.batch(self._something(voice))
+            self._late.append(batch)
+            if chance < 0.3:
+                await voice.sends(batch)
+            elif chance < 0.95:
+                await voice.exchanges(batch)
+
+    def check(self, where: str) -> None:
+        """Raise AssertionError if the nodes may use more than there is."""
+        held = [voice.lines.get((self._of.name, "ada"), Lines()) for voice in self._voices]
+        capacity = self._of.capacity
+        self.granted = max([self.granted, *(lines.line for lines in held)])
+        aligned = self._of.algorithm == FIXED_WINDOW
+        for window in {lines.epoch for lines in held}:
+            # Who has yet to open that window will start it with its base; who has left it cannot use it any more.
+            now = sum(lines.line for lines in held if not aligned or lines.epoch == window)
+            yet = sum(lines.base for lines in held if aligned and lines.epoch < window)
+            assert now + yet <= capacity, f"lines sum to {now} + {yet}, more than {capacity}: {where}"
+        bases = sum(lines.base for lines in held)
+        assert bases <= capacity, f"base lines sum to {bases}, more than {capacity}: {where}"
+        overdrafts = sum(lines.overdraft for lines in held)
+        assert 1000 * overdrafts <= capacity * self._of.overshoot_milli, f"overdrafts sum to {overdrafts}: {where}"
+
+    def _something(self, voice: Voice) -> Said:
+        random = self._random
+        held = voice.lines.get((self._of.name, "ada"), Lines())
+        line = random.choice([held.line, held.line, held.line // 2, 0])
+        epoch = self._scene.epoch(self._of)
+        if epoch > held.epoch and self._of.algorithm == FIXED_WINDOW:
+            line = held.base
+        return voice.cell(
+            of=self._of,
+            line=line,
+            epoch=max(epoch, held.epoch),
+            current=random.choice([0, line, line, line + random.randrange(5)]),
+            previous=random.choice([0, 0, random.randrange(self._of.capacity)]),
+            need=random.choice([0, 1, 10, QUOTA]),
+            ask=random.choice([0, 0, 0, 1, 30, QUOTA]),
+        )

@@ -1,0 +1,135 @@
+"""What a hub promises about nodes that leave, fall silent or take a new name, and about what they have used."""
+
+from __future__ import annotations
+
+from reconverge.hub.report import Status, Totals
+from reconverge.testing.claims.scene import INTERVAL_S, LIMIT, QUOTA, SECOND_US, Scene, limit
+from reconverge.testing.claims.trial import Trial, claim
+
+LEASE_S = 60.0
+SHORT_LEASE_US = int(LEASE_S) * SECOND_US
+
+
+class NameClaims(Trial):
+    """Claims about nodes that are no more."""
+
+    @claim
+    async def test_what_a_node_has_used_stays_used_when_it_leaves(self, scene: Scene) -> None:
+        """Else a limit could be passed by restarting."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(need=30)
+        await ada.leaves(ada.cell(current=30))
+
+        answer = await bob.reports(need=QUOTA)
+
+        assert 30 == answer.current
+        assert QUOTA - 30 == answer.line
+
+    @claim
+    async def test_what_a_node_has_not_used_is_free_when_it_leaves(self, scene: Scene) -> None:
+        """Its last words give all of its lines back."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(need=QUOTA)
+        await ada.leaves(ada.cell())
+
+        assert QUOTA == (await bob.reports(need=QUOTA)).line
+
+    @claim
+    async def test_a_name_that_has_left_is_not_heard_any_more(self, scene: Scene) -> None:
+        """A message that was under way when its node left changes nothing, and grants nothing."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(current=30)
+        late = ada.batch(ada.cell(current=20, need=10))
+        await ada.leaves(ada.cell(current=30))
+
+        assert (Status.LAPSED, ()) == (await ada.sends(late))[2:]
+        assert (Status.LAPSED, ()) == (await ada.sends(ada.batch(ada.cell(current=40, need=10))))[2:]
+        assert 30 == (await bob.reports()).current
+
+    @claim
+    async def test_a_lease_that_is_over_is_not_renewed(self, scene: Scene) -> None:
+        """A node that comes back too late hears that it needs a new name, and nothing of it was merged."""
+        ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
+        await ada.reports(current=30)
+        scene.pass_time(LEASE_S + 0.001)
+
+        assert (Status.LAPSED, ()) == (await ada.sends(ada.batch(ada.cell(current=70))))[2:]
+        assert (await bob.reports()).current < 70
+
+    @claim
+    async def test_a_lease_lasts_to_its_end(self, scene: Scene) -> None:
+        """A node is not given up before the time that it was promised."""
+        ada = scene.voice(lease_us=SHORT_LEASE_US)
+        await ada.reports(current=30)
+        scene.pass_time(LEASE_S - 0.001)
+
+        assert Status.MERGED == (await ada.says_hello()).status
+
+    @claim
+    async def test_any_batch_renews_the_lease(self, scene: Scene) -> None:
+        """It need not say anything about the keys that lines are held for."""
+        ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
+        held = (await ada.reports(need=QUOTA)).line
+        for _ in range(3):
+            scene.pass_time(LEASE_S / 2)
+            assert Status.MERGED == (await ada.says_hello()).status
+
+        assert QUOTA - held == (await bob.reports(need=QUOTA)).line
+
+    @claim
+    async def test_an_expired_nodes_line_is_not_dealt_out_in_the_same_window(self, scene: Scene) -> None:
+        """The node may have used all of it unheard, before its lease was over."""
+        ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
+        held = (await ada.reports(need=50)).line
+        scene.pass_time(LEASE_S + INTERVAL_S)
+
+        answer = await bob.reports(need=QUOTA)
+
+        assert answer.line <= QUOTA - held
+        assert held <= answer.current
+
+    @claim
+    async def test_a_lapsed_node_goes_on_under_a_new_name(self, scene: Scene) -> None:
+        """The hub hears it as it hears any newcomer."""
+        ada = scene.voice(lease_us=SHORT_LEASE_US)
+        await ada.reports(current=30)
+        scene.pass_time(LEASE_S + 1)
+        renamed = scene.voice(account=ada.account)
+
+        assert Status.MERGED == (await renamed.exchanges(renamed.batch(renamed.cell(current=5)))).status
+
+    @claim
+    async def test_totals_are_those_of_all_accounts(self, scene: Scene) -> None:
+        """What is charged and what is given back are each summed, for each limit on its own."""
+        ada, bob = scene.voice(), scene.voice()
+        assert {} == await scene.hub.totals()
+
+        await ada.exchanges(ada.batch(limits=(limit(charged=10, refunded=1), limit("other", charged=5))))
+        await bob.exchanges(bob.batch(ada.cell(of=limit(charged=7, refunded=2))))
+
+        assert {"limit": Totals(17, 3), "other": Totals(5, 0)} == await scene.hub.totals()
+        assert 14 == (await scene.hub.totals())["limit"].net
+
+    @claim
+    async def test_totals_are_not_doubled_by_a_new_name(self, scene: Scene) -> None:
+        """An account stays the same when its node takes a new name."""
+        ada = scene.voice(account="one")
+        await ada.leaves(limits=(limit(charged=10),))
+        renamed = scene.voice(account="one")
+        await renamed.exchanges(renamed.batch(limits=(limit(charged=12),)))
+
+        assert {"limit": Totals(12, 0)} == await scene.hub.totals()
+
+    @claim
+    async def test_totals_remember_who_has_left(self, scene: Scene) -> None:
+        """Last words count, and go on counting when windows and leases are over."""
+        ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
+        await ada.leaves(ada.cell(of=limit(charged=10), current=10))
+        await bob.exchanges(bob.batch(limits=(limit(charged=1),)))
+        assert {"limit": Totals(11, 0)} == await scene.hub.totals()
+
+        scene.pass_time(20 * LIMIT.window_us / SECOND_US)
+        newcomer = scene.voice()
+        await newcomer.reports(of=limit(charged=2))
+
+        assert {"limit": Totals(13, 0)} == await scene.hub.totals()

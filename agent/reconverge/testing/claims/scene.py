@@ -1,0 +1,259 @@
+"""One hub, and nodes that say to it exactly what a test wants said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Final, NamedTuple, NoReturn
+from unittest import SkipTest
+
+from reconverge.clock import SECOND_NS, Clock, ManualClock
+from reconverge.hub.port import Hub
+from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Status
+from reconverge.limit.limit import FIXED_WINDOW
+
+SECOND_US: Final = 1_000_000
+WINDOW_S: Final = 6 * 3600.0
+"""So long that no test of a hub with a clock of its own meets a window's edge by chance."""
+WINDOW_US: Final = int(WINDOW_S) * SECOND_US
+LEASE_US: Final = 4 * WINDOW_US
+INTERVAL_S: Final = 10.0
+"""So long that no node counts as silent because the machine is busy."""
+LEARNING_S: Final = 6 * INTERVAL_S
+"""After so long a hub has learnt whatever nodes with that interval had to say."""
+START_S: Final = 1_750_000_000.0
+"""In the middle of a window."""
+QUOTA: Final = 100
+
+
+def limit(
+    name: str = "limit",
+    *,
+    algorithm: str = FIXED_WINDOW,
+    quota: int = QUOTA,
+    capacity: int | None = None,
+    overshoot_milli: int = 100,
+    window_us: int = WINDOW_US,
+    charged: int = 0,
+    refunded: int = 0,
+) -> LimitReport:
+    """A limit as a node declares it; by default one of 100 per window that may be exceeded by a tenth."""
+    return LimitReport(name, algorithm, window_us, quota, capacity or quota, overshoot_milli, charged, refunded)
+
+
+LIMIT: Final = limit()
+
+
+class Said(NamedTuple):
+    """A cell report, and the limit that it is about."""
+
+    limit: LimitReport
+    report: CellReport
+
+
+class Lines(NamedTuple):
+    """What a node may use by itself, as far as it knows."""
+
+    epoch: int = 0
+    line: int = 0
+    base: int = 0
+    overdraft: int = 0
+
+
+class Voice:
+    """A node without a kernel: it says what it is told to, and remembers the lines it was granted."""
+
+    def __init__(
+        self, hub: Hub, hub_us: Callable[[], int], *, node: str, account: str, shard: int, lease_us: int
+    ) -> None:
+        self.hub = hub
+        self._hub_us = hub_us
+        self.node = node
+        self.account = account
+        self._shard = shard
+        self._lease_us = lease_us
+        self._sequence = 0
+        self.incarnation = ""
+        self.lines: dict[tuple[str, str], Lines] = {}
+        """By limit and key."""
+
+    def cell(
+        self,
+        key: str = "ada",
+        *,
+        of: LimitReport = LIMIT,
+        current: int = 0,
+        previous: int = 0,
+        need: int = 0,
+        ask: int = 0,
+        line: int | None = None,
+        epoch: int | None = None,
+        demand: int = 0,
+        reset_us: int = 0,
+    ) -> Said:
+        """Where this node stands with one key; it holds what it was granted, unless `line` says that it holds less."""
+        held = self.lines.get((of.name, key), Lines())
+        epoch = self._hub_us() // of.window_us if epoch is None else epoch
+        if of.algorithm == FIXED_WINDOW and epoch > held.epoch:
+            held = held._replace(line=held.base)
+        held = held._replace(epoch=epoch, line=held.line if line is None else line)
+        self.lines[of.name, key] = held
+        return Said(
+            of,
+            CellReport(
+                limit=0,
+                key=key,
+                epoch=epoch,
+                current=current,
+                previous=previous,
+                line=held.line,
+                base=held.base,
+                overdraft=held.overdraft,
+                need_milli=1000 * need,
+                ask=ask,
+                asked=max(need, ask),
+                demand_milli=1000 * need,
+                window_demand=demand,
+                reset_us=reset_us,
+            ),
+        )
+
+    def batch(self, *cells: Said, limits: tuple[LimitReport, ...] = (), leaving: bool = False) -> Batch:
+        """The next batch: these cells, their limits, and `limits` of which no cell is said."""
+        declared = tuple(dict.fromkeys((*(said.limit for said in cells), *limits)))
+        self._sequence += 1
+        return Batch(
+            node=self.node,
+            account=self.account,
+            shard=self._shard,
+            sequence=self._sequence,
+            incarnation=self.incarnation,
+            interval_us=int(INTERVAL_S) * SECOND_US,
+            lease_us=self._lease_us,
+            leaving=leaving,
+            limits=declared,
+            cells=tuple(said.report._replace(limit=declared.index(said.limit)) for said in cells),
+        )
+
+    async def sends(self, batch: Batch) -> Answer:
+        """Have a batch delivered, and its answer lost: this node remembers nothing of it."""
+        return await self.hub.exchange(batch)
+
+    async def exchanges(self, batch: Batch) -> Answer:
+        """Have a batch delivered and its answer heard."""
+        answer = await self.hub.exchange(batch)
+        if answer.status is Status.MERGED:
+            self.incarnation = answer.incarnation
+            for report, cell in zip(batch.cells, answer.cells, strict=True):
+                place = batch.limits[report.limit].name, report.key
+                self.lines[place] = Lines(cell.epoch, cell.line, cell.base, cell.overdraft)
+        return answer
+
+    async def reports(
+        self,
+        key: str = "ada",
+        *,
+        of: LimitReport = LIMIT,
+        current: int = 0,
+        previous: int = 0,
+        need: int = 0,
+        ask: int = 0,
+        line: int | None = None,
+        epoch: int | None = None,
+        demand: int = 0,
+        reset_us: int = 0,
+    ) -> CellAnswer:
+        """Exchange about one key; see `cell`."""
+        said = self.cell(
+            key,
+            of=of,
+            current=current,
+            previous=previous,
+            need=need,
+            ask=ask,
+            line=line,
+            epoch=epoch,
+            demand=demand,
+            reset_us=reset_us,
+        )
+        answer = await self.exchanges(self.batch(said))
+
+        assert Status.MERGED == answer.status
+        assert 1 == len(answer.cells)
+
+        return answer.cells[0]
+
+    async def says_hello(self) -> Answer:
+        """Say that it is there, and nothing else."""
+        return await self.exchanges(self.batch())
+
+    async def leaves(self, *cells: Said, limits: tuple[LimitReport, ...] = ()) -> Answer:
+        """Say its last words, of which `cells` are part, and hold no lines any more."""
+        given_back = [
+            Said(said.limit, said.report._replace(line=0, base=0, overdraft=0, need_milli=0)) for said in cells
+        ]
+        self.lines.clear()
+        return await self.exchanges(self.batch(*given_back, limits=limits, leaving=True))
+
+
+class Scene:
+    """What one claim is tried on."""
+
+    def __init__(self, hub: Hub, clock: Clock, *, join: Callable[[Hub], Hub]) -> None:
+        self.hub = hub
+        self.clock = clock
+        self._join = join
+        self._hubs = [hub]
+        self._numbers = count(1)
+
+    @property
+    def time_travel(self) -> bool:
+        """Whether the hub's clock is the test's."""
+        return isinstance(self.clock, ManualClock)
+
+    def hub_us(self) -> int:
+        """The hub's clock; one that is not the test's is assumed to be about this machine's."""
+        return self.clock.wall_ns() // (SECOND_NS // SECOND_US)
+
+    def epoch(self, of: LimitReport = LIMIT) -> int:
+        """The number of the window that is open."""
+        return self.hub_us() // of.window_us
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass for the hub. Ends the test, as skipped, where it cannot be made to."""
+        if not isinstance(self.clock, ManualClock):
+            _skip("the hub has a clock of its own, and this claim needs time to pass")
+        self.clock.advance(seconds)
+
+    def voice(
+        self, *, hub: Hub | None = None, account: str | None = None, shard: int = 0, lease_us: int = LEASE_US
+    ) -> Voice:
+        """One more node, with a hub object of its own unless `hub` is one or there can only be one."""
+        number = next(self._numbers)
+        return Voice(
+            hub or self.another_hub(),
+            self.hub_us,
+            node=f"node{number}.0",
+            account=account or f"account{number}",
+            shard=shard,
+            lease_us=lease_us,
+        )
+
+    def another_hub(self) -> Hub:
+        """The hub as another process sees it."""
+        return self.keep(self._join(self.hub))
+
+    def keep(self, hub: Hub) -> Hub:
+        """Have `hub` closed when the claim has been tried."""
+        if all(hub is not known for known in self._hubs):
+            self._hubs.append(hub)
+        return hub
+
+    async def close(self) -> None:
+        """Close every hub object."""
+        for hub in self._hubs:
+            await hub.close()
+
+
+def _skip(reason: str) -> NoReturn:
+    raise SkipTest(reason)

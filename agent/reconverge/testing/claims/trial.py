@@ -1,0 +1,70 @@
+"""How a claim about a hub is tried: on a new hub, in an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, ClassVar
+from unittest import SkipTest
+
+from reconverge.clock import Clock, ManualClock, SystemClock
+from reconverge.hub.port import Hub
+from reconverge.testing.claims.scene import START_S, Scene
+
+
+class Trial:
+    """What a claim needs to be told about the hub. See `HubContract`, where each of these is explained."""
+
+    own_clock: ClassVar[bool] = False
+    seeds: ClassVar[range] = range(8)
+
+    def make_hub(self, clock: ManualClock) -> Hub:
+        """See `HubContract`."""
+        raise NotImplementedError("say which hub to test: def make_hub(self, clock: ManualClock) -> Hub")
+
+    def join(self, hub: Hub) -> Hub:
+        """See `HubContract`."""
+        return hub
+
+    def make_stranger(self, hub: Hub) -> Hub:
+        """See `HubContract`."""
+        raise SkipTest("make_stranger is not provided")
+
+    def make_unreachable(self) -> Hub:
+        """See `HubContract`."""
+        raise SkipTest("make_unreachable is not provided")
+
+    async def lose_data(self, hub: Hub) -> None:
+        """See `HubContract`."""
+        raise SkipTest("lose_data is not provided")
+
+    def scene(self) -> Scene:
+        """A new hub and its clock."""
+        manual = ManualClock(START_S)
+        clock: Clock = SystemClock() if self.own_clock else manual
+        return Scene(self.make_hub(manual), clock, join=self.join)
+
+    def on_a_scene(self, tried: Callable[[Scene], Awaitable[None]]) -> None:
+        """Try something on a new hub."""
+        scene = self.scene()
+
+        async def run() -> None:
+            try:
+                await tried(scene)
+            finally:
+                await scene.close()
+
+        asyncio.run(run())
+
+
+def claim(tried: Callable[[Any, Scene], Awaitable[None]]) -> Callable[[Any], None]:
+    """Make an ordinary test of a coroutine that wants a scene, so that no plugin is needed to run it."""
+
+    def test(self: Trial) -> None:
+        self.on_a_scene(partial(tried, self))
+
+    # Not `functools.wraps`: pytest would look through it, and take the scene for a fixture.
+    test.__name__, test.__qualname__, test.__doc__ = tried.__name__, tried.__qualname__, tried.__doc__
+    test.__module__ = tried.__module__
+    return test
