@@ -15,7 +15,7 @@ with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
 with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-chaos)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
-native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch])
+native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconverge/kernel/native/*/*.[ch])
 kernel_tests := tests/unit tests/test_protocol.py tests/test_bounds.py tests/test_several.py \
   tests/agent/test_interrupted_decisions.py tests/integrations/test_interrupted_requests.py
 

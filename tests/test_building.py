@@ -155,7 +155,7 @@ def test_a_source_distribution_has_all_that_is_compiled(sdist: Path, environment
     """Every file of C and every header, and what is installed from it is compiled, without a word."""
     with tarfile.open(sdist) as archive:
         inside = {Path(name).name for name in archive.getnames() if "/kernel/native/" in name}
-    assert {path.name for path in NATIVE.glob("*.[ch]")} <= inside
+    assert {path.name for path in NATIVE.rglob("*.[ch]")} <= inside
 
     environment.installs(sdist)
     done = environment.runs(DECIDES)

@@ -335,7 +335,7 @@ def test_no_web_snippet_has_a_quota_that_several_workers_exceed_at_once() -> Non
     pages = [
         ROOT / "README.md",
         ROOT / "docs" / "web.md",
-        *(ROOT / "agent" / "reconverge" / "integrations").glob("*.py"),
+        *(ROOT / "agent" / "reconverge" / "integrations").rglob("*.py"),
     ]
     text = "\n".join(path.read_text() for path in pages)
 

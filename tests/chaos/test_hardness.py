@@ -146,7 +146,7 @@ def test_a_process_that_stood_still_is_found() -> None:
     case = good_story().case(total=6)
 
     assert HUNG not in kinds(case)
-    assert HUNG in kinds(replace(case, hangs=("decide, line 166 of kernel/table/table.py",)))
+    assert HUNG in kinds(replace(case, hangs=("decide, line 166 of _table.py",)))
 
 
 def test_the_place_is_that_of_the_main_thread() -> None:
@@ -157,7 +157,7 @@ def test_the_place_is_that_of_the_main_thread() -> None:
         '  File "/a/b.py", line 1 in c\n'
     )
 
-    assert "decide, line 166 of kernel/table/table.py" == innermost_frame(traceback)
+    assert "decide, line 166 of _table.py" == innermost_frame(traceback)
 
 
 def test_an_interrupted_decision_may_have_been_charged_and_need_not() -> None:
