@@ -28,7 +28,7 @@ MOVED: Final = MappingProxyType(
         "reconverge.hubs": "reconverge.hub.registry",
         "reconverge.integrations.addresses": "reconverge.integrations.web.request.addresses",
         "reconverge.integrations.django_cache": "reconverge.integrations.django.cache",
-        "reconverge.integrations.django_exempt": "reconverge.integrations.django.exempt",
+        "reconverge.integrations.django_exempt": "reconverge.integrations.django.exemptions",
         "reconverge.integrations.django_request": "reconverge.integrations.django.request",
         "reconverge.integrations.django_settings": "reconverge.integrations.django.settings",
         "reconverge.integrations.fields": "reconverge.integrations.web.fields",
