@@ -3,6 +3,15 @@
 `exchange.lua` and `lending.lua` keep the same in the cells' hashes and in that of the shard.
 """
 
+# Theory of operation.
+#
+# A region's hub deals out its own part of a capacity, and what it was lent beyond that. A loan can be lowered at any
+# moment, but counts as held until nodes have let go: the ledger keeps the higher lines, answers tell the nodes of lower
+# ones, and `lend` says what is held: the loan, or the lines and debts beyond the region's own part less what other
+# lenders have lent, if that is more. Loans go into lines alone: with a base the next window would begin with what may
+# have gone back by then. They are kept by lender, so two bridges need no election: what each lends is added up. A
+# message that is late brings a sequence number or an end that has passed.
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

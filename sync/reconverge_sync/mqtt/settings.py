@@ -4,6 +4,19 @@ The broker keeps the newest message of one topic for newcomers, and hands it to 
 here: whoever has use for it knows by its signature whether it is to be believed.
 """
 
+# Theory of operation.
+#
+# A broker tells a new subscriber what it has retained, and nothing if there is nothing: so "nothing is posted" and
+# "nothing has come yet" look alike. A connection therefore sends a message to itself after it has subscribed; when that
+# is back, what was retained has come (`complete`). Reading costs no message after that.
+#
+# `post` ends when the message has come back and not when the broker has confirmed it, because a broker of MQTT 3.1.1
+# confirms what its access list throws away. MQTT 5 forgets the message when the document expires; MQTT 3.1.1 keeps it,
+# and every node rejects it.
+#
+# Whatever may write to the topic may have retained nonsense. It is kept to a bounded length and handed on unread,
+# because only its signature says whether it is to be believed.
+
 from __future__ import annotations
 
 import asyncio
