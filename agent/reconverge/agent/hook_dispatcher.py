@@ -1,5 +1,12 @@
 """Looks at an agent's counters now and then, and tells its hooks what has changed."""
 
+# Nothing is called when something happens: a call for each decision would put foreign code on the hot path, or a queue
+# in between that has to be bounded, and filled by compiled code. Instead a thread that exists only while there are
+# hooks compares counters with those of its last look. Which keys it were is known where keys pass by anyway, in the
+# reports and answers of exchanges. So decisions know nothing of it, events are numbers with some keys, and they come up
+# to PACE_S late. A key counts as near its end once for each time that it comes near, on each node that exchanges about
+# it: sums over nodes count it as often as nodes know of it.
+
 from __future__ import annotations
 
 import logging

@@ -1,5 +1,20 @@
 """Carrying out what the syncers decide: the only file that waits for a hub."""
 
+# Theory of operation.
+#
+# A decision must do no input or output, and yet be able to call for an exchange ahead of time. The only way to wake an
+# event loop from elsewhere is to write to its pipe, a system call: chaos tests counted up to 800 of 11,500 decisions
+# that wrote one. So a decision sets a mark, and a loop that waits for one of several shards, or has work between
+# exchanges, looks every CALL_S whether it is set. With nothing under way the thread waits on a plain lock instead.
+# Fifty looks a second cost an agent at rest on a broker 1.1 % of a core instead of 0.5.
+#
+# Every shard is exchanged on its own. A loop that waits for all that is due before it looks again lets one server that
+# does not answer hold up all others for a second at a time.
+#
+# Outages are logged once when the first shard fails and once when all that failed have answered. The answers of one
+# shard must not end the outage of another; and of a hub that is too busy to answer each time, no more than
+# OUTAGES_LOGGED_MAX are told of in QUIET_NS. All failures are counted.
+
 from __future__ import annotations
 
 import asyncio
@@ -25,7 +40,7 @@ from reconverge.runtime.restoration import Restorations
 logger = logging.getLogger("reconverge")
 
 IDLE_S: Final = 3600.0
-"""The longest sleep; whoever has something to say wakes the loop."""
+"""The longest sleep; a call for an exchange ends it."""
 BUG_PAUSE_S: Final = 1.0
 OUTAGES_LOGGED_MAX: Final = 5
 QUIET_NS: Final = 60 * SECOND_NS
@@ -230,6 +245,8 @@ class Exchanges(Drivers):
         def look() -> None:
             nonlocal alarm
             now_s = loop.time()
+            # Looked at instead of signalled: a write to the loop's pipe by the thread that decides would
+            # be a system call.
             if self._called or now_s >= until_s:
                 nudged.set()
             else:

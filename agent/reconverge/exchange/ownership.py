@@ -1,10 +1,11 @@
-"""Which of several runners drives the exchanges: one at a time, whatever is interrupted where.
+"""Which of several runners drives the exchanges: one at a time, whatever is interrupted where."""
 
-A decision that finds no runner listening starts one, possibly several threads at the same moment, in a signal handler,
-or in a frame into which a handler raises. No lock says who may: an exception at the wrong moment would leave it locked.
-Instead each runner asks for the exchanges before it touches them, with `Drivers.claim`, which is decided by one
-operation on a dictionary. A runner that is not needed any more then goes.
-"""
+# Theory of operation.
+#
+# A decision that finds no runner listening starts one, possibly several threads at the same moment, in a signal
+# handler, or in a frame into which a handler raises. No lock says which may: an exception at the wrong moment would
+# leave it locked. Instead each runner asks for the exchanges before it touches them, with `Drivers.claim`, which is
+# decided by one operation on a dictionary. A runner that is not needed any more then goes.
 
 from __future__ import annotations
 

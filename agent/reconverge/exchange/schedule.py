@@ -1,5 +1,11 @@
 """When limits at each sync interval are exchanged next in the regular course."""
 
+# One exchange carries all limits that are due, so there is a moment for each interval that is in use, and an exchange
+# at the first of them. The alternative was a stream for each interval, with a name, a lease and a schedule of its own.
+# It needs no word of the hub, but a limit could change its interval only by giving up its lines and being introduced
+# anew, and each interval would cost a message. Back-off, silence and learning go by the agent's own interval: they are
+# about the node.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

@@ -4,6 +4,28 @@ One syncer speaks for one node to one shard. A driver that can wait calls it: `d
 hub, the simulator and the tests with neither.
 """
 
+# Theory of operation: names, accounts and leases.
+#
+# A hub that has given up on a node has dealt its line to others, and folded its last counts into those of the departed.
+# If the node came back under its name, its small new counts would pass for old news, and an old batch for its return.
+# So a name is never used again after a start, a fork or a lease that is over. The first batch under a new name says
+# nothing but that name, and its answer tells whether the hub still has the data that the node last saw:
+#
+# - it has: what was confirmed under the old name counts from then on as used by others, and the node reports the rest;
+# - it has lost them: the node reports everything.
+#
+# Lifetime numbers go by account, which outlives a lease, so that they are not doubled. A hub folds an account after a
+# day of silence; after half of that a node opens a new one.
+#
+# The lease runs from when the batch was *sent*, for as long as that batch asked for, less what the hub's clock may be
+# faster: so it is over here before it is at the hub. An answer that takes longer than the lease is always too late, so
+# `lease_ttl` lasts several exchanges at least; the fuzz found fleets with a round trip of 0.5 s and a lease of 0.3 s
+# whose hub never heard of a single charge.
+#
+# A node with nothing to say speaks up all the same: that keeps its lines, and it hears before long that the hub has
+# lost its data. The hub's learning after a loss reckons with SILENCE_NS and BACKOFF_CAP_NS, so these change together
+# with SPEAK_UP_US of the merge rule.
+
 from __future__ import annotations
 
 from collections import Counter
@@ -363,6 +385,8 @@ class Syncer:
         self._failures[kind] += 1
         self._failures_in_a_row += 1
         self._failing = kind
+        # It may have been applied all the same. To say everything again is safe: counts replace those of
+        # before and are not added.
         self._take_back()
         self._regular.all_at(max(now_ns, self._started_ns + self._delay_ns(self._failures_in_a_row)))
 
@@ -376,6 +400,8 @@ class Syncer:
         """How long to wait with the next exchange, after so many in a row that call for a pause."""
         cap_ns = max(self._kernel.interval_ns, BACKOFF_CAP_NS)
         delay_ns = min(cap_ns, self._kernel.interval_ns << min(times - 1, 30))
+        # Spread downward only: a hub that has lost its data waits for all nodes to have spoken, and for no
+        # longer than the cap.
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:

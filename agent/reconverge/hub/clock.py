@@ -1,5 +1,40 @@
 """The hub's clock as a node knows it: the midpoint of the best of the last few round trips (as NTP does it)."""
 
+# Theory of operation.
+#
+# The problem. Windows are numbered by the hub's clock, so that all nodes and the hub mean the same one. A node must
+# know that clock at every decision, without asking, and it must know by how much it may be wrong: what fades is judged
+# as of a moment that is certainly not too late, or `strict` would admit too much.
+#
+# Why the naive ways fail. The wall clocks of two machines differ by milliseconds or by minutes, jump when they are set,
+# and no machine can tell by how much it is wrong. The hub's last timestamp plus the time since then is late by the time
+# that the answer was on its way, which is not known.
+#
+# How it works (Cristian). The node sends a batch at `s` and has the answer at `r`, by its monotonic clock, which
+# nothing sets. The hub read its own clock, `h`, somewhere in between:
+#
+#     node     s ---------------------------- r
+#               \                            /
+#     hub        `---------- h ------------'
+#
+#     offset = h - (s + r) / 2        wrong by at most (r - s) / 2, wherever in between that was
+#
+# No symmetry of the two ways is assumed. `h` is told in whole microseconds, rounded down: so 500 ns are added to it,
+# and to the error.
+#
+# Two clocks drift apart: the error of a sample grows by DRIFT of its age. It is kept for that, and the best of the last
+# SAMPLES_MAX is used, as NTP's clock filter takes the sample with the shortest round trip of the last eight. The errors
+# of all samples grow alike, so the one that is best now stays so until a better one comes or it is dropped: `rank`
+# compares them once and for all, and nothing has to be worked out again when the time is asked for.
+#
+# If two samples contradict each other (offsets further apart than both errors together), one of the clocks has jumped.
+# Then the newest is right and all others are void. Callers are told, and carry their counts over to the new numbers.
+#
+# What is not found out: a jump by less than the errors.
+#
+# Sources: F. Cristian, Probabilistic clock synchronization, Distributed Computing 3, 1989; D. Mills et al., RFC 5905,
+# Network Time Protocol Version 4, section 10 (clock filter).
+
 from __future__ import annotations
 
 from collections import deque

@@ -1,5 +1,39 @@
 """A hub, and another one for the time in which that does not answer: each keeps a ledger of its own."""
 
+# Theory of operation.
+#
+# The problem. A node that cannot reach its hub refuses known keys when its lease is over. A second hub keeps it going,
+# but knows nothing of what the first one has granted, and nodes may be with either.
+#
+# Why the naive ways fail. Copying the ledger from one hub to the other needs a connection between them, which is what
+# may be cut. Moving all nodes at once needs them to agree, and half of them may be cut off from the other half. Half of
+# the capacity for each hub costs half of every limit on all good days. A second hub at which nodes only use what they
+# bring along is of no use after the lease.
+#
+# How it works. Going over is the same as finding that the hub has lost its data, which every node and hub can do
+# anyway:
+#
+#     exchange with A   A   A   x   x   x | B   B   B   B   B   B   B   B | A   A
+#     questions to A                      |         ?x      ?ok     ?ok   |
+#                        3 failures in a row          every 5 s or so, 2 answers in a row
+#
+# The other hub has another incarnation, so the node says everything again. Counts are absolute for each node and
+# account; each hub's ledger holds them once, and nothing is ever added up across hubs. Lines are bounded within each
+# ledger, so all lines together sum to twice the capacity at most: that is the price, and `docs/redis.md` says so.
+#
+# What it takes for each ledger to stay true:
+#
+# - A node has a name with each hub. It comes back under the old name while its lease there is running, so that its
+#   counts are replaced; after that under a new one, as after any lease.
+# - An account that was silent for 12 hours is not used again: the hub may have closed it, and would add the same
+#   numbers once more.
+# - After a move nothing strict is asked for until every lease is over that the other hub may have granted. That makes
+#   it rare that nodes that all move together exceed a strict limit; it is no promise.
+# - `Cell.answer` of the merge rule tells a node of no more lines than there is room for, whatever it brought along.
+#
+# A question is a real exchange without cells, so a hub that answers PING but cannot write, or refuses scripts, is not
+# taken for healthy. Each shard of a node moves by itself, by what it sees itself.
+
 from __future__ import annotations
 
 import asyncio
@@ -22,7 +56,7 @@ from reconverge.hub.selector import HubChoice
 logger = logging.getLogger("reconverge")
 
 PROBE_LEASE_US: Final = 1_000_000
-"""Whoever only asks whether a hub answers holds nothing there."""
+"""A probe holds nothing at the hub that it asks."""
 
 
 class TwoHubs:

@@ -48,6 +48,8 @@ class Acquaintance:
             self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
         if batch.account != self._account:
             self._account, self._edition, self._told, self._before = batch.account, 0, {}, {}
+        # Other nodes may still use lines that the hub before has granted; asking here would have them granted
+        # once more.
         if now_ns < self._asks_from_ns and any(limit.overshoot_milli == 0 for limit in batch.limits):
             batch = batch._replace(cells=tuple(_modest(batch.limits, batch.cells)))
         if self._visit:

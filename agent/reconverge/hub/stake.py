@@ -1,24 +1,26 @@
-"""How much a node may hold unused of a limit whose window outlasts a lease.
+"""How much a node may hold unused of a limit whose window outlasts a lease."""
 
-The problem. A node that is killed cannot say what it has used since its last report, and one that is only cut off
-may use all of its line until its lease is over. The hub cannot tell them apart, so it has to count the whole line as
-used, for as long as use counts. If the window is over before the lease is, that takes nothing away: the line would not
-have come back sooner. In a window of an hour it does. A lone node used to hold half of what was free, so a process
-that crashed six times left nothing of 1000 an hour, with 107 used.
-
-Why the hub does not count less. A node that was only cut off may have used its line, and then others would use it a
-second time: the bound would break in every partition.
-
-So the line itself is small. If a window outlasts a lease, a node's headroom is what it expects to use until it can be
-answered again, or a small stake if that is more: a share of what is left, so that a crash loop takes a part of what
-is left each time, and never all of it. The same holds for the line with which the next window starts, and the
-overdraft is small, too. What a node needs beyond its stake it asks for, ahead of time if need be. The price is paid in
-a partition: a node that is cut off has its stake, and no more.
-
-The hub grants no more (`merge/granting.py`, `exchange.lua`), a node keeps no more (`kernel/reporting/cell_reports.py`,
-`exchange.c`), so that lines become small again after a burst. Policies without a bound (`available`) have nothing to
-count, and keep large lines.
-"""
+# Theory of operation.
+#
+# The problem. A node that is killed cannot say what it has used since its last report, and one that is only cut off may
+# use all of its line until its lease is over. The hub cannot tell them apart, so it has to count the whole line as
+# used, for as long as use counts. If the window is over before the lease is, that takes nothing away: the line would
+# not have come back sooner. In a window of an hour it does. A lone node used to hold half of what was free, so a
+# process that crashed six times left nothing of 1000 an hour, with 107 used.
+#
+# Why the hub does not count less. A node that was only cut off may have used its line, and then others would use it a
+# second time: the bound would break in every partition.
+#
+# So the line itself is small. If a window outlasts a lease, a node's headroom is what it expects to use until it can be
+# answered again, or a small stake if that is more: a share of what is left, so that a crash loop takes a part of what
+# is left each time, and never all of it. The same holds for the line with which the next window starts, and the
+# overdraft is small, too. What a node needs beyond its stake it asks for, ahead of time if need be. The price is paid
+# in a partition: a node that is cut off has its stake, and no more.
+#
+# Both shares are constants and not settings: the hub of a fleet has to know them. The hub grants no more, a node keeps
+# no more, so that lines become small again after a burst; `grant` and `_lower_lines` have their twins in Lua and C.
+# Policies without a bound have nothing to count, and keep large lines. The bound does not depend on the stake, so nodes
+# and hubs with and without it work together.
 
 from __future__ import annotations
 

@@ -188,6 +188,8 @@ class Kernel(KernelFields):
         """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
         if len(self.shards) == 1:
             return self.shards[0]
+        # Not Python's hash, which differs from process to process: nodes that disagree would keep one key in
+        # two shards and not see each other's counts.
         hashed = blake2b(f"{limit_name}\x00{key}".encode(), digest_size=8, key=self.namespace.encode()[:64]).digest()
         return self.shards[int.from_bytes(hashed, "big") % len(self.shards)]
 

@@ -1,27 +1,31 @@
-"""The lock of a limit in Python, its definition: it knows whether the thread that comes is the one that holds it.
+"""The lock of a limit in Python, its definition: it knows whether the thread that comes is the one that holds it."""
 
-A decision may be interrupted at any instruction: by a signal handler, a finalizer, a callback of the collector, a
-tracer. What runs then may ask for a decision that needs the same lock, on the same thread. A plain lock would have the
-thread wait for itself for ever, and a lock that may be taken twice would show the second decision a cell in the middle
-of a change. So the second one is turned away with `Reentry`, touches nothing, and is answered by a rule that keeps the
-bound:
-
-- what asks for admission (`allow`, `hit`, `reserve`, `wait`) is refused, and `test` says so;
-- what is only looked at (`usage`) is read as it stands;
-- what must not be lost (`reset`, `refund`, a settlement, `warm`, a change) is put off until no lock is held.
-
-A thread that is in the middle of one decision does not wait for another thread, either, because that one may be waiting
-for this thread: if the other lock is held, the answer is the same.
-
-While the lock is held nothing else is waited for and no callback runs. What is wanted of others, such as to wake the
-loop, is noted at the kernel, and whoever lets go of the lock does it afterwards (`Kernel.do_after_unlock`).
-
-An exception may come out of an interruption, too: a soft time limit, Ctrl-C. CPython raises those only where something
-is called, where a function begins and where a loop begins again. There is no such place between taking the lock in C
-and the protected part of `with`, nor between that part and letting go. A tracer can raise anywhere, so that the lock
-may stay taken although no work goes on under it. A thread that finds it taken looks for a frame of `run` that will let
-go of it, and takes the lock over if there is none.
-"""
+# Theory of operation.
+#
+# A decision may be interrupted at any instruction: by a signal handler, a finalizer, a callback of the collector, a
+# tracer. What runs then may ask for a decision that needs the same lock, on the same thread. A plain lock would have
+# the thread wait for itself for ever, and a lock that may be taken twice would show the second decision a cell in the
+# middle of a change. So the second one is turned away with `Reentry`, touches nothing, and is answered by a rule that
+# keeps the bound:
+#
+# - what asks for admission (`allow`, `hit`, `reserve`, `wait`) is refused, and `test` says so;
+# - what is only looked at (`usage`) is read as it stands;
+# - what must not be lost (`reset`, `refund`, a settlement, `warm`, a change) is put off until no lock is held.
+#
+# A thread that is in the middle of one decision does not wait for another thread, either, because that one may be
+# waiting for this thread: if the other lock is held, the answer is the same.
+#
+# While the lock is held nothing else is waited for and no callback runs. What is wanted of others, such as to wake the
+# loop, is noted at the kernel, and done after the lock was let go of (`Kernel.do_after_unlock`).
+#
+# An exception may come out of an interruption, too: a soft time limit, Ctrl-C. CPython raises those only where
+# something is called, where a function begins and where a loop begins again. There is no such place between taking the
+# lock in C and the protected part of `with`, nor between that part and letting go. A tracer can raise anywhere, so that
+# the lock may stay taken although no work goes on under it. A thread that finds it taken looks for a frame of `run`
+# that will let go of it, and takes the lock over if there is none.
+#
+# The price is a call, a thread's number and a flag for each decision on the slow path, 0.3 to 0.4 us; no other form was
+# found that holds at every instruction. The lock of the compiled kernel costs nothing more.
 
 from __future__ import annotations
 

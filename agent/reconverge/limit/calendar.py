@@ -4,6 +4,13 @@ A window opens at the first midnight of its first day, by the zone's clocks, and
 many hours later that is. Pure arithmetic on moments that are handed in.
 """
 
+# Windows of a calendar have no common length: a day lasts 23 to 25 hours, and now and then there is no midnight at all.
+# The merge rule runs inside Redis, which has no time zones. So windows are numbered without gaps here, and each report
+# tells the hub in which one its node is, and when that opens and closes. `window_us` of such a report is the longest
+# that a window of the kind may last, with a day to spare; it serves for lifetimes alone. Zones are read from the
+# machine's tables when a limit is declared, and not while deciding. Nodes whose tables differ for a coming change of
+# clocks differ about an edge by as much.
+
 from __future__ import annotations
 
 from collections.abc import Callable

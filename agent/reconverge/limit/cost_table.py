@@ -1,5 +1,10 @@
 """What a request of some kind costs: a table that goes with a limit."""
 
+# `cost` and kind are multiplied: `allow(key, cost=3, kind="POST")` is three POSTs. So estimate and truth of a
+# reservation count in one unit, such as tokens of a model that is ten times as dear, a refund needs no arithmetic, and
+# a batch is a batch. A kind that is not in the table is an error unless the table has ANY_KIND: a misspelt kind must
+# not be free, and not cheap either.
+
 from __future__ import annotations
 
 from collections.abc import Mapping

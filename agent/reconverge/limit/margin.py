@@ -1,5 +1,13 @@
 """How far past its quota a limit may go: softly, and in debt."""
 
+# A soft quota is a larger capacity, and nothing else: merge rule, lines, policies and bounds know only capacities, so
+# every promise holds with quota * (1 + soft) in the place of the quota. Only what is told keeps to the quota.
+#
+# A settlement charges the truth, even if it does not fit. One estimate that was wrong by a factor of a hundred would
+# shut a key out for as many windows of a bucket; `max_debt` ends that. It is measured by the use of the whole fleet as
+# far as known: by own use alone, a node with a small line would drop what fits into the quota. N nodes that settle
+# within one exchange may get N times as deep.
+
 from __future__ import annotations
 
 from typing import Final

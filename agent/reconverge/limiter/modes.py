@@ -1,5 +1,12 @@
 """What answers for a limit that is on, in shadow or off."""
 
+# A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and one look at a
+# flag before it would cost as much as the decision. So a switch assigns another function to the attribute. The
+# functions for *off* and *shadow* look at the switch each time they are called. Code that keeps `limiter.allow` in a
+# variable while the limit is on is therefore not reached by a switch, which errs on the safe side; the other way round,
+# a kept function that admits everything for ever, cannot happen. Decisions of a limit that is not on are of a subclass,
+# so that no plain decision became larger.
+
 from __future__ import annotations
 
 import os

@@ -1,13 +1,33 @@
-"""Waiting for one's turn, in any number of event loops and threads at once.
+"""Waiting for one's turn, in any number of event loops and threads at once."""
 
-What a waiter does is a generator that yields for how long to sleep and ends with the decision; the two shells, a
-coroutine and a function, do nothing but sleep. Everybody tries for himself, in the step that also returns the answer:
-so whoever is cancelled has not been charged, and whoever was charged has not been cancelled.
-
-A signal handler or a finalizer may come here while its own thread is in the midst of changing a queue. What it wants to
-change is then put off until that is done: a wake-up happens a moment later. A request of its own cannot be queued, and
-is refused if it would have to be.
-"""
+# Theory of operation.
+#
+# The problem. Requests that wait for one key sit in several event loops and threads, may be cancelled at any moment,
+# and must be admitted in order. The obvious way is a dispatcher: a thread, or the request that has just been admitted,
+# charges for the next one and wakes it. If that one is cancelled between the two, its charge has to be given back, and
+# a bucket cannot always give back exactly, nor a fixed window across its end.
+#
+# How it works. The queue says which request is first, and nothing else. The first one sleeps until the moment that its
+# limit names, or until there is news (an answer raised the line, a key was reset, a reservation settled for less). Then
+# it tries, in the very step that returns the answer: a request that is cancelled has not been charged, and one that was
+# charged has not been cancelled. A request that leaves, for whatever reason, wakes the next one.
+#
+# What a waiting request does is a generator (`steps`) that yields for how long to sleep and ends with the decision; the
+# two shells, a coroutine and a function, do nothing but sleep.
+#
+#       steps                      shell
+#       try, not yet: yield ns --> sleep, at most so long, or until the bell
+#       try, admitted: return  --> the decision; nothing can come in between
+#
+# Demand is counted when a request arrives and not with every try, and while any waits, the cell is reported every
+# interval with what waits in its need. A failed try wakes no other: about two tries for each request in a queue.
+#
+# A limit with a parent has a queue of its own, whose first request tries the share and then the pool. One queue for a
+# whole family would withhold a share from its owner while requests for the parent stand before it.
+#
+# A signal handler or a finalizer may come here while its own thread is in the midst of changing a queue. What it wants
+# to change is then put off until that is done: a wake-up happens a moment later. A request of its own cannot be queued,
+# and is refused if it would have to be.
 
 from __future__ import annotations
 
@@ -31,7 +51,7 @@ from reconverge.runtime.threads import Doorbell, Section, green_threads, thread_
 Steps: TypeAlias = Generator[int, None, Decision]
 """Yields the nanoseconds to sleep, at most NEVER_NS; woken earlier by the bell."""
 WayOut: TypeAlias = Callable[[str, Costs], Decision]
-"""What those who wait for a key are told when nobody has to wait any more."""
+"""What requests that wait for a key are answered when none has to wait any more."""
 
 SLEEP_MAX_NS = 3600 * SECOND_NS
 """The longest sleep at a time: what the operating system is asked to measure has to fit into its own numbers."""
@@ -240,6 +260,8 @@ class Waiting:
                 only_if_lost = only_if_lost and not lost
                 if first is None or only_if_lost:
                     return
+                # The bell of a loop that was closed wakes nothing. Its request is passed over, or all
+                # behind it would wait for good.
                 first.bell.ring()
                 if not first.bell.gone:
                     return

@@ -1,13 +1,14 @@
-"""What a bridge says to a region's hub and to the wide hub, and what it makes of their answers. Does no I/O.
+"""What a bridge says to a region's hub and to the wide hub, and what it makes of their answers. Does no I/O."""
 
-To the wide hub a region is one node: for each cell it has a line there, which is what may be lent to the region, and a
-need. The order is that of every node: what is lent grows after the wide hub has granted it, and the wide hub hears of
-a lower line when the region's hub has confirmed that nobody there holds more. A loan ends by itself, some time after
-the wide hub was last heard; and the wide hub keeps a silent region's line for so long that whatever was used of it has
-ceased to count.
-
-`Bridge` is driven by whoever can wait: `regions/driver.py`, and the simulation.
-"""
+# Theory of operation.
+#
+# To the wide hub a region is one node: for each cell it has a line there, which is what may be lent to the region, and
+# a need. The order is that of every node: what is lent grows after the wide hub has granted it, and the wide hub hears
+# of a lower line when the region's hub has confirmed that no node there holds more. A loan ends by itself, some time
+# after the wide hub was last heard; and the wide hub keeps a silent region's line for so long that whatever was used of
+# it has ceased to count.
+#
+# `Bridge` is driven by `regions/driver.py`, which can wait, and by the simulation.
 
 from __future__ import annotations
 

@@ -1,5 +1,22 @@
 """What a region has borrowed of each cell: what the wide hub has granted, and what may be in use of it at home."""
 
+# Theory of operation.
+#
+# What is lent to a region is in use there: as lines of nodes that may be cut off from their own hub, and as charges
+# that count until their window is over. No message takes it back at once. So three amounts are kept for each cell: what
+# the wide hub has granted, what the region's hub was asked to have, and the most that nodes may hold or have held
+# (`most`). The wide hub is told the last one, never what was asked for.
+#
+# A loan has an end on the clock of the region's hub. The wide hub's lease outlasts it by the time in which all nodes
+# below have gone down: within one lease a node has reported the cell, or its lines are void; within one more it has
+# heard the answer; and what it had used until then counts for the time that its limit says.
+#
+# What was given back is told CLOCKS_APART_NS late: clocks of two hubs may differ by that, and what was used in a window
+# here could be used once more in the same window there (`peak`).
+#
+# Nodes are told to go below what they have used: under steady demand what fades is used again at once, and a line that
+# followed use would never fall.
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -58,6 +75,8 @@ class Holding:
         if now_ns > self.ends_ns + self.lender.hold_ns:
             self.maybe = 0
         self.peak = max(self.peak, self.maybe)
+        # A node may have used it in a window that is over here and open in another region. So the highest of
+        # the last second counts.
         if now_ns - self.rotated_ns >= CLOCKS_APART_NS:
             self.peak_before, self.peak, self.rotated_ns = self.peak, self.maybe, now_ns
         return max(self.peak, self.peak_before)

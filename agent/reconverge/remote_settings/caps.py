@@ -1,4 +1,8 @@
-"""What becomes of a limit when somebody from outside says how much it is to admit: never more than its cap."""
+"""What becomes of a limit when published settings say how much it is to admit: never more than its cap."""
+
+# A secret can be stolen, and a publisher can be wrong. So the cap is applied on the node, each time either layer
+# changes, and a limit string from outside changes quota and burst alone: lower costs, or another algorithm, would be
+# ways past the cap.
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Publishing settings for a fleet: what is posted now is read first, and replaced only if it can be verified.
+"""Publishing settings for a fleet: what is posted now is read first, and replaced only if it can be verified."""
 
-A hub keeps one document per namespace, and the last one that was posted is what nodes read. A publisher with a wrong
-secret would take a valid document away, and put one in its place that no node obeys: nodes that run keep to what is in
-force until it expires, nodes that start later never learn of it, and the publisher would be told of a success. So a
-document that the publisher's secrets do not verify stays where it is, unless the publisher says `force`.
-"""
+# Theory of operation.
+#
+# A hub keeps one document per namespace, and the last one that was posted is what nodes read. A publisher with a wrong
+# secret would take a valid document away, and put one in its place that no node obeys: nodes that run keep to what is
+# in force until it expires, nodes that start later never learn of it, and the publisher would be told of a success. So
+# a document that the publisher's secrets do not verify stays where it is, unless the publisher says `force`.
 
 from __future__ import annotations
 

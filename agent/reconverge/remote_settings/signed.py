@@ -1,8 +1,14 @@
-"""Settings that are published for a whole fleet: how they are written, signed, and judged by whoever receives them.
+"""Settings that are published for a whole fleet: how they are written, signed, and judged by the receiving nodes.
 
 What travels is one line that names the format and holds a signature, HMAC-SHA256 with a secret of the fleet's, and then
 JSON. Whatever is not signed is thrown away before anything of it is read. Nothing here does I/O or reads a clock.
 """
+
+# Write access to the hub is no right to raise limits: every node has the hub's password. So a document is believed for
+# its signature alone, by a secret that is not the hub's. The size is looked at first, then the signature, and only then
+# is anything parsed: what is not signed never reaches the JSON reader. It names its namespace, so that it cannot be
+# replayed in another one, a version that must rise, so that an older one cannot be posted again, and its end, because a
+# process that has just started knows no version.
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
-"""Threads and locks of the operating system, whatever an application has put in the place of Python's.
+"""Threads and locks of the operating system, whatever an application has put in the place of Python's."""
 
-Three facts shape this file.
-
-gevent replaces what `threading`, `_thread`, `select` and `socket` offer by greenlets and locks that switch between
-them. An event loop on such a "thread" would block all other greenlets for as long as it waits. So the exchanges run on
-a thread of the operating system, made by the original functions. They are looked up when this file is imported, before
-or after gevent has patched: a name that is bound here is not patched any more.
-
-`threading.Thread.start` waits for the new thread, under a lock of the module that the interrupted frame may hold when a
-signal handler or a finalizer decides. `_thread.start_new_thread` returns at once and takes no lock.
-
-`threading.Event` holds a lock of its own while it is set, cleared or waited for. A signal handler that sets the event
-which its own thread is just setting waits for ever. The two tools here consist of one lock of the operating system
-each; every operation on it is a single call into C, in the midst of which no other Python code of the thread runs.
-"""
+# Theory of operation.
+#
+# Three facts shape this file.
+#
+# gevent replaces what `threading`, `_thread`, `select` and `socket` offer by greenlets and locks that switch between
+# them. An event loop on such a "thread" would block all other greenlets for as long as it waits. So the exchanges run
+# on a thread of the operating system, made by the original functions. They are looked up when this file is imported,
+# before or after gevent has patched: a name that is bound here is not patched any more.
+#
+# `threading.Thread.start` waits for the new thread, under a lock of the module that the interrupted frame may hold when
+# a signal handler or a finalizer decides. `_thread.start_new_thread` returns at once and takes no lock.
+#
+# `threading.Event` holds a lock of its own while it is set, cleared or waited for. A signal handler that sets the event
+# which its own thread is just setting waits for ever. The two tools here consist of one lock of the operating system
+# each; every operation on it is a single call into C, in the midst of which no other Python code of the thread runs.
 
 from __future__ import annotations
 

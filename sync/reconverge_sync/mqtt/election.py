@@ -10,8 +10,8 @@
 # majority needs to know how many members there are, which nothing does: processes come and go as they like. And no
 # election ends a process that was stopped for ten seconds in the middle of an answer.
 #
-# How it works. A member that answers (the leader) publishes claims, one each beat, and hears its own like everybody
-# else's. A claim that comes back allows it to answer for a tenure, counted from when the claim was *sent*, unless a
+# How it works. A member that answers (the leader) publishes claims, one each beat, and hears its own like those of all
+# others. A claim that comes back allows it to answer for a tenure, counted from when the claim was *sent*, unless a
 # higher claim comes. A member that hears no claim for a tenure publishes a claim with a higher term. Once that has come
 # back, it waits for a tenure, and then answers.
 #

@@ -1,14 +1,15 @@
-"""Asking the hub before a small quota is decided about in doubt, for callers that are used to wait for a server.
+"""Asking the hub before a small quota is decided about in doubt, for callers that are used to wait for a server."""
 
-A node that decides from memory is in doubt about a key that is new to it, and about a refusal while other nodes, or the
-hub, may have room: of a quota of five, four nodes hold a request each, and one lies nowhere. A large quota makes up for
-that from its lines. A small one is kept at the hub instead: no node holds a right that it has not asked for, and a
-request in doubt waits for the answer, for a few milliseconds.
-
-Nothing waits for a refusal that is certain: by what all nodes have said, there is no room. Nothing waits on a thread
-that runs an event loop, which would be held up, nor for a hub that has left a question without an answer, until it
-answers again. Memory decides there.
-"""
+# Theory of operation.
+#
+# A node that decides from memory is in doubt about a key that is new to it, and about a refusal while other nodes, or
+# the hub, may have room: of a quota of five, four nodes hold a request each, and one lies nowhere. A large quota makes
+# up for that from its lines. A small one is kept at the hub instead: no node holds a right that it has not asked for,
+# and a request in doubt waits for the answer, for a few milliseconds.
+#
+# Nothing waits for a refusal that is certain: by what all nodes have said, there is no room. Nothing waits on a thread
+# that runs an event loop, which would be held up, nor for a hub that has left a question without an answer, until it
+# answers again. Memory decides there.
 
 from __future__ import annotations
 

@@ -304,6 +304,8 @@ class Book(Unbreakable):
         shared = len(self._entries) + len(self._odd) >= LIMITS_MAX
         if shared:
             self._tell_of_many()
+            # What an application makes up has an end: powers of two are few. Down and up, so that never
+            # more is admitted than asked for.
             quota, window_s = 1 << quota.bit_length() - 1, min(1 << (window_s - 1).bit_length(), EXPIRY_MAX)
             name = f"{kind}/{quota}-per-{window_s}s"
         try:
@@ -370,6 +372,9 @@ def _decision(limiter: Limiter, name: str, cost: int = 1) -> Decision:
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
     """The limit that counts as a strategy does: exactly so on a node that is alone."""
+    # By the clock unless asked otherwise. Windows that begin with the first hit, as in the library, are not
+    # compiled: 80 us for each key of an exchange instead of 5, so that applications took more processor time than
+    # with the library's own Redis storage.
     if strategy == FIXED:
         return Limit(quota, window_s, algorithm=FIXED_WINDOW, align=align)
     if strategy == SLIDING:

@@ -4,6 +4,13 @@ server = grpc.server(pool, interceptors=[RateLimitInterceptor("100/minute", agen
 server = grpc.aio.server(interceptors=[AioRateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
 """
 
+# gRPC has no response headers that a client sees without asking for them, and its libraries read the time to wait from
+# a `google.rpc.RetryInfo` among the details of the status. That detail is written by hand: it has three numbers and
+# three strings, and protocol buffers would be a dependency for them. An interceptor sees the peer only when the handler
+# is called, and gRPC tells by the kind of a function how to call it; so the handler is wrapped in a function of its own
+# kind. A synchronous stream is not aborted but sets the status and ends: a server of asyncio that stops while such a
+# stream was just aborted leaves its thread waiting for ever.
+
 from __future__ import annotations
 
 import asyncio

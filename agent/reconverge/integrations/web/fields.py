@@ -4,6 +4,12 @@
 `x-ratelimit` what services have sent for long, with the moment of the reset in seconds since 1970.
 """
 
+# In the RateLimit field `t` is when a quota is there again, and Retry-After may not be earlier than that. A daily quota
+# that has admitted would have a `t` of hours beside the Retry-After of a second that another limit means. So in a
+# refusal only what refused has a `t`, and Retry-After is the longest of these. Windows and waits are rounded up to
+# whole seconds, so that a client that keeps to them is not refused by them. For a window of less than a second, quota
+# over window is therefore told as less than it is.
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

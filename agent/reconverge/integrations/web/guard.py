@@ -1,5 +1,16 @@
 """Decides about requests by rules, whatever framework they come from: what breaks in here never breaks a request."""
 
+# Theory of operation.
+#
+# Key functions, tiers and costs may have to be awaited in an asynchronous framework, and must not be under WSGI. Two
+# guards would drift apart. So a decision is a generator that yields whatever has to be awaited: `check_async` awaits
+# it, `check` cannot, and throws an error in at that place.
+#
+# First everything is asked that may wait, then all limits in one go: nothing is charged before the last wait is over,
+# so a request that is cancelled has not been charged. All limits of a request are charged or none is. After the first
+# refusal the others are only asked what they would say, because Retry-After is the longest wait of all, and what the
+# ones before it had charged is given back. In between another thread may be refused: too early, and never too many.
+
 from __future__ import annotations
 
 import inspect

@@ -1,8 +1,22 @@
-"""When whoever was refused should come again, in a fleet where he may meet any node.
+"""When a client that was refused should come again, in a fleet where it may meet any node.
 
 A decision's `retry_after` is the earliest moment that may be worth a try: the fleet has room for the request then, on
-one node. With several, that is seldom the node that he meets, and what is left has to be on it.
+one node. With several, that is seldom the node that the client meets, and what is left has to be on it.
 """
+
+# Theory of operation.
+#
+# Behind four workers, with a limit of 40 in 20 s, 6 of 199 clients were admitted when they came again at the moment
+# they were told. The fleet has room for one request then, but each worker has a quarter of it, and lines are whole
+# numbers. Or the fleet has a few left, and these lie on other workers. And a worker that has not heard of the key for a
+# while knows what it knew then.
+#
+# So the answer waits until there is room for ROOM_FOR such requests on every node that uses the key, but for no more
+# than a quarter of the capacity, however many nodes there are; and if there is enough now, for INTERVALS_MAX exchanges
+# at most. 176 of 199 clients were admitted then, for 11 % more time spent waiting. It is no promise: what another
+# worker knows is as old as its last exchange.
+#
+# Fixed windows that are used up end for all nodes at once, so nothing is added there.
 
 from __future__ import annotations
 
@@ -18,7 +32,7 @@ from reconverge.kernel import Cell, Reentry, Table
 ROOM_FOR: Final = 2
 """So many such requests should fit on each node: lines are whole numbers, and others come meanwhile."""
 SHARE_MAX: Final = 4
-"""Nobody waits for more than this part of the capacity to come back, however many nodes there are: a quarter."""
+"""No client waits for more than this part of the capacity to come back, however many nodes there are: a quarter."""
 STRANDED_MAX: Final = 8
 """So many nodes may each hold a part of a request of a sliding window, which no other can use."""
 SETTLING_INTERVALS: Final = 2

@@ -1,12 +1,23 @@
-"""What one node has charged to one key, and when: for algorithms in which every charge expires as a whole.
+"""What one node has charged to one key, and when: for algorithms in which every charge expires as a whole."""
 
-A debt is what was charged beyond what a window holds. It is no entry, as it would expire with the window that it did
-not fit into. Instead every entry that expires is entered again, for the window after, out of what is owed, until
-nothing is: as if what did not fit had been charged as soon as there was room for it. So a debt is paid off by a full
-window's worth in each window, and while that goes on the entries stay what they are but for their dates. The moment at
-which some part of the use has expired is therefore known beforehand: so many whole windows later than among the entries
-of today.
-"""
+# Theory of operation.
+#
+# A debt is what was charged beyond what a window holds. If it were an entry it would expire with the window that it did
+# not fit into, and a key that settled for ten times its quota would be even after one window. Instead every entry that
+# expires is entered again, for the window after, out of what is owed, until nothing is: as if what did not fit had been
+# charged as soon as there was room for it. So a debt is paid off by a full window's worth in each window, and in the
+# long run a key is admitted no more than its quota.
+#
+# While anything is owed, the entries stay what they are but for their dates. The moment at which some part of the use
+# has expired is therefore known by a division: so many whole windows later than among the entries of today; and a debt
+# of 10^12 that is looked at a year later costs no more than one of yesterday (`_pay_off`).
+#
+# Owed is only what is settled. What nodes admit beyond the capacity before they have heard of each other is no debt of
+# a request, and comes back as any other use does. A settlement for less gives back what is still dated, and what is
+# owed takes its place at once: so what counts is never less than if the true costs had been known from the start.
+#
+# To the hub a debt lasts two windows, which is as long as it believes any use, and is reported again before that. Other
+# nodes see it in what is used, and refuse.
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """Dates that are single moments: what was charged within a window before this one counts."""
 
+# Stamps of a microsecond or of a thousandth of the window would let requests take the fast path for as long as a stamp
+# lasts, but that is what slices do, with slices one can choose. A log is exact, and has an end: capacity + 1 entries of
+# about 52 bytes, so a quota of at most 100,000. A debt from settling ends with its window: carried over, a debt of 900
+# of 100 would refuse 900 requests in nine windows in which nothing was charged, and the promise of a log admits those.
+
 from __future__ import annotations
 
 from reconverge.kernel.algorithms.history import History

@@ -1,13 +1,25 @@
-"""The arithmetic of paced limits: when the next request may go, and for how long it has to be paid for after that.
+"""The arithmetic of paced limits: when the next request may go, and for how long it has to be paid for after that."""
 
-A request goes on credit, and the next one when that has been paid for. What it owes is paid off steadily, at the part
-of the rate that goes with the node's line, so that all nodes together never go faster than the quota allows; and each
-of them may be ahead by one request at most.
-
-All amounts are in cost times nanoseconds of the window, as in a bucket: whole numbers, of which a nanosecond pays off
-`quota * line / capacity`. What is paid off is rounded down, a price is rounded up, and so is the time until it is paid:
-whatever is inexact lets nothing through early.
-"""
+# Theory of operation.
+#
+# With N nodes the part of the rate that one of them has may be smaller than a single request, and a request cannot wait
+# until its part could hold it. So a request goes on credit, and the next one when that has been paid for, as in Guava's
+# RateLimiter. What is owed is paid off steadily, at the part of the rate that goes with the node's line, so that all
+# nodes together never go faster than the quota allows; and each of them may be ahead by one request at most, in
+# `strict` as well. To wait for the price first would make the first request of an idle key late by one interval, and
+# gain nothing over any longer time.
+#
+# All amounts are in cost times nanoseconds of the window, as in a bucket: whole numbers, of which a nanosecond pays off
+# `quota * line / capacity`. What is paid off is rounded down, a price is rounded up, and so is the time until it is
+# paid: whatever is inexact lets nothing through early. The price of warming up is the area under a straight line, so a
+# rational number, and no root is needed.
+#
+# Timers are late. Without more, a queue would lose rate with every late wake-up. So a waiting request is taken to have
+# gone when it was its turn, up to CATCH_UP_NS back.
+#
+# Stored permits go with the line: a part of them when a part of the line is given away, and nothing comes with a line
+# that grows, so that nothing is stored twice. A key that was never used has been idle since its limit was declared, or
+# since the fork; so forgetting an idle key changes nothing, and a limit that was just declared has stored nothing.
 
 from __future__ import annotations
 

@@ -1,5 +1,22 @@
 """Dates that are slices of the hub's window: with the present one count as many as make up a window."""
 
+# Theory of operation.
+#
+# Two nodes see a slice end at different times, by the error of what each knows of the hub's clock. If one sees it end
+# early, what expires with it goes back, is granted to another node, and may be charged there to the very slice that for
+# that node is not over: the slice, and those before it, then hold more than the limit. A lag of twice one's own error,
+# as sliding windows have, does not help: it is the other node's error that matters, and that may be larger.
+#
+# So the rule is one-sided: a slice begins as late as it may have, for charging and for expiring alike.
+#
+#     hub's clock       |  slice 7           |  slice 8
+#     any node          |     slice 7           |  slice 8          never ahead: none gives back before the hub's own
+#                                                                    slice is over
+#     after an answer   the slice of the answer, at once            never behind the hub's word: none charges a grant
+#                                                                    from slice 8 to slice 7
+#
+# Between the two no order of messages can hurt.
+
 from __future__ import annotations
 
 from reconverge.kernel.algorithms.history import History

@@ -1,7 +1,21 @@
-"""What those who wait for a key ask of a whole limit: of all its quotas at once, or of a share and then of its parent.
+"""What requests that wait for a key ask of a whole limit: of all quotas at once, or of a share and then of its parent.
 
-A gate lets one request through or none, and says when to try again. Who comes first is decided above.
+A gate lets one request through or none, and says when to try again. The queue decides which one comes first.
 """
+
+# Theory of operation.
+#
+# `10/second; 1000/hour` must be charged to both in one moment or to neither. With a queue for each quota a request
+# would hold a charge at one of them while it waits at the other, and would have to give it back when it is cancelled.
+# So there is one queue for each key of a limit, and its first request asks all quotas at once, under the lock that they
+# share.
+#
+# The next try is for the latest moment that a quota without room names, or for news of any of them. Quotas that have
+# room are not asked for more, but what waits is in the need of all, and is demand of each once. Only quotas that refuse
+# count a refusal.
+#
+# Where a node has a line of one quota and lacks the other, the line lies idle meanwhile. As a rule all that wait lack
+# the same one.
 
 from __future__ import annotations
 

@@ -1,9 +1,16 @@
-"""A limit with a guaranteed share of its parent's quota, that may borrow what the parent has left for all.
+"""A limit with a guaranteed share of its parent's quota, that may borrow what the parent has left for all."""
 
-The shares of all children are taken out of the parent's quota when they are declared, and what remains of it is a pool
-for whoever has used up its share, and for the parent's own requests. A request is charged to one of the two: so shares
-and pool sum to the parent's quota whatever happens, and no share can be used up by somebody else.
-"""
+# Theory of operation.
+#
+# The shares of all children are taken out of the parent's quota when they are declared, and what remains of it is a
+# pool for limits that have used up their share, and for the parent's own requests. A request is charged to one of the
+# two: so shares and pool sum to the parent's quota whatever happens, and no share can be used up by another limit.
+#
+# An idle share is not lent. Whether it is idle is known only when the window is over: until then its owner may come, on
+# any node, and must be admitted at once. Simulated with eight nodes, a parent of 1000 and shares of 300 and 200,
+# lending half of the shares by making the rest larger admitted 125 % of the parent's quota when all were busy, and 105
+# % with one share idle: what is lent does not know whose share it is. Lending exactly what is idle would tie the cells
+# of parent and shares together in the merge rule, and make a guarantee wait for what was lent to fade.
 
 from __future__ import annotations
 

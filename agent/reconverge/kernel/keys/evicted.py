@@ -1,23 +1,24 @@
-"""Which keys may have been evicted while their use still counted: an approximate memory of bounded size.
+"""Which keys may have been evicted while their use still counted: an approximate memory of bounded size."""
 
-The problem. A node may forget a key whose counts the hub keeps (see `eviction.py`). When that key comes back, the node
-must not take it for a key that nobody has ever heard of, because a policy lets a node admit a part of the limit on
-such a key before the first answer: with every eviction, that allowance could be had once more. To remember the
-evicted keys themselves would take the memory that evicting them was to save.
-
-The answer. Two Bloom filters, which can say "certainly not evicted" or "maybe". Keys are added to the younger one.
-After `fade_ns`, the time after which the use of an evicted key has faded, the younger becomes the older, and the
-older is dropped; so a key is remembered for at least `fade_ns` and at most twice as long. A newcomer that is mistaken
-for an evicted key begins without an allowance and waits for the hub's answer; no bound depends on how often that
-happens.
-
-The size is `BITS_PER_KEY` times the largest number of keys, for each of the two. With PROBES probes, fewer than 1 % of
-newcomers are mistaken when three times `max_keys` keys of a limit were evicted within `fade_ns`, and more beyond. The
-memory is taken when the first key is evicted.
-
-The hash is SipHash-2-4 with a key of the process, so a stranger cannot choose keys that fill the bits of another key.
-The kernel draws no randomness: the hash key is handed in. `native/evicted.c` sets the very same bits.
-"""
+# Theory of operation.
+#
+# The problem. A node may forget a key whose counts the hub keeps (see `eviction.py`). When that key comes back, the
+# node must not take it for a key that is new to all, because a policy lets a node admit a part of the limit on such a
+# key before the first answer: with every eviction, that allowance could be had once more. To remember the evicted keys
+# themselves would take the memory that evicting them was to save.
+#
+# The answer. Two Bloom filters, which can say "certainly not evicted" or "maybe". Keys are added to the younger one.
+# After `fade_ns`, the time after which the use of an evicted key has faded, the younger becomes the older, and the
+# older is dropped; so a key is remembered for at least `fade_ns` and at most twice as long. A newcomer that is mistaken
+# for an evicted key begins without an allowance and waits for the hub's answer; no bound depends on how often that
+# happens.
+#
+# The size is `BITS_PER_KEY` times the largest number of keys, for each of the two. With PROBES probes, fewer than 1 %
+# of newcomers are mistaken when three times `max_keys` keys of a limit were evicted within `fade_ns`, and more beyond.
+# The memory is taken when the first key is evicted.
+#
+# The hash is SipHash-2-4 with a key of the process, so a stranger cannot choose keys that fill the bits of another key.
+# The kernel draws no randomness: the hash key is handed in. `native/evicted.c` sets the very same bits.
 
 from __future__ import annotations
 

@@ -1,30 +1,31 @@
-"""Which keys leave when a node has no room for more.
+"""Which keys leave when a node has no room for more."""
 
-The problem. A node counts at most `keys_max` keys. A stranger who makes up keys fills the table, and every newcomer
-after that shares one count with the stranger's keys. So keys have to leave; but a key whose use is forgotten while it
-counts could use its limit once more.
-
-The rule, in this order:
-
-1. A key of which nothing is in use, and in which the node holds no line, leaves at once: there is nothing to
-   remember.
-2. With a hub, the key that is used least leaves; of those used alike, the one that was used least before, and then
-   the one that nobody has asked about for longest. All it has used must be reported and acknowledged. The node lowers
-   its lines to nothing, says so with a last report (see `CellReport.forgotten`) and forgets the key when the hub has
-   confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count its
-   use twice until that has faded, never less than once.
-3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`Cells.look_up`).
-
-Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
-filled to `low`. "Least" is judged among a sample: an exchange looks at LOOKS places from all over the store and takes
-at most half of the keys found there. A decision looks at two, and only when the table is full. So no decision and no
-exchange takes longer the more keys there are.
-
-A key that was asked about within UNTOUCHED_NS stays, whatever it has used: it is in use just now.
-
-A key that left while it counted may come back. It is remembered approximately (`evicted.py`) and gets no allowance
-for being new until the hub has answered.
-"""
+# Theory of operation.
+#
+# The problem. A node counts at most `keys_max` keys. A stranger that makes up keys fills the table, and every newcomer
+# after that shares one count with the stranger's keys. So keys have to leave; but a key whose use is forgotten while it
+# counts could use its limit once more.
+#
+# The rule, in this order:
+#
+# 1. A key of which nothing is in use, and in which the node holds no line, leaves at once: there is nothing to
+#    remember.
+# 2. With a hub, the key that is used least leaves; of those used alike, the one that was used least before, and then
+#    the one that was not asked about for longest. All it has used must be reported and acknowledged. The node lowers
+#    its lines to nothing, says so with a last report (see `CellReport.forgotten`) and forgets the key when the hub has
+#    confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count its
+#    use twice until that has faded, never less than once.
+# 3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`Cells.look_up`).
+#
+# Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
+# filled to `low`. "Least" is judged among a sample: an exchange looks at LOOKS places from all over the store and takes
+# at most half of the keys found there. A decision looks at two, and only when the table is full. So no decision and no
+# exchange takes longer the more keys there are.
+#
+# A key that was asked about within UNTOUCHED_NS stays, whatever it has used: it is in use just now.
+#
+# A key that left while it counted may come back. It is remembered approximately (`evicted.py`) and gets no allowance
+# for being new until the hub has answered.
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""How many new keys per second the hub is told of, and whose they are.
+"""How many new keys per second the hub is told of, and whose they are."""
 
-A stranger who makes up keys makes up cells at the hub, too: each new key is reported at once, because its node knows
-nothing about it. So a key that the hub has never answered about waits in a queue of its own limit, and every exchange
-takes from these queues no more than a budget allows. Until then the node decides about the key by the policy's cold
-rule. Keys that the hub knows do not wait here, and at least half of each batch is theirs if they need it.
-
-The budget is `per_second` for the whole node. Limits that have keys waiting share it evenly, however many keys each
-of them has, so a flood of one limit's keys delays no other limit's new keys. What a limit may report accumulates for
-up to BURST_NS.
-"""
+# Theory of operation.
+#
+# A stranger that makes up keys makes up cells at the hub, too: each new key is reported at once, because its node knows
+# nothing about it. So a key that the hub has never answered about waits in a queue of its own limit, and every exchange
+# takes from these queues no more than a budget allows. Until then the node decides about the key by the policy's cold
+# rule. Keys that the hub knows do not wait here, and at least half of each batch is theirs if they need it.
+#
+# The budget is `per_second` for the whole node. Limits that have keys waiting share it evenly, however many keys each
+# of them has, so a flood of one limit's keys delays no other limit's new keys. What a limit may report accumulates for
+# up to BURST_NS.
 
 from __future__ import annotations
 

@@ -1,5 +1,23 @@
-/* Deciding about one key: `kernel/table/table.py`. The fast path is one comparison; the slow path is here for the limits that most
- * people have, and in Python for the others. */
+/* Deciding about one key: the C of `Table`. The fast path is one comparison; the slow path is here for the limits that
+ * most users have, and in Python for the others.
+ *
+ * Theory of operation.
+ *
+ * The fast path takes no lock. Nothing runs between two bytecodes of a call into C, neither another thread nor a
+ * signal handler, so comparison and sum are one step. It only looks whether the limit's lock is held, because then
+ * Python may be in the middle of a change of that cell; then it waits. Without the interpreter's lock that would not
+ * do: on a free-threaded Python the module asks for it (Py_MOD_GIL_USED).
+ *
+ * By the machine's own clock the moment is the coarse clock's, which costs a quarter, unless the window ends within a
+ * second. What is told of times is therefore right, or too long by a tick, never too short. A refusal, whose
+ * `retry_after` a caller may wait for, reads the exact clock. With a clock that was handed in both twins say the same
+ * to the last bit.
+ *
+ * The slow path holds the limit's lock, and nothing that is not ours runs meanwhile. What C lacks (the time, a shard)
+ * is noted, fetched from Python without the lock, and then the decision is made anew. What C does not know
+ * (`Terms.plain`, `fits`) it leaves to the Python method of the same name, on the same cell, before anything is
+ * charged.
+ */
 #include "decide.h"
 #include "reach.h"
 

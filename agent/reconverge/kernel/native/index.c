@@ -1,12 +1,28 @@
 /* Which place of a store a key has.
  *
- * Keys are found through 256 segments of open addressing, which grow one at a time and by a quarter, so that nobody
- * who decides waits for more than one small segment to be moved. An entry is the number of a place and 32 bits of the
+ * Theory of operation.
+ *
+ * Keys are found through 256 segments of open addressing, which grow one at a time and by a quarter, so that no
+ * decision waits for more than one small segment to be moved. An entry is the number of a place and 32 bits of the
  * key's hash; the place has all 64 of them.
  *
- * A key is told from others by those 64 bits, which Python keys with a secret of the process: to look at the string as
- * well would be one more access to memory, as dear as all the rest. Two keys that collide share one line, so that
- * nobody is admitted too much; decision 46 has the odds. Where hashes are no secret, strings are compared.
+ *     hash      8 bits: segment | 24 bits | 32 bits: tag, and where in the segment
+ *     entry     number of the place and one | tag            0 if it is empty
+ *
+ * A key is told from others by the 64 bits of Python's hash and by the width of its characters, and its string is not
+ * looked at. Of a million keys none is in the processor's caches, and a decision needs the entry, the place and, to
+ * compare strings, the string: three accesses to memory, one after the other. The third is as dear as the rest
+ * together: 820 ns with it and 370 without, where an increment in a dictionary takes 840.
+ *
+ * Two keys with one hash share one line, under the name of the first: one of them is refused too early, and nothing is
+ * admitted too much. Among a million keys the odds of any such pair are 3 in 10^8. Python's hash (SipHash) is keyed
+ * with a secret of the process, so a stranger cannot look for pairs. But Python hashes the bytes of a string as they
+ * lie in memory: "ab" and "\u6261" have one hash whatever the secret, and a stranger could make a key that shares
+ * another's line. Hence the width. Where the secret is known (PYTHONHASHSEED is set) strings are compared (`exact`).
+ *
+ * A stranger that could foresee hashes could have many keys in one chain of entries. It pays for that itself: with
+ * 100,000 keys under one hash, which is the default cap, a look-up of one of them takes 1.3 ms, of another key in that
+ * segment 15 us, and of a key in the other 255 segments 150 ns as ever.
  */
 #include "places.h"
 

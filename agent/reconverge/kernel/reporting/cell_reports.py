@@ -1,8 +1,63 @@
 """What a cell tells the hub, and what it makes of the answer: the node's half of the lines protocol.
 
-The hub's half is the merge rule. The sizes of needs and of what is given back come from the simulations behind the
-protocol; the bound on over-admission does not depend on them.
+The hub's half is the merge rule.
 """
+
+# Theory of operation.
+#
+# The problem. A node decides without asking. What it may admit by itself is its line, and the lines of all nodes sum to
+# the capacity at most. So a line must be where the traffic is: if it is too small, a node refuses what the fleet has
+# room for; if it is too large, the other nodes refuse. Traffic moves, and nodes hear of each other once in an interval.
+#
+# Why the naive ways fail.
+#
+# - Telling the hub what was admitted since the last time: an exchange whose answer is lost may have been applied or
+#   not, and then is counted twice or never. Every number here is absolute.
+# - Asking for what was used: the line is an interval late, and a node that had no line has used nothing.
+# - Asking for all that is free: the first node has it, and the next one refuses until it comes back.
+# - Keeping a line until it is asked for: nothing can ask for it. The hub only answers, and an idle node does not call.
+#   In the study behind the protocol, fleets that gave nothing back refused two thirds of what a central limiter admits.
+#
+# How it works. Use, line and capacity of a cell, on one node:
+#
+#     0            use    reported     line                             capacity
+#     |############|======|------------|................................|
+#          used      kept   given back   lines of other nodes, and free
+#
+# A report (`report_cell`) is made in this order, which must not change:
+#
+# 1. `room = -1`, so that no charge passes without the slow path from here on: nothing may be charged to a line that is
+#    about to be lowered.
+# 2. Demand is measured: a mean of the cost that was asked for per second, refused requests included, over about
+#    DEMAND_ARRIVALS requests, because use alone would never show what a short line kept out.
+# 3. The need is worked out: what is likely to be asked for until the next answer, with a margin; at least what had to
+#    be refused. A key that is asked about less than DEMAND_FAINT times in a window needs nothing.
+# 4. The line is lowered: the node keeps its need and its fair part of what no node needs, and gives back the rest. Only
+#    while the hub answers; a node that is cut off keeps what it has until its lease is over.
+# 5. Counts, lines and need are reported as they stand now.
+#
+# The hub replaces what it knew of this node by the report, raises the lines, and answers with absolute numbers. Those
+# are installed (`hear_cell`); of a fixed window the line only if the answer is about the window that the node is in.
+# What the others have used is the total of the answer less what this node had *reported*: what it has charged since is
+# in no total yet.
+#
+# When the next report is made:
+#
+# - with the next regular exchange if anything was charged or asked (`Cells.stir`);
+# - ahead of time if the headroom falls below the low-water mark (`cell.water`), so that the next line arrives before
+#   this one is used up; if the last answer said that nothing is free, only once nothing is left, after a pause that
+#   doubles up to an interval;
+# - of a quiet key at doubling distances, until it is forgotten; sooner while others may lack what it holds
+#   (`_promise_follow_up`). What no other node needs no other node lacks: with a quota of five a minute, a key that was
+#   asked about once was reported 74 times until it was forgotten before that was looked at, and 8 times since.
+#
+# What the bound rests on, whatever the sizes: lines are lowered before they are reported; only one batch of a node is
+# under way, so an answer never brings back a line from before the last lowering; and a line is not used after its
+# lease, which this node counts from when it *sent* the batch that was answered. NEED_MARGIN, SLACK_KEPT and the rest
+# come from simulations: they decide how much is refused too early, and never how much is admitted.
+#
+# If a window outlasts the lease, a large line would be lost for hours with a process that is killed; then what a node
+# holds unused is small (`staked`).
 
 from __future__ import annotations
 
@@ -16,7 +71,7 @@ from reconverge.kernel.cell import DEMAND_MAX, Cell
 NEED_MARGIN = 1.5
 """A node asks for this much more than it expects to use until the next exchange."""
 SLACK_KEPT = 0.5
-"""How much of what nobody needs a node keeps, in proportion to its need; the hub hands out as much."""
+"""How much of what no node needs a node keeps, in proportion to its need; the hub hands out as much."""
 DEMAND_ARRIVALS = 8
 """Demand is averaged over about so many requests."""
 DEMAND_FAINT = 0.3
@@ -59,7 +114,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     used = table.meter.used(cell, now_ns)
     need = 0.0
     if cell.waiters:
-        cell.touched_ns = now_ns  # whoever waits goes on asking
+        cell.touched_ns = now_ns  # a request that waits goes on asking
     if used <= 0 and now_ns - cell.touched_ns >= 2 * table.meter.idle_ns:
         cell.line = cell.base = cell.overdraft = 0
         if not cell.held and not cell.unconfirmed:
@@ -309,6 +364,8 @@ def _measure_demand(cell: Cell, now_ns: int) -> None:
     if cell.demand == 0.0:
         cell.demand = arrived / max(elapsed_s, interval_s)
     elif elapsed_s > 0:
+        # The rarer the requests, the longer the memory, so that one request is no surge. No longer than a
+        # window: what was asked for before says little about this one.
         shortest_s = min(interval_s, 0.1 * table.window_s)
         memory_s = min(max(DEMAND_ARRIVALS * table.unit / cell.demand, shortest_s), table.window_s)
         cell.demand += (1.0 - exp(-elapsed_s / memory_s)) * (arrived / elapsed_s - cell.demand)
@@ -327,6 +384,8 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
     need = _expected(cell) + cell.waiting + (table.unit if calm else 0.0)
     if early:
+        # Ahead of time there is a surge, and the mean lags behind it. Twice what came since lets a line
+        # double with each exchange.
         need = max(need, 2.0 * cell.asked)
     if table.meter.bucket and not table.staked:
         # The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept

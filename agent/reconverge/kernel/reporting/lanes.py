@@ -1,21 +1,23 @@
-"""The cells of a shard that wait for a report: each limit's in a lane of its own, and taken from the lanes by turns.
+"""The cells of a shard that wait for a report: each limit's in a lane of its own, and taken from the lanes by turns."""
 
-Theory of operation. A batch holds a few hundred cells, and a node may have a hundred thousand that changed, most of
-them keys of one limit: a stranger stirs up all keys of it, or a job goes through all customers. In one queue a change
-of another limit would wait for all of these, and the other nodes would decide without it meanwhile. So each limit has
-a lane, a queue of its own, in which the order is first come, first served; and the lanes are gone through in rounds, in
-which each gives up to TURN cells. A round goes through the lanes that there were at its beginning, the oldest first, so
-that the first cell of a lane waits for at most two turns of every other limit, however many cells that has. A round
-that is not at its end goes on with the next batch: otherwise the oldest lanes would have all batches when there are
-many limits. A lane begins with its first cell and goes with its last one: a limit without changes costs nothing here
-and is not kept alive. With one limit, all of this is one queue.
-
-Deciding threads append while the exchanging thread takes, each without the other's lock. So a cell may be appended to
-a lane that the exchanging thread has just found empty. Both threads look at what they have done: the exchanging thread
-takes the lane out of those that are known and then appends anew what has come to it; the deciding thread appends its
-cell and then looks whether the lane is known, and if not, appends the cell anew. At worst a cell waits twice, which
-does no harm, as one that was reported meanwhile is passed by. Only the exchanging thread takes, and knows of rounds.
-"""
+# Theory of operation.
+#
+# A batch holds a few hundred cells, and a node may have a hundred thousand that changed, most of them keys of one
+# limit: a stranger stirs up all keys of it, or a job goes through all customers. In one queue a change of another limit
+# would wait for all of these, and the other nodes would decide without it meanwhile. So each limit has a lane, a queue
+# of its own, in which the order is first come, first served; and the lanes are gone through in rounds, in which each
+# gives up to TURN cells. A round goes through the lanes that there were at its beginning, the oldest first, so that the
+# first cell of a lane waits for at most two turns of every other limit, however many cells that has. A round that is
+# not at its end goes on with the next batch: otherwise the oldest lanes would have all batches when there are many
+# limits. A lane begins with its first cell and goes with its last one: a limit without changes costs nothing here and
+# is not kept alive. With one limit, all of this is one queue.
+#
+# Deciding threads append while the exchanging thread takes, each without the other's lock. So a cell may be appended to
+# a lane that the exchanging thread has just found empty. Both threads look at what they have done: the exchanging
+# thread takes the lane out of those that are known and then appends anew what has come to it; the deciding thread
+# appends its cell and then looks whether the lane is known, and if not, appends the cell anew. At worst a cell waits
+# twice, which does no harm, as one that was reported meanwhile is passed by. Only the exchanging thread takes, and
+# knows of rounds.
 
 from __future__ import annotations
 

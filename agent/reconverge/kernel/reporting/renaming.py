@@ -1,8 +1,9 @@
-"""What becomes of a cell when its node gets another name or stops, the hub loses its data, or a key is forgotten.
+"""What becomes of a cell when its node gets another name or stops, the hub loses its data, or a key is forgotten."""
 
-In each case the two sides remember different things: what a node has reported under an old name, or in a last
-report, the hub goes on counting, and the node must not count it again. What the hub has lost the node must say again.
-"""
+# Theory of operation.
+#
+# In each case the two sides remember different things: what a node has reported under an old name, or in a last report,
+# the hub goes on counting, and the node must not count it again. What the hub has lost the node must say again.
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Changing what a limit admits, and how often it is exchanged, without forgetting what was used.
+"""Changing what a limit admits, and how often it is exchanged, without forgetting what was used."""
 
-Lines may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that those
-of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone, once the
-last node has told it of the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
-"""
+# Theory of operation.
+#
+# Lines may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that
+# those of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone,
+# once the last node has told it of the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
 
 from __future__ import annotations
 
@@ -133,6 +134,8 @@ class Changes(Table):
             cell.line = cell.base = cell.capacity = self.capacity
         else:
             cell.capacity = min(cell.capacity, self.capacity) if cell.heard else self.capacity
+            # Lowering is always a node's own to do: once every node has done so, lines sum to the new
+            # capacity. Raising is the hub's, when the last node has told it.
             if self.capacity < before:
                 cell.line = cell.line * self.capacity // before
                 cell.base = cell.base * self.capacity // before

@@ -38,6 +38,7 @@ class Decider(Corrections):
         cell, allowed = self._charged(key, cost, now_ns), True
         if cell is None:
             cell, allowed = self._decide(key, cost, now_ns)
+        # Under the same lock as the decision, so that there is one order of events.
         return self.explain(cell, cost, allowed, now_ns), cell.epoch
 
     def _decide(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
@@ -68,6 +69,8 @@ class Decider(Corrections):
                 meter.settle(cell, now_ns)
                 self.set_until(cell, now_ns)
         else:
+            # What is refused is demand as well: by what is admitted alone, a node with a short line would
+            # never be granted a longer one.
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
             cell.ask = max(cell.ask, cost)
             self.cells.refused += 1

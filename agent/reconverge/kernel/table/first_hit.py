@@ -1,10 +1,18 @@
-"""Windows that begin with the first charge: each node opens them itself, and follows the hub's once it hears of it.
+"""Windows that begin with the first charge: each node opens them itself, and follows the hub's once it hears of it."""
 
-A cell's `epoch` is the microsecond of the hub's clock at which its window began, or NONE between two windows. Then the
-count is zero and the line is the base, as at the beginning of any fixed window, and the next charge opens one. Nodes
-that open a window before they have heard of one another's do so from their bases, which sum to the capacity at most;
-the hub takes the first that it hears of, and the others adopt that one with what they have used in their own.
-"""
+# Theory of operation.
+#
+# A node that is alone begins a window with the first charge after the last one. A fleet has to agree on when that was,
+# and nodes that are cut off open windows by themselves. A phase for each key, fixed by the hub with the first hit,
+# would keep the bounds; but a busy key would have windows that begin with no hit, the end of a series would need rules
+# of its own, and a fleet of one would behave otherwise than a single process.
+#
+# A cell's `epoch` is the microsecond of the hub's clock at which its window began, or NONE between two windows. Then
+# the count is zero and the line is the base, as at the beginning of any fixed window, and the next charge opens one.
+# Nodes that open a window before they have heard of one another's do so from their bases, which sum to the capacity at
+# most; the hub takes the first that it hears of, and the others adopt that one with what they have used in their own as
+# far as both overlap. A request that does not fit into a base asks the hub to open its window; otherwise nodes that
+# need more than a base would wait for each other.
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """What the compiled kernel has to know of a limit to decide about it in place of Python."""
 
+# The compiled kernel decides about the limits that most users have: fixed windows, sliding windows and buckets that
+# follow the clock, by one of the four policies. A full second kernel would be twice the code to be wrong in. C calls
+# the Python method of the same name for all else, on the same cell and under the same lock; `_known` says what C may
+# decide, and must become false for anything new that C does not do.
+
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,11 @@
 """A limit whose lines are parts of a rate, counted in parts of a request."""
 
+# With whole requests as units, of `10/s` four nodes get 3, 3, 2 and 2 at best, whatever they need; of `10/s burst 1`
+# one node has all of the rate for as long as it needs it. So everything in here is in thousandths of a request. What
+# was let out of a queue is not reported as use: it is paid for before anything else goes, so it need not tie up the
+# line, and lines settle in proportion to needs. Lines that move cost rate: what is given back is used by no node until
+# another one's next exchange. Hence RELUCTANCE.
+
 from __future__ import annotations
 
 from collections.abc import Callable

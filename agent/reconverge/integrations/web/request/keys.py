@@ -307,6 +307,7 @@ def fitting(key: str, bytes_max: int) -> str:
 
 
 def _hashed(key: str) -> str:
+    # Without a secret: all nodes must make the same of a key, and they share none.
     return HASHED + blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
 
 

@@ -1,8 +1,41 @@
-/* Quiet keys that are shared through a hub: nothing is to be said of them until their promise is due, and most of what
- * is known of one is known of all that were answered with it.
+/* The compressed form: keys that are shared through a hub and that nothing is asked about.
  *
- * The first of a group that becomes quiet is its pattern. A place holds in how far its key differs from that; whatever
- * cannot be told so stays an object. What was written is read again at once, so that nothing can be lost.
+ * Theory of operation.
+ *
+ * The problem. A shared key as an object, with its place, its entry in the index and its promise, takes 683 bytes. A
+ * node that shares a million keys is asked about few of them at any moment; all others are quiet: reported, answered,
+ * and with nothing to say until their promise is due.
+ *
+ * What was found. Of the 58 numbers of a quiet key some 25 are not what they were at first. But 250 keys that were
+ * reported in one batch share all moments and nearly all lines. What differs is how much was used, how much is asked
+ * for, and when: two to six small numbers.
+ *
+ * How it works. Promises are kept in groups of keys of one limit that were reported and are due together (see the
+ * agenda). The first of a group that becomes quiet is its pattern; every other one is told by its differences to that.
+ *
+ *     Place (48 bytes)   hash | key, form | head: group, slot, length | 24 bytes of differences, or where they are
+ *
+ *     a difference       tag: which number (6 bits), how wide (2 bits) | 1, 3, 5 or 8 bytes, folded so that small
+ *                        ones on either side of zero are short
+ *
+ * - Numbers that mostly go together are told by their distance to one another (RELATIONS), such as `counted` to
+ *   `used`.
+ * - A rate that is a small number of thousandths is told as that.
+ * - What needs more than 24 bytes stands beside the place (`aside`): one key in seven, with one to three requests
+ *   each.
+ *
+ * Nothing may be lost. What was written is read again at once, and compared with all that the cell knows (`tell_all`).
+ * Whatever is not told exactly stays an object. So a new number of a cell needs no thought here but a name in
+ * CELL_FIELDS.
+ *
+ * When. A cell is tried when its batch has been answered and let go of. It stays an object if anything holds a
+ * reference to it, if it has something to say, or if `room` is not -1: the next decision has to take the slow path,
+ * which makes an object of it again. That first decision takes 0.3 to 0.4 us more, those after it nothing.
+ *
+ * What it costs and brings. 64 bytes for each key more: 48 for the place, 11 for the index, 4 for the promise, 1 for
+ * its part of the pattern. Where all keys have something to say at once (a lease that has ended, a hub that has lost
+ * its data) all of them become objects, and that memory is used again but not given back to the system. A group of
+ * which few are left keeps its pattern, some 150 bytes.
  */
 #include "places.h"
 

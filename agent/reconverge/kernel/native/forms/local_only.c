@@ -1,5 +1,20 @@
-/* Keys of a node without a hub. Nothing of them is ever reported, so that most of what a cell knows is of no use to
- * them: what is left fits into the place itself, and an object is only made of it when Python wants to see one. */
+/* The local form: keys of a node without a hub, of which nothing is ever reported.
+ *
+ * Theory of operation.
+ *
+ * A cell as an object takes 600 bytes. Most of that is about lines, reports and what the others have used, which means
+ * nothing on a node that is alone. What is left (use, room, a moment, and a level or the last window's count) takes 32
+ * bytes, which are kept in the key's place:
+ *
+ *     Place (48 bytes)   hash | key, form | used, room | until_ns | level or previous | marked_ns or epoch
+ *
+ * `allow` compares and adds right there. An object is made only when Python wants to see one (`whole`), and goes away
+ * again when nothing holds it any more (`try_lone`). `lone_read` makes a cell of a place on the stack, so that the
+ * arithmetic is that of all cells, and `lone_write` puts it back; it refuses what does not fit: numbers beyond 32
+ * bits, levels beyond 64, corrections that need an account of how low a bucket has been, waiting requests, a reset.
+ *
+ * What is not kept reads as zero in such an object: `arrived`, demand, and what was asked.
+ */
 #include "places.h"
 
 #include "cells.h"
