@@ -152,6 +152,7 @@ class Waiting:
         deadline_ns = min(began_ns + timeout_ns, NEVER_NS)
         ahead, tried, again_ns = self._costs_ahead(key, costs), False, began_ns
         none = (0,) * len(costs)
+        # With nothing ahead, a request that fits never enters the queue.
         if not self.waiters(key):
             turn = gate.try_turn(key, costs, again=False)
             if turn.decision is not None:

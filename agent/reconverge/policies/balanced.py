@@ -12,6 +12,8 @@
 # - On a calm key (all that is being asked for fits into the quota) a node may use its overdraft. On a hot key it may go
 #   past the line by one request, or a hundredth of its share: enough to make up for lines being whole numbers. Without
 #   that step limits of 20 refused 10 % too early in the study, with it 5 %; two requests gained next to nothing more.
+#   Only in fixed windows, and not before an answer from this window is there: at its start a crowd may come to all
+#   nodes at once, and each of them would take a step.
 # - Nothing without a fresh answer: a node that is cut off has its line, and no more.
 
 from __future__ import annotations

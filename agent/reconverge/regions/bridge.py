@@ -177,6 +177,8 @@ class Bridge:
         holding.peak = max(holding.peak, holding.maybe)
         if holding.acked_ns is not None:
             ends_ns = holding.acked_ns + int(self._loan_ns * (1 - DRIFT))
+            # By the earliest reading of that hub's clock, so that the loan is over there before it counts
+            # as over here.
             until_ns = ends_ns + home.clock.offset_ns - home.clock.error_ns(now_ns)
             holding.until_us = max(holding.until_us, until_ns // MICROSECOND_NS)
             holding.ends_ns = max(holding.ends_ns, ends_ns + 2 * home.clock.error_ns(now_ns))
@@ -273,6 +275,7 @@ class Bridge:
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
         """Lower the line to what the region keeps, but not below what it may hold, and say so."""
+        # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
         line = max(holding.most(now_ns), min(holding.granted, holding.fair()))
         holding.granted = min(holding.granted, line)
         limit = LimitReport(
@@ -313,6 +316,8 @@ class Bridge:
             return None
         keeps_s = (wish.fades_us + LEASES * lease_us) / MILLION + 2 * CLOCKS_APART_NS / SECOND_NS
         hold_s = self._hold_min_s
+        # Leases are of nodes, so a name for each doubling: what is lent of a limit by the minute is not held
+        # for a day.
         while hold_s < keeps_s:
             hold_s *= 2
         if hold_s > HOLD_MAX_S:

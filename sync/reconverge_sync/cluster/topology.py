@@ -97,6 +97,8 @@ class Owners:
                 # For this one question: the slot is on its way there.
                 place = place_at(error.host, error.port, place)
                 before = (("ASKING",),)
+            # Another server may have its slots by now. To ask that one for the same again is harmless:
+            # counts are absolute.
             except (*_GONE, *_LOST):
                 with contextlib.suppress(*_GONE, *_LOST, ValueError, exceptions.RedisError):
                     await self._map()

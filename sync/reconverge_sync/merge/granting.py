@@ -65,6 +65,7 @@ def grant(
     share = need / needs
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
+        # Debts are used beyond lines, and what is reserved is saved up for the oldest ask.
         free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
         target = pool * share
         if pool >= needs:

@@ -29,6 +29,7 @@ def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
 def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us: int) -> None:
     """Replace what the node said before by what it says now."""
     same_epoch = report.epoch == cell.epoch
+    # A report from before the last reset: its counts are forgotten, its lines and its need are not.
     counted = report.reset_us >= cell.reset_us
     if rule.bucket:
         drained = float(rule.refilled_us(cell.filled_us, hub_us)) * rule.quota * 1000 / rule.window_us

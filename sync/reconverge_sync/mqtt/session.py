@@ -207,6 +207,8 @@ class Membership:
         )
         own = [self._topic_to(member, "+", "+", shard) for shard in range(len(self.desks))]
         claims = [self._claims_topic(shard) for shard in range(len(self.desks))]
+        # Messages that come before all subscriptions are confirmed are kept: what the broker has retained may
+        # be among them.
         await link.open([*claims, *own, f"{gone}+", self._settings_topic])
         early, self._early = self._early, None
         self._link, self._member, self._problem = link, member, None

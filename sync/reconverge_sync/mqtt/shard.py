@@ -255,6 +255,8 @@ class Desk:
             own.answer.set_exception(
                 HubUnavailable("timeout", "somebody else may be the steward by now", applied=False)
             )
+        # As for an answer that travels: a grant that is taken in too late is one that another leader may have
+        # made, too.
         elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
             own.answer.set_exception(HubUnavailable("timeout", "it took too long to be merged"))
         else:

@@ -127,6 +127,7 @@ class Watched:
                 problem = problem or question.exception()
                 if question.exception() is None:
                     votes[question.result()] += 1
+            # A majority of all that have not failed: the answers that are still to come cannot change it.
             if not done or (votes and votes.most_common(1)[0][1] > (votes.total() + len(questions)) // 2):
                 break
         if votes:

@@ -70,6 +70,8 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
         return 0
     if not table.keeps_spare:
         return _settled_ns(table, cell, cost, now_ns)
+    # On every node, because the client may meet any; but a quarter at most, or a client of a small quota would
+    # wait for nearly all of it to fade.
     room = max(cost, min(ROOM_FOR * cost * cell.nodes, cell.capacity // SHARE_MAX))
     left = cell.capacity - table.fleet_used(cell, now_ns)
     if room <= left:

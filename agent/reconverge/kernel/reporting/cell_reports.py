@@ -306,6 +306,7 @@ def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
 def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
     """Work out what the others have used: all that the hub knows of, less this node's own part of it."""
     table = cell.table
+    # If this report was from before a reset, its counts are in none of the hub's sums.
     counted = report.reset_us >= answer.reset_us
     if table.meter.bucket:
         cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
@@ -449,6 +450,8 @@ def _has_surplus(cell: Cell, now_ns: int) -> bool:
     if cell.waiters or cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
         return False
     elapsed_s = seconds(now_ns - cell.measured_ns)
+    # Demand is a mean over requests, and stays high when they stop. What has come since the last report tells
+    # that.
     recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
     need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
     kept = _kept(cell, need, max(cell.fleet_needs, need))
