@@ -32,7 +32,7 @@ from reconverge.kernel import Kernel
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.codec import decode_answer, encode_batch
-from reconverge_sync.embedded.binary import find_redis_server
+from reconverge_sync.embedded.supervisor import find_redis_server
 from reconverge_sync.redis.hub import RedisHub, _bulks_of_keys
 from reconverge_sync.redis.resp import bulk, bulks, packed, sends_packed
 

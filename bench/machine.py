@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.child import ROOT
-from reconverge_sync.embedded.binary import find_redis_server
+from reconverge_sync.embedded.supervisor import find_redis_server
 
 PACKAGES: Final = (
     "aiolimiter",

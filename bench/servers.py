@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from redis import Redis
 
-from reconverge_sync.embedded.binary import find_redis_server
+from reconverge_sync.embedded.supervisor import find_redis_server
 
 START_S_MAX: Final = 60.0
 """Four workers that import a framework take long on a busy machine."""

@@ -7,7 +7,7 @@ from typing import Final
 from chaos.names import SECRET, TOLD, hash_of
 from chaos.venue import RIVAL, USER, Guard, redis_users
 from reconverge_sync.cluster.hub import ClusterHub
-from reconverge_sync.cluster.slots import slot_of
+from reconverge_sync.cluster.topology import slot_of
 from tests.certificates import tls_options
 from tests.redis_cluster import SLOTS, RedisCluster, SlotMove
 from tests.servers import wait_until

@@ -17,7 +17,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
 from reconverge_sync.cluster.hub import ClusterHub
-from reconverge_sync.cluster.slots import slot_of
+from reconverge_sync.cluster.topology import slot_of
 from tests.redis_cluster import RedisCluster, SlotMove
 from tests.servers import RedisServer
 from tests.waiting import eventually

@@ -1,4 +1,4 @@
-"""Who owns which shard in a cluster, and how to find out when that has changed."""
+"""Which server of a cluster owns which shard: reads the map of slots, and finds out when it has changed."""
 
 # Theory of operation.
 #
@@ -18,20 +18,79 @@
 # A new map is asked for when an owner is unknown or did not answer. Not more often than every MAP_AGE_S, because all
 # shards of a dead owner ask at once; and of one server after the other without waiting long for any (HEDGE_SHARE),
 # because the first one to be asked may be the one that hangs.
-
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redis import exceptions
+from redis.crc import key_slot
 
 from reconverge_sync.cluster.pipeline import FLIGHTS_MAX, Command, Owner
-from reconverge_sync.cluster.slots import SlotMap, place_at, read_slots, slot_of
 from reconverge_sync.redis.connection import Connection, Place
+
+SLOTS: Final = 16384
+RANGES_MAX: Final = 16384
+PLACES_MAX: Final = 1000
+"""Redis advises against larger clusters."""
+
+
+class SlotMap(NamedTuple):
+    """Who owns what, as one server has it."""
+
+    owners: dict[int, Place]
+    """By slot; only those that were asked for."""
+    places: tuple[Place, ...]
+    """All servers, replicas among them."""
+
+
+def slot_of(shard: int) -> int:
+    """The slot of all keys of a shard: they have its number as their hash tag."""
+    return int(key_slot(b"%d" % shard))
+
+
+def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
+    """What `CLUSTER SLOTS` has answered at the place that was asked. Raises ValueError when that makes no sense."""
+    if not isinstance(reply, list) or not 0 < len(reply) <= RANGES_MAX:
+        raise ValueError("it knows of no slots")
+    owners: dict[int, Place] = {}
+    places: dict[Place, None] = {}
+    for entry in reply:
+        if not isinstance(entry, list) or len(entry) < 3:
+            raise ValueError("a range of slots cannot be read")
+        first, last, owner, *replicas = entry
+        if type(first) is not int or type(last) is not int:
+            raise ValueError("a range of slots cannot be read")
+        place = _place(owner, asked)
+        if place is not None:
+            owners |= {slot: place for slot in wanted if first <= slot <= last}
+        for server in (owner, *replicas):
+            known = _place(server, asked)
+            if known is not None and len(places) < PLACES_MAX:
+                places[known] = None
+    return SlotMap(owners, tuple(places))
+
+
+def place_at(host: str, port: int, asked: Place) -> Place:
+    """Where a redirection leads; without a host, to the same one. Raises ValueError when it leads nowhere."""
+    if host == "?" or not 0 < port < 65536:
+        raise ValueError("the cluster does not know the address of one of its servers")
+    return Place(host or asked.host, port)
+
+
+def _place(server: Any, asked: Place) -> Place | None:
+    """None when the server's address is not known."""
+    if not isinstance(server, list) or len(server) < 2 or type(server[1]) is not int:
+        raise ValueError("a server's address cannot be read")
+    host = server[0]
+    try:
+        return place_at(host.decode() if isinstance(host, bytes) else "" if host is None else "?", server[1], asked)
+    except ValueError:
+        return None
+
 
 ANSWER_SHARE: Final = 0.8
 """How much of an exchange's time a server may take; in the rest another may be asked."""

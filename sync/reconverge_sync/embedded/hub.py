@@ -21,8 +21,8 @@ from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.embedded import supervisor
-from reconverge_sync.embedded.binary import find_redis_server
 from reconverge_sync.embedded.diagnose import diagnose_embedded
+from reconverge_sync.embedded.supervisor import find_redis_server
 from reconverge_sync.redis.hub import RedisHub
 
 START_S: Final = 6.0

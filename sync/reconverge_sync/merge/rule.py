@@ -74,10 +74,9 @@ from reconverge.hub.report import (
 )
 from reconverge.limit.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
 from reconverge_sync.merge import bounds
-from reconverge_sync.merge.accounts import Account, NodeRecord
 from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts
-from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Rule
+from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, NodeRecord, Rule
 from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.windows import place_epoch, same_window
 

@@ -18,8 +18,7 @@ import msgpack
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import SCHEMA_VERSION, Totals
-from reconverge_sync.merge.accounts import Account, NodeRecord
-from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry
+from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, NodeRecord
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import TERM_MAX, Claim
 from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, Kind, Misfit, body, is_text, is_whole, sealed

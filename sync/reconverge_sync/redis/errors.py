@@ -9,8 +9,8 @@ from typing import Final
 from redis import exceptions
 
 from reconverge.errors import HubUnavailable
-from reconverge_sync.client.error_texts import FILE_TEXT_MAX, NO_NAME_TEXT, UNREACHED_TEXT, shown
 from reconverge_sync.client.tls import UnusableFile
+from reconverge_sync.client.urls import FILE_TEXT_MAX, NO_NAME_TEXT, UNREACHED_TEXT, shown
 
 _BY_CLASS: Final = (
     # The client takes the first word off these replies, and with it what they mean. None of them was applied.
