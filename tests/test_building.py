@@ -110,6 +110,15 @@ def sdist(source: Path, environment: Environment, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="module")
+def wheel(source: Path, environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built with the compiler of this machine if it has one."""
+    place = tmp_path_factory.mktemp("wheel")
+    environment.pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(place), str(source))
+    (built,) = place.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
 def compiler() -> None:
     """There is a C compiler, and where merges are decided about there has to be one."""
     if shutil.which(os.environ.get("CC", "gcc")) is None:
@@ -165,10 +174,8 @@ def test_a_source_distribution_has_all_that_is_compiled(sdist: Path, environment
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
-def test_a_wheel_carries_the_compiled_kernel(source: Path, environment: Environment, tmp_path: Path) -> None:
+def test_a_wheel_carries_the_compiled_kernel(wheel: Path, environment: Environment) -> None:
     """One that was built with a compiler works where there is none, and can be told to do without."""
-    environment.pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source))
-    (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         compiled = [name for name in archive.namelist() if name.startswith("reconverge/kernel/_native.")]
     environment.installs(wheel, CC="/bin/false")
@@ -176,6 +183,20 @@ def test_a_wheel_carries_the_compiled_kernel(source: Path, environment: Environm
     assert 1 == len(compiled)
     assert "native" == environment.runs(DECIDES).stdout.strip()
     assert "pure" == environment.runs(DECIDES, RECONVERGE_NO_EXTENSIONS="1").stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_wheel_and_a_source_distribution_carry_every_script(wheel: Path, sdist: Path) -> None:
+    """Every `.lua` file of the hubs is in both, under its own path: an installed hub reads its scripts from there."""
+    scripts = {str(path.relative_to(ROOT / "sync")) for path in (ROOT / "sync").rglob("*.lua")}
+    with zipfile.ZipFile(wheel) as archive:
+        in_wheel = set(archive.namelist())
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.partition("/sync/")[2] for name in archive.getnames()}
+
+    assert "reconverge_sync/redis/exchange.lua" in scripts
+    assert scripts == {name for name in in_wheel if name.endswith(".lua")}
+    assert scripts == {name for name in in_sdist if name.endswith(".lua")}
 
 
 @pytest.mark.slow

@@ -46,6 +46,13 @@ def test_the_script_is_beside_the_hub() -> None:
     assert files("reconverge_sync").joinpath("redis/exchange.lua").read_bytes() == SCRIPT
 
 
+def test_scripts_for_redis_lie_in_files_of_their_own() -> None:
+    """No Python file of the hubs has a script in a string: editors and readers find Lua in `.lua` files."""
+    modules = sorted((SOURCE_ROOTS["reconverge_sync"] / "reconverge_sync").rglob("*.py"))
+
+    assert [] == [module.name for module in modules if "redis.call(" in module.read_text()]
+
+
 @pytest.mark.parametrize("package", SOURCE_ROOTS)
 def test_no_file_is_left_out_of_the_wheel(package: str) -> None:
     """Whatever is not Python is declared as package data; nothing else would bring it into a wheel."""

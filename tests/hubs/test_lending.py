@@ -15,6 +15,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Loan, Status, Wish
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.memory import MemoryHub
+from reconverge_sync.merge.loans import LENDERS_MAX
 from reconverge_sync.redis.hub import RedisHub
 from tests.redis_cluster import RedisCluster
 from tests.servers import RedisServer
@@ -249,6 +250,20 @@ def test_late_news_of_a_lender_change_nothing(home: Home) -> None:
         assert (Status.STALE, 10) == await home.lend(60, sequence=6)
         assert (Status.STALE, 10) == await home.lend(60, sequence=7)
         assert (Status.MERGED, 60) == await home.lend(60, sequence=8)
+
+    home.run(scene)
+
+
+def test_a_cell_takes_loans_of_so_many_lenders_at_once(home: Home) -> None:
+    """The last of LENDERS_MAX lends what it offers; the next one lends nothing, on every hub."""
+
+    async def scene() -> None:
+        await home.become_short()
+        for number in range(LENDERS_MAX - 1):
+            await home.lend(1, sequence=1, lender=f"b{number}")
+
+        assert (Status.MERGED, 1) == await home.lend(1, sequence=1, lender="last")
+        assert (Status.MERGED, 0) == await home.lend(1, sequence=1, lender="next")
 
     home.run(scene)
 

@@ -1,6 +1,6 @@
 """What a region's hub was lent beyond its own part of each capacity, and which cells could do with more.
 
-`exchange.lua` and `lending.lua` keep the same in the cells' hashes and in that of the shard.
+`exchange.lua`, `wishes.lua` and `lend.lua` keep the same in the cells' hashes and in that of the shard.
 """
 
 # Theory of operation.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import sha1
-from importlib.resources import files
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
@@ -35,10 +34,10 @@ from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisPatient
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
-from reconverge_sync.redis.resp import bulk, bulks, packed
+from reconverge_sync.redis.resp import bulk, bulks, packed, script
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
 
-SCRIPT: Final = files("reconverge_sync.redis").joinpath("exchange.lua").read_bytes()
+SCRIPT: Final = script("exchange")
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
 _BY_SHA: Final = bulks((b"EVALSHA", SCRIPT_SHA.encode()))
 _BY_TEXT: Final = bulks((b"EVAL", SCRIPT))

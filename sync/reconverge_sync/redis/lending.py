@@ -13,90 +13,14 @@ import msgpack
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status, Wish, Wishes
-from reconverge_sync.merge.loans import LENDERS_MAX
+from reconverge_sync.redis.resp import script
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"
 """With this the name of each cell begins."""
 LOANS_MAX: Final = 256
 """So many at a time, so that nobody else waits for longer than that takes."""
-_NOW: Final = b"""\
-local function now_us(told)
-  if tonumber(told) then return tonumber(told) end
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
-"""
-WISHES: Final = (
-    _NOW
-    + b"""\
--- KEYS 1 meta 2 nodes  ARGV 1 the time in microseconds (tests only)
-local call, unpack_, hub_us, lease_us = redis.call, cmsgpack.unpack, now_us(ARGV[1]), 0
-local records = call('HGETALL', KEYS[2])
-for position = 2, #records, 2 do lease_us = math.max(lease_us, unpack_(records[position])[4]) end
-local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'incarnation') or '', lease_us }
-local fields, listed = call('HGETALL', KEYS[1]), 0
-for position = 1, #fields, 2 do
-  local name, packed = fields[position], fields[position + 1]
-  if name == 'listed' then listed = tonumber(packed) end
-  if string.find(name, ':', 1, true) then
-    local wish = { unpack_(packed) }
-    if hub_us - wish[11] > wish[10] + 2 * lease_us then
-      call('HDEL', KEYS[1], name)
-    else
-      told[#told + 1] = name
-      told[#told + 1] = packed
-    end
-  end
-end
-local found = (#told - 3) / 2
-if found ~= listed then call('HSET', KEYS[1], 'listed', found) end
-return told
-"""
-)
-LEND: Final = (
-    _NOW
-    + b"""\
--- KEYS 1 meta 2... cells  ARGV 1 lender 2 sequence 3 the time in microseconds (tests only) 4... amount, end of each
-local call, pack, unpack_, hub_us = redis.call, cmsgpack.pack, cmsgpack.unpack, now_us(ARGV[3])
-local lender, sequence, found, stale = ARGV[1], tonumber(ARGV[2]), {}, false
-for number = 2, #KEYS do
-  local fields = call('HMGET', KEYS[number], 'g', 'l')
-  local loans = fields[2] and { unpack_(fields[2]) } or {}
-  for position = 2, #loans, 4 do
-    if loans[position] == lender and sequence <= loans[position + 3] then stale = true end
-  end
-  found[number] = { fields[1], fields[2] and loans }
-end
-local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'incarnation') or '', stale and 1 or 0 }
-for number = 2, #KEYS do
-  local sums, loans, held = found[number][1] and { unpack_(found[number][1]) }, found[number][2], -1
-  if sums and hub_us <= sums[4] then
-    local amount, until_us = tonumber(ARGV[2 * number]), tonumber(ARGV[2 * number + 1])
-    local kept, lenders, own, others = { 0 }, 0, nil, 0
-    for position = 2, #(loans or {}), 4 do
-      if loans[position + 2] > hub_us then
-        if loans[position] == lender then
-          own = { lender, loans[position + 1], loans[position + 2], loans[position + 3] }
-        else
-          others = others + loans[position + 1]
-          for offset = 0, 3 do kept[#kept + 1] = loans[position + offset] end
-        end
-        lenders = lenders + 1
-      end
-    end
-    if not stale and (own or lenders < LENDERS_MAX) and until_us > hub_us then
-      own = { lender, amount, until_us, sequence }
-      for _, field in ipairs(own) do kept[#kept + 1] = field end
-      call('HSET', KEYS[number], 'l', pack(unpack(kept)))
-    end
-    own = own and own[2] or 0
-    held = math.max(own, sums[6] + (sums[17] or 0) - sums[2] - others)
-  end
-  told[#told + 1] = held
-end
-return told
-""".replace(b"LENDERS_MAX", b"%d" % LENDERS_MAX)
-)
+WISHES: Final = script("now", "wishes")
+LEND: Final = script("now", "lend")
 
 
 def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[list[str], list[str | int]]:

@@ -1,4 +1,4 @@
-"""One command as the bytes that travel, and a client of Redis that sends them as they are.
+"""What is sent to a Redis: scripts from their files, a command as bytes, a client that sends these as they are.
 
 redis-py makes an object of each key, looks at each and joins them all again, which took most of an exchange. So the
 command is put together here, and handed to redis-py for what it knows better: connecting, logging in, time limits, and
@@ -16,9 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import redis.asyncio
+
+
+def script(*names: str) -> bytes:
+    """A script for a Redis, from the files in this folder with these names, in their order."""
+    folder = files("reconverge_sync.redis")
+    return b"".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
 
 
 class Packed(bytes):

@@ -9,18 +9,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from reconverge.errors import HubUnavailable
+from reconverge_sync.redis.resp import script
 
-POST: Final = b"""\
-redis.call('HSET', KEYS[1], 'payload', ARGV[1], 'mark', ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-"""
-READ: Final = b"""\
-local mark = redis.call('HGET', KEYS[1], 'mark')
-if not mark then return {} end
-if mark ~= '' and mark == ARGV[1] then return {mark} end
-local payload = redis.call('HGET', KEYS[1], 'payload') or ''
-return {string.sub(mark, 1, 64), string.sub(payload, 1, tonumber(ARGV[2]))}
-"""
+POST: Final = script("post_settings")
+READ: Final = script("read_settings")
 
 
 class Posted(NamedTuple):

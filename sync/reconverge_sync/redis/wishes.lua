@@ -1,0 +1,24 @@
+-- The list of cells that a loan would help, from the hash of the shard; what has grown too old is taken off. Follows
+-- now.lua. `Lending.current` in merge/loans.py is the definition.
+-- KEYS 1 meta 2 nodes  ARGV 1 the time in microseconds (tests only)
+local call, unpack_, hub_us, lease_us = redis.call, cmsgpack.unpack, now_us(ARGV[1]), 0
+local records = call('HGETALL', KEYS[2])
+for position = 2, #records, 2 do lease_us = math.max(lease_us, unpack_(records[position])[4]) end
+local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'incarnation') or '', lease_us }
+local fields, listed = call('HGETALL', KEYS[1]), 0
+for position = 1, #fields, 2 do
+  local name, packed = fields[position], fields[position + 1]
+  if name == 'listed' then listed = tonumber(packed) end
+  if string.find(name, ':', 1, true) then
+    local wish = { unpack_(packed) }
+    if hub_us - wish[11] > wish[10] + 2 * lease_us then
+      call('HDEL', KEYS[1], name)
+    else
+      told[#told + 1] = name
+      told[#told + 1] = packed
+    end
+  end
+end
+local found = (#told - 3) / 2
+if found ~= listed then call('HSET', KEYS[1], 'listed', found) end
+return told
