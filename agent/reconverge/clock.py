@@ -56,7 +56,7 @@ class ManualClock:
     """A clock that moves only when told to, for tests.
 
     `start` is the wall time in seconds. `advance` moves both clocks, as time passing does;
-    `jump` moves the wall clock alone, as an operator or NTP does. Whoever waits for a limit on this clock (see
+    `jump` moves the wall clock alone, as an operator or NTP does. A caller that waits for a limit on this clock (see
     `Limiter.wait`) is woken by `advance`, and by nothing else.
     """
 

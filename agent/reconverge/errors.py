@@ -145,7 +145,7 @@ class EventletPatched(ReconvergeError, RuntimeError):
         super().__init__(
             "eventlet has replaced this process's threads, and an agent with a hub needs one of the operating system "
             "beside them, which eventlet's locks do not support; use gevent or threads instead (gunicorn -k gevent, or "
-            "-k gthread), leave out eventlet.monkey_patch(), or use memory://, which exchanges with nobody"
+            "-k gthread), leave out eventlet.monkey_patch(), or use memory://, which exchanges with no hub"
         )
 
 

@@ -1,7 +1,7 @@
-"""Whom an agent tells what happens: the events, and whoever wants to hear of them.
+"""Hooks: the events that an agent tells of, and the objects that receive them.
 
 Nothing of this happens in a request. An agent that has hooks looks at its own counters now and then, on a thread of its
-own, and tells what has changed; so a hook may take its time, and what it raises reaches nobody who decides.
+own, and tells what has changed; so a hook may take its time, and an error that it raises reaches no decision.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Look:
 
 
 class Hooks(Protocol):
-    """Whoever wants to be told; inherit `SilentHooks` to have only what is of interest.
+    """Receives the events of an agent; inherit `SilentHooks` to define only the methods of interest.
 
     Called on a thread of the agent's own, one event after the other. What is raised is logged once, and counted.
     """
@@ -177,7 +177,7 @@ class LogHooks(SilentHooks):
         log: where to; by default the logger "reconverge".
         every: seconds between two lines that differ in nothing but numbers.
         show_keys: log keys as they are.
-        secret: of hashes, so that nobody who reads a log can try out keys; see `key_hash`.
+        secret: of hashes, so that a reader of the log cannot try out keys; see `key_hash`.
         clock: by which the seconds go.
     """
 
@@ -262,7 +262,7 @@ class LogHooks(SilentHooks):
 def key_hash(key: str, *, secret: bytes = b"") -> str:
     """A key as logs show it: twelve digits, always the same ones for the same key and secret.
 
-    Without a secret, whoever knows a key can find it in a log, and whoever guesses one can see that the guess was
-    right; with one (at most 64 bytes count) only those can who know that, too.
+    Without a secret, a reader of a log can find a key that he knows or guesses. With a secret (at most 64 bytes of it
+    count), only a reader with the secret can.
     """
     return blake2b(key.encode(errors="surrogatepass"), digest_size=HASH_BYTES, key=secret[:64]).hexdigest()

@@ -57,7 +57,7 @@ class AgentStats:
     exchanges: tuple[SyncerStats, ...]
     """One for each shard of the hub; empty when there is no hub."""
     bugs: int
-    """Failures that nobody foresaw, and that the loop outlived."""
+    """Unforeseen failures that the exchange loop outlived."""
     bugs_in_a_row: int = 0
     """How many of them there were since an exchange was last answered."""
     last_bug: str = ""
@@ -171,7 +171,7 @@ def _health_of_shard(number: int, shard: SyncerStats, *, running: bool) -> tuple
     if not running and shard.exchanges:
         return STARTING, f"shard {number}: the agent was stopped and exchanges nothing; the next decision begins again"
     if not running:
-        return STARTING, f"shard {number}: nobody exchanges; the first decision begins to, or `with agent`"
+        return STARTING, f"shard {number}: no loop exchanges; the first decision starts one, or `with agent`"
     if shard.exchanges:
         over = f"shard {number}: the lease is over, or the agent was stopped"
         return PARTITIONED, f"{over}, and the hub has yet to answer under a new name"

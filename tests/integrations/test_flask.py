@@ -354,16 +354,16 @@ def test_words_of_flask_limiter_mean_what_they_do_there(app: flask.Flask, agent:
 
 
 def test_a_coroutine_function_is_refused_at_once(app: flask.Flask, agent: Agent) -> None:
-    """Nobody awaits it under WSGI."""
+    """A coroutine function for a limit of WSGI is an error where it is declared."""
 
     async def key() -> str:
         return "ada"
 
-    with pytest.raises(InvalidSetting, match="nobody awaits"):
+    with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
         Limits(app=app, agent=agent).limit("1/minute", key_func=key)(hello)
-    with pytest.raises(InvalidSetting, match="nobody awaits"):
+    with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
         Limits(key, app=app, agent=agent, default_limits="1/minute")
-    with pytest.raises(InvalidSetting, match="nobody awaits"):
+    with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
         Limits(app=app, agent=agent).request_filter(key)
 
 

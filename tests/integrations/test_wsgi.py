@@ -187,10 +187,10 @@ def test_a_coroutine_function_is_refused_at_once(agent: Agent) -> None:
         return "ada"
 
     guards = (Guard(agent, key_func=slowly), Guard(agent, on_breach=slowly))
-    with pytest.raises(InvalidSetting, match="nobody awaits under WSGI"):
+    with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
         RateLimitMiddleware(serving([]), rules=[Rule(limits="1/minute", key_func=slowly)], agent=agent)
     for guard in guards:
-        with pytest.raises(InvalidSetting, match="nobody awaits under WSGI"):
+        with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
             RateLimitMiddleware(serving([]), "1/minute", guard=guard)
 
 

@@ -257,7 +257,7 @@ class Agent:
 
         Several quotas, as in `10/second; 1000/hour` or as a sequence of strings and `Limit`, must all hold. Settings
         are for all of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`,
-        another limiter of this agent, the limit is a share of the parent's that nobody else can use, and beyond it what
+        another limiter of this agent, the limit is a share of the parent's that no other limit can use; beyond it what
         the parent has left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was,
         or on.
         `sync_interval` is how many seconds pass between two exchanges of what was counted here, if not as many as for
@@ -581,7 +581,7 @@ class Agent:
                 raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")
 
     def _make_reader(self, secret: str | bytes | Sequence[str | bytes] | None) -> Reader | None:
-        """Whoever reads what is published; None where there is nobody to believe, or nowhere to read."""
+        """The poller of published settings; None without a secret to verify them, or without a hub that keeps them."""
         name = "settings_secret" if secret else VARIABLE
         secret = secret or os.environ.get(VARIABLE)
         if not secret:

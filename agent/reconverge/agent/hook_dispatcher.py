@@ -54,10 +54,10 @@ class Watched(Protocol):
 
 
 class Lookout:
-    """Whoever looks, and what was seen last. Nobody looks until there are hooks."""
+    """Looks at an agent's counters and tells its hooks what has changed; does nothing until there are hooks."""
 
     def __init__(self, agent: Watched) -> None:
-        self._agent = weakref.ref(agent)  # an agent that nobody has any more need not be looked after
+        self._agent = weakref.ref(agent)  # the dispatcher's thread must not keep an agent that is otherwise unused
         self._hooks: tuple[Hooks, ...] = ()
         self.failures = 0
         """Exceptions that hooks have raised, and looks."""
@@ -198,7 +198,7 @@ class Lookout:
 def _taken(queue: deque[Any]) -> Iterator[Any]:
     """What is in a queue that others fill meanwhile; as much as there is now, so that it comes to an end."""
     for _ in range(len(queue)):
-        yield queue.popleft()  # nobody else takes anything out
+        yield queue.popleft()  # only this thread takes anything out
 
 
 class _Keys:

@@ -23,7 +23,7 @@ _said = False
 
 
 def tell_of_installation() -> None:
-    """Say that the compiled kernel is missing if it is, and nobody asked for that; the first time in this process."""
+    """Say, once in this process, that the compiled kernel is missing, unless the environment asked for that."""
     global _said  # noqa: PLW0603  # it is about the process, and not about any agent
     if MISSING and not _said:
         _said = True

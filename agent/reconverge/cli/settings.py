@@ -100,7 +100,7 @@ def _end(problem: str) -> None:
 
 
 def _secrets() -> Secrets:
-    """What the environment holds: an argument would be seen by whoever lists processes."""
+    """The secrets in the environment; an argument could be seen in the list of processes."""
     if not os.environ.get(VARIABLE):
         raise InvalidSetting(
             VARIABLE, "", "is not set; put the fleet's secret there, for instance: openssl rand -hex 32"

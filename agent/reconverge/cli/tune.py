@@ -217,11 +217,11 @@ def _frontier(deployment: Deployment, options: list[Option], over_pct: float, ch
     def by_policy(value: Callable[[Option], float], names: Iterable[str]) -> dict[str, list[float]]:
         return {name: [value(option) for option in options if option.policy == name] for name in names}
 
-    everybody = [policy.name for policy in POLICIES]
+    every_policy = [policy.name for policy in POLICIES]
     return Frontier(
         title=f"{deployment.nodes} nodes share {deployment.limit}, asked for {deployment.demand:g} times as much",
         interval_s=sorted({option.sync_interval_s for option in options}),
-        over_max_pct=by_policy(lambda option: option.over_max_pct, everybody),
+        over_max_pct=by_policy(lambda option: option.over_max_pct, every_policy),
         refused_pct=by_policy(lambda option: option.falsely_refused_pct, OURS),
         messages_per_s=by_policy(lambda option: option.messages_per_s, OURS),
         allowed_pct=over_pct,

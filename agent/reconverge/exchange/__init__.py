@@ -1,1 +1,1 @@
-"""When, what and by whom a node exchanges with its hub."""
+"""Exchanges of a node with its hub: when they happen, what they carry, and the thread or task that drives them."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
 """Of the buckets into which exchanges are sorted by how long they took."""
 NEAR_SHARE: Final = 0.8
-"""Whoever has used so much of a quota is near to its end."""
+"""A key is near to its quota's end when so much of it is used."""
 KEYS_SEEN_MAX: Final = 10_000
 """So many keys are remembered to be near; beyond that all are forgotten, and told of again."""
 SMALLER_GRACE_US: Final = 30_000_000
@@ -83,13 +83,13 @@ class Watch:
         self._smaller_told: set[str] = set()
         self.durations = Durations()
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
-        """Limit and key of those that came near, for whoever tells of them."""
+        """Limit and key of those that came near, for the hook dispatcher."""
         self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
         """Limit and key of some that were refused, likewise."""
         self.recent: deque[float] = deque(maxlen=DURATIONS_TOLD_MAX)
         """How long the latest exchanges took, likewise."""
         self.tells = False
-        """Whether anybody does."""
+        """Whether the hook dispatcher reads these queues."""
         self._full = False
         """Whether it was said that the node has no room for more keys."""
         self._seen: dict[tuple[str, str], _Seen] = {}
@@ -127,7 +127,7 @@ class Watch:
                     self._seen.pop((cell.table.name, cell.key), None)
                 continue
             seen = self._see(cell)
-            # What a region was lent before counts, too, and nobody here knows how much that was.
+            # What a region was lent before counts, too, and this node does not know how much that was.
             capacity = cell.capacity if cell.table.kernel.region_ppm == MILLION else cell.table.capacity
             if used > capacity:
                 answers = answers or tuple(answer.cells)
@@ -165,7 +165,7 @@ class Watch:
             seen = self._seen[table.name, cell.key] = _Seen(cell.epoch)
             if self.tells:
                 self.near_keys.append((table.name, cell.key))
-            self.near[table.name] += 1  # after the key, so that whoever is told of the one hears of the other
+            self.near[table.name] += 1  # after the key, so that a reader of the count finds the key
         return seen
 
     def _see_excess(self, cell: Cell, seen: _Seen, excess: int) -> None:

@@ -75,20 +75,20 @@ class Exchanges(Drivers):
         self.watch = Watch()
         """What the answers told."""
         self.bugs = 0
-        """Failures that nobody foresaw."""
+        """Unforeseen failures."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
         """What went wrong with the last exchange of each shard that was not answered."""
         self._complained = False
         self._complained_ns: deque[int] = deque(maxlen=OUTAGES_LOGGED_MAX)
         self._called = False
-        """Somebody wants what is being carried out to look at what is due."""
+        """A caller wants the round in progress to look at what is due."""
         self._surprised = False
         self.answered = 0
         """How many exchanges were answered."""
         self.restarts = 0
         """How often all that drives had to be begun again after a failure."""
         self.bugs_in_a_row = 0
-        """Failures that nobody foresaw, since an exchange was last answered."""
+        """Unforeseen failures, since an exchange was last answered."""
         self.last_bug = ""
         self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
         """None where time is made up."""
@@ -101,14 +101,14 @@ class Exchanges(Drivers):
 
     @property
     def overdue_s(self) -> float:
-        """For how long whoever drives should have looked at what is due, and has not."""
+        """For how long the runner should have looked at what is due, and has not."""
         driver, look_by_ns = self.driver, self._look_by_ns
         if driver is None or look_by_ns is None or not driver.listening:
             return 0.0
         return max(0.0, (SystemClock.monotonic_ns() - look_by_ns) / SECOND_NS)
 
     def desert(self) -> None:
-        """Whoever drove is gone without a word: the next decision has to call for somebody."""
+        """The runner is gone without notice: the next decision has to start one."""
         self._look_by_ns = None
         for syncer in self._syncers:
             syncer.part()
@@ -135,7 +135,7 @@ class Exchanges(Drivers):
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
 
-        While some shards have yet to answer, the others go on as they become due, so that a slow one holds up nobody;
+        While some shards have yet to answer, the others go on as they become due, so that a slow one delays no other;
         until `going_on` says no.
         """
         try:
@@ -235,9 +235,9 @@ class Exchanges(Drivers):
             raise
 
     async def _until_called(self, nudged: asyncio.Event, until_s: float) -> None:
-        """Wait until something is over, or due, or somebody has called, which is looked for again and again.
+        """Wait until something is over, or due, or a caller has called; polls for that.
 
-        Nobody could wake the loop without writing to its pipe, and a decision does no input or output.
+        A call cannot wake the loop without writing to its pipe, and a decision does no input or output.
         """
         loop = asyncio.get_running_loop()
         alarm: asyncio.Handle
@@ -293,7 +293,7 @@ class Exchanges(Drivers):
             while not syncer.left:
                 if not await self._exchange(syncer):
                     return
-                await asyncio.sleep(0)  # when there turned out to be nothing to say yet, nobody has waited
+                await asyncio.sleep(0)  # an exchange that had nothing to say yet has not suspended this task
         except Exception as error:  # noqa: BLE001  # as above: the other shards' last words must still be said
             self._note_bug(error)
 
@@ -305,7 +305,7 @@ class Exchanges(Drivers):
             logger.error("reconverge: the exchange loop failed as a whole, and is begun again", exc_info=error)
 
     def pause(self, pause_s: float) -> None:
-        """Nobody looks at what is due for so long: decisions need not call for anybody meanwhile."""
+        """The runner does not look at what is due for so long: decisions need not start another one meanwhile."""
         until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
         for syncer in self._syncers:
             syncer.attend(until_ns)
@@ -386,7 +386,7 @@ class Exchanges(Drivers):
             await self._restore(reader, self._hub)
 
     async def _restore(self, reader: Reader, hub: Bulletin) -> None:
-        """Post again what is in force, if nobody else has: whoever starts now would not know of it."""
+        """Post again what is in force, unless another node has: an agent that starts now would not know of it."""
         lost = reader.restoration()
         if lost is None:
             return
@@ -403,7 +403,7 @@ class Exchanges(Drivers):
         try:
             self.watch.answered(batch, answer, seconds=seconds)
             self.watch.look_at_room(self._syncers[0].kernel)
-        except Exception as error:  # noqa: BLE001  # whoever only watches never fails an exchange
+        except Exception as error:  # noqa: BLE001  # a failure of statistics must not fail the exchange
             self._note_bug(error)
 
     def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:

@@ -88,8 +88,8 @@ class SyncerStats:
     failing: str = ""
     """The class of the last failure, while nothing has been answered since."""
     lease: float = 0.0
-    """For how many seconds lines may be used, at least those of limits whose lease is the node's; infinite when there
-    is nobody to hear."""
+    """For how many seconds lines may be used, at least those of limits whose lease is the node's; infinite
+    without a hub."""
     not_taken: int = 0
     """How often the hub had no room for a key. Such a key goes by the cold rule of its policy, and is told of again."""
     hub_full: bool = False
@@ -214,10 +214,10 @@ class Syncer:
 
     def take_pace(self) -> None:
         """Heed the intervals that the kernel has now: from the next look on, wait for no longer than that."""
-        self._hasten = True  # and no more, as whoever drives this syncer may be just about to look
+        self._hasten = True  # and no more, as the driver may be just about to look
 
     def attend(self, until_ns: int) -> None:
-        """Whoever drives this syncer will ask again what is due, at `until_ns` at the latest if still there."""
+        """The driver will ask again what is due, at `until_ns` at the latest if it is still there."""
         self._shard.attended_until_ns = until_ns
 
     def renounce(self, now_ns: int) -> None:
@@ -229,7 +229,7 @@ class Syncer:
         self._void_lines(now_ns)
 
     def part(self) -> None:
-        """Whoever drives this syncer goes: the next decision, about whatever key, has to call for somebody."""
+        """The driver goes: the next decision, about whatever key, has to start another one."""
         self._shard.attended_until_ns = -NEVER_NS
         self._kernel.look_around(self._shard.index)
 
@@ -293,7 +293,7 @@ class Syncer:
     def leave(self, now_ns: int) -> None:
         """Have the following batches be the node's last words: all counts, and no lines any more.
 
-        From here on nobody attends to this shard: whoever decides afterwards has to call for somebody.
+        From here on no driver attends to this shard: a decision after this has to start one.
         """
         self._shard.attended_until_ns = -NEVER_NS
         self._leaving = True
@@ -405,7 +405,7 @@ class Syncer:
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
-        """Whoever drove this syncer is gone; what was under way will not be answered, and last words were none."""
+        """The driver is gone: what was under way will not be answered, and last words did not arrive."""
         self._leaving = False
         if self._under_way:
             self.failed("abandoned", now_ns=now_ns)

@@ -59,7 +59,7 @@ class TaskLoop:
         if thread_id() == self._thread_id and asyncio.current_task(self._loop) not in (None, self._task):
             self._wake.set()
             return
-        # The loop may be closing, or its self-pipe broken; then there is nobody to wake.
+        # The loop may be closing, or its self-pipe broken; then there is no task to wake.
         with contextlib.suppress(RuntimeError, OSError):
             self._loop.call_soon_threadsafe(self._wake.set)
 
@@ -122,10 +122,10 @@ class TaskLoop:
 
 
 def _heed_cancellation() -> None:
-    """Be cancelled, if this task was and somebody on the way has swallowed it.
+    """Be cancelled, if this task was, and code in between has swallowed the cancellation.
 
     In Python 3.11 `asyncio.wait_for` does when what it waits for is over at that moment, in clients of hubs, too.
-    Nobody cancels twice: the end of `asyncio.run` would wait for this task for ever.
+    It is not repeated by its caller: the end of `asyncio.run` would wait for this task for ever.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

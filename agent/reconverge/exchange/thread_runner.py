@@ -95,7 +95,7 @@ class ThreadLoop:
             self._thread.join(timeout_s)
 
     def run(self) -> None:
-        """What the thread does; for a caller who cannot start one any more, on the caller's own."""
+        """The thread's work; a caller that can no longer start a thread runs it on its own."""
         self._thread_id = thread_id()
         self._begun = True
         try:

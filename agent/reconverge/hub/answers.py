@@ -1,6 +1,6 @@
 """Checks what a hub has answered, before any of it is believed.
 
-A hub may be anything: a package of a third party, a server that somebody else runs, or a proxy that cuts messages. What
+A hub may be anything: a package of a third party, a server that others run, or a proxy that cuts messages. What
 it says moves a node's clock, its lines and its lease, so one absurd number could stop a node from ever exchanging
 again. So every answer passes here first. It is refused as a whole, as a failed exchange of the class "protocol", unless
 

@@ -55,7 +55,7 @@ class Diagnosis:
     pings: Sequence[Trip] = ()
     """The cheapest questions there are; empty when there was no way to ask."""
     exchanges: Sequence[Trip] = ()
-    """Real exchanges, in a namespace that nobody else uses; empty when none was possible."""
+    """Real exchanges, in a namespace of their own; empty when none was possible."""
 
 
 @runtime_checkable

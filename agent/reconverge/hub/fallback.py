@@ -131,7 +131,7 @@ class TwoHubs:
             answer = await (self._primary if primary else self._fallback).exchange(said)
             check_answer(said, answer, self._odd_cell)
             answered = True
-        finally:  # who waited for too long cancels, and that is a failure as well
+        finally:  # a caller that has waited for too long cancels, and that is a failure as well
             if choice.primary is primary and choice.exchanged(answered=answered, now_ns=self._clock.monotonic_ns()):
                 logger.warning("reconverge: the hub fails; exchanging with the fallback from here on")
         if answer.status is Status.MERGED:

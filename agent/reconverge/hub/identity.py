@@ -33,7 +33,7 @@ class Acquaintance:
         """The node comes from the other hub, with this batch.
 
         Under its old name if its lease here is running, and else under a new one. Of strict limits it asks for nothing
-        until every lease is over that the other hub may have granted to anybody.
+        until every lease is over that the other hub may have granted to any node.
         """
         if batch.node == self._node and now_ns >= self._lease_until_ns:
             self._visit += 1

@@ -1,4 +1,4 @@
-"""The rule by which hubs merge reports, for whoever drives it without a network: simulations, and tests."""
+"""The rule by which hubs merge reports, for programs that need no network: simulations and tests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ GROUP = "reconverge.merge_rule"
 REFERENCE = "reference"
 """The rule and nothing else."""
 ELECTED = "elected"
-"""The rule as members follow it who keep the ledger among themselves, with the faults of that."""
+"""The rule as members of a broker's cluster apply it that keep the ledger among themselves, with the faults of that."""
 
 
 class MergeRule(Protocol):
     """What a hub does with a batch, apart from all waiting."""
 
     def merge(self, batch: Batch) -> Answer:
-        """Merge a batch and answer. Raises HubUnavailable when nobody does."""
+        """Merge a batch and answer. Raises HubUnavailable when no member can."""
         ...
 
     def sums(self) -> dict[str, Totals]:
@@ -51,8 +51,8 @@ def open_merge_rule(
 ) -> MergeRule:
     """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data.
 
-    It remembers nothing yet, and takes it for certain that no node holds lines from before. Whoever cannot be certain,
-    such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
+    It remembers nothing yet, and takes it for certain that no node holds lines from before. A caller that cannot be
+    certain, such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
     """
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()

@@ -16,7 +16,7 @@ class Meeting(NamedTuple):
     """A hub, and what it is called where others see it."""
 
     hub: Hub | None
-    """None when there is nobody to meet."""
+    """None for memory://, which has no hub."""
     name: str
 
 
@@ -37,7 +37,7 @@ def meeting_at(
     except InvalidSetting as error:
         raise InvalidSetting("fallback" if error.name == "hub" else error.name, error.value, error.problem) from None
     if first.hub is None or second.hub is None:
-        raise InvalidSetting("fallback", second.name, f"needs two hubs; {MEMORY}:// has nobody to meet")
+        raise InvalidSetting("fallback", second.name, f"needs two hubs; {MEMORY}:// has none")
     both = two_hubs(
         first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
     )
@@ -50,7 +50,7 @@ def _opened(hub: str | Hub, settings: HubSettings) -> Meeting:
             if "/" in hub.partition("://")[2]:
                 raise InvalidSetting("hub", redacted(hub), f"has a path; agents that share a count say {MEMORY}://NAME")
             if set("?#") & set(hub):
-                raise InvalidSetting("hub", redacted(hub), "has options, and a node that meets nobody has none")
+                raise InvalidSetting("hub", redacted(hub), "has options, and a node without a hub has none")
             return Meeting(None, redacted(hub))
         return Meeting(open_hub(hub, settings), redacted(hub))
     if not isinstance(hub, Hub):

@@ -45,7 +45,7 @@ class Bulletin(Protocol):
     Promises: what was posted last is what is read, until it has been kept for its time, another is posted, or the hub
     loses its data; reading it again and again is cheap; what is longer than `bytes_max` does not reach the reader's
     memory, if that can be helped; whatever goes wrong is raised as `HubUnavailable` and nothing else.
-    Does not promise: that what is read was posted by anybody who may. It is signed, and readers look at that.
+    Does not promise: that what is read was posted by an authorized publisher. It is signed, and readers verify that.
 
     A broker whose retained messages come by themselves has `read` return the newest that has come.
     """

@@ -22,7 +22,7 @@ LEASE_US: Final = 60_000_000
 
 
 def scratch_namespace(namespace: str) -> str:
-    """A namespace that nobody uses, and that whoever may use `namespace...` may use too."""
+    """An unused namespace, which a user with access to `namespace...` may use too."""
     return f"{namespace}:doctor-{token_hex(4)}"
 
 

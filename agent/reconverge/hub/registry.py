@@ -14,7 +14,7 @@ from reconverge.hub.port import Hub
 GROUP = "reconverge.hubs"
 """The entry-point group: each entry is named after a scheme and is a `HubFactory`."""
 MEMORY = "memory"
-"""The scheme of a node that has nobody to meet; no hub is opened for it."""
+"""The scheme of a node without a hub; no hub is opened for it."""
 UNKNOWN_OPTION: Final = "has an option that is not known"
 """How a hub begins to tell of an option of its URL that it does not know."""
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}

@@ -18,7 +18,7 @@ UNBOUNDED = -1
 """Stands for an infinite `max_overshoot` on the wire, where only integers travel."""
 NOT_TAKEN = -1
 """In place of the number of nodes in an answer: the hub has no room for this key, knows nothing of it, and grants
-nothing. All other fields of that answer are what a hub says of a key that nobody uses, with no line and nothing free;
+nothing. All other fields of that answer are what a hub says of an unused key, with no line and nothing free;
 so a node that does not know this mark takes it for such a key, and admits no more than its policy dares without a line.
 """
 FORGOTTEN = 2**31 - 1
@@ -179,7 +179,7 @@ class CellAnswer(NamedTuple):
     capacity: int
     """The smallest capacity among the live nodes; the lines of all sum to at most this."""
     free: int
-    """What is granted to nobody."""
+    """What is granted to no node."""
     reserved: int
     """What the hub is saving up for another node whose ask was refused first."""
     current: int
@@ -201,7 +201,7 @@ class CellAnswer(NamedTuple):
 
 
 class AnswerRows(Sequence[CellAnswer]):
-    """Cell answers in the rows in which they travelled; each becomes a `CellAnswer` when somebody looks at it."""
+    """Cell answers in the rows in which they travelled; each becomes a `CellAnswer` when it is read."""
 
     __slots__ = ("raw", "wide")
 

@@ -51,7 +51,7 @@ class HubChoice:
         return True
 
     def probe_due(self, now_ns: int) -> bool:
-        """Whether it is time to ask whether the primary answers again. Whoever is told so, asks."""
+        """Whether it is time to ask whether the primary answers again. The caller asks if it is."""
         if self.primary or now_ns < self._probe_at_ns:
             return False
         self._plan_probe(now_ns)

@@ -50,7 +50,7 @@ def limited(
         limits: a limit string, quotas, or a `Limiter`, which needs no agent.
         agent: decides.
         name: of the limit; by default that of the function. Functions with the same name count together.
-        key: whom a call is counted for: a text, or a function of what the call is given. All calls by default.
+        key: the key of a call: a text, or a function of the call's arguments. By default all calls share one key.
         cost: what a call costs, or a function of what it is given. A text is a kind of call that the limit's `costs`
             name.
         wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.

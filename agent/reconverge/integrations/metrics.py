@@ -1,6 +1,6 @@
-"""What an agent has to tell whoever collects metrics, whichever system that is.
+"""The metrics of an agent, for any collector.
 
-All of it is read off counters that are kept anyway, at the moment at which somebody asks. Nothing is told by key, and
+All are read from counters that exist anyway, at the moment of the collection. No metric has the key as a label, and
 whatever tells one series from another has a bound: limits beyond `limits_max` are told together.
 """
 
@@ -62,7 +62,7 @@ METRICS: Final = (
         "Published settings that were not obeyed, by reason.",
         ("reason",),
     ),
-    Metric("reconverge_bugs_total", "counter", "Failures that nobody foresaw, and that were outlived."),
+    Metric("reconverge_bugs_total", "counter", "Unforeseen failures that the agent outlived."),
 )
 RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
 """Of a decision: admitted by the limit, refused, admitted only because it is in shadow, or because it is off;

@@ -45,7 +45,7 @@ def instrument(
 
     Args:
         agent: whose.
-        meter_provider: by whom; by default by the one that is set globally.
+        meter_provider: makes the meter; by default the global one.
         limits_max: so many limits are told one by one, in the order of their declaration, and all further ones
             together as "(other)".
 

@@ -233,13 +233,13 @@ def listed(rule: Any) -> Route:
 
 
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
-    """Declare a rule where nobody can await. Raises InvalidSetting if it or the guard has a coroutine function."""
+    """Declare a rule for WSGI, which cannot await. Raises InvalidSetting if any function has to be awaited."""
     rule = rule if isinstance(rule, Rule) else Rule(limits=rule)
     if guard.ever_waits:
-        said = "has a coroutine function for key_func or on_breach, which nobody awaits under WSGI"
+        said = "has a coroutine function for key_func or on_breach, which WSGI cannot await"
         raise InvalidSetting("guard", guard, said)
     if rule.ever_waits:
-        raise InvalidSetting("rule", rule.name, "has a coroutine function, which nobody awaits under WSGI")
+        raise InvalidSetting("rule", rule.name, "has a coroutine function, which WSGI cannot await")
     return guard.declare(rule, **names)
 
 

@@ -91,12 +91,11 @@ class Limit:
 
     `quota` is a whole number of cost; `window` is in seconds, as a number or a `timedelta`, and so is `warmup`.
     `burst` is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`, `gcra`,
-    `leaky-bucket`) have one; for `smooth-bursty` the most permits that
-    are stored while nobody asks, by default one second's worth. `name` is what "as NAME" said in a limit string, if
-    anything. `slices` is into how many parts `sliding-slices` divides the window, by default 10. `count_refused` has
-    `sliding-log` count requests that were refused as well, by this quota or by another of the same limit, so that a
-    client that goes on asking stays out. `warmup` is how many seconds `smooth-warming-up` takes from cold to the full
-    rate.
+    `leaky-bucket`) have one; for `smooth-bursty` the most permits that are stored while there are no requests, by
+    default one second's worth. `name` is what "as NAME" said in a limit string, if anything. `slices` is into how many
+    parts `sliding-slices` divides the window, by default 10. `count_refused` has `sliding-log` count requests that were
+    refused as well, by this quota or by another of the same limit, so that a client that goes on asking stays out.
+    `warmup` is how many seconds `smooth-warming-up` takes from cold to the full rate.
 
     `align` says where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
     after the one before; "calendar", with the day, week, month or year of `timezone` (an IANA name), which the windows

@@ -36,7 +36,7 @@ class Limiter:
     def __init__(self, table: WaitTable | Joint | Elastic) -> None:
         self._table = table
         self.switchboard = Switchboard(table)
-        """Who answers, and what was admitted without or against the limit."""
+        """Decides by the mode in force, and counts what was admitted without or against the limit."""
         self._own: Switch = ON
         self._agents: Switch = ON
         self._order = LimitOrder()
@@ -60,7 +60,7 @@ class Limiter:
 
     @property
     def table(self) -> WaitTable:
-        """The limit's part of the kernel, for whoever checks decisions against the truth; of several, the first."""
+        """The limit's part of the kernel, for tests that check decisions against the truth; of several, the first."""
         return self._table.tables[0]
 
     @property
@@ -94,14 +94,14 @@ class Limiter:
         return self.switchboard.state
 
     def switch(self, to: Switch) -> None:
-        """Switch the limit "on", "off" or into "shadow", from the next decision on; whoever waits goes at once.
+        """Switch the limit "on", "off" or into "shadow", from the next decision on; all waiters return at once.
 
         Off, it admits whatever comes, and counts nothing but how often it was asked. In shadow it decides and charges
-        as ever, but admits all the same what it would refuse: such a decision says `would_refuse`, and nobody waits.
+        as ever, but admits all the same what it would refuse: such a decision says `would_refuse`, and never waits.
         Where the agent is switched so that it refuses less, that is in force.
 
-        `limiter.allow` and `limiter.hit` are other functions afterwards. Whoever keeps one in a variable while the
-        limit is on goes on asking the limit itself; one that is kept while it is not obeys all later switches.
+        `limiter.allow` and `limiter.hit` are other functions afterwards. A reference that was kept
+        while the limit was on goes on asking the limit itself; one kept in another mode obeys all later switches.
 
         Settings that are published for the fleet come before this one, as long as they are in force.
 
@@ -116,7 +116,7 @@ class Limiter:
         self._switch()
 
     def _switch(self) -> bool:
-        """Have whoever is to answer do so. Returns whether a cap kept the limit from being switched as published."""
+        """Put the mode in force into effect. Returns whether a cap kept the limit from being switched as published."""
         with self.switchboard.turning:
             plain = weaker(self._own, self._agents)
             state = weaker(self._order.switch or self._own, self._everybodys or self._agents)
@@ -325,7 +325,7 @@ class Limiter:
 
         Of several quotas all have room, and are charged, in the moment in which one's turn ends; a refusal is that of
         the quota to wait for longest. With a parent one waits for the share and for what may be borrowed, whichever
-        comes first; who waits for the parent, or for another share of it, stands in a queue of its own.
+        comes first; a waiter for the parent, or for another share of it, stands in a queue of its own.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
@@ -355,7 +355,7 @@ class Limiter:
         self._table.warm(keys)
 
     def _tell(self, key: str) -> None:
-        """Whoever waits for the key may have room now."""
+        """Tell the queues of the key that there may be room now."""
         for table in self._table.tables:
             table.tell(key)
 

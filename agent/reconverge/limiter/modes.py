@@ -145,14 +145,14 @@ class InShadow:
     """Decides and charges as the limit does, and admits what that refuses.
 
     Mistakes are raised as ever, but for a cost that exceeds the quota: that is a question of the quota, which may be
-    what one wants to find out. Nobody waits: who would have to has been refused by `on`, and goes at once.
+    the very thing to find out. Waiting calls return at once, with the decision of `on` without a wait.
     """
 
     def __init__(self, switchboard: Switchboard) -> None:
         self._board = switchboard
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """See `Answers.allow`; obeys the switch as it is now, also where somebody has kept this method."""
+        """See `Answers.allow`; obeys the switch as it is now, also through a reference that was kept."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -209,11 +209,11 @@ class InShadow:
         return self._at_once(key, cost, kind, timeout, max_queue)
 
     def _at_once(self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None) -> Decision:
-        checked_timeout_ns(timeout)  # who is let out at once may have made a mistake all the same
+        checked_timeout_ns(timeout)  # a wrong timeout is an error here, too, although there is no wait
         return self._shadowed(lambda: self._board.on.wait_blocking(key, cost, kind, 0, max_queue))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
-        """Who was waiting when the limit came into shadow has not been admitted until then."""
+        """The decision of a waiter when the limit comes into shadow: it has not been admitted so far."""
         table = self._board.table.tables[0]
         quota = table.nominal // table.unit
         self._board.note(would_refuse=1)
@@ -256,7 +256,7 @@ class Off:
         self._board = switchboard
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """See `Answers.allow`; obeys the switch as it is now, also where somebody has kept this method."""
+        """See `Answers.allow`; obeys the switch as it is now, also through a reference that was kept."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -307,7 +307,7 @@ class Off:
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
-        """Who was waiting when the limit was switched off goes at once."""
+        """The decision of a waiter when the limit is switched off: it goes at once."""
         self._board.note(unlimited=1)
         return self._unlimited()
 
@@ -340,13 +340,13 @@ class Switchboard:
     def start_over(self) -> None:
         """After a fork: the parent's counts, and whatever lock another of its threads may have held."""
         self.turning = threading.RLock()
-        """Held by whoever changes what is in force."""
+        """Held while the mode in force is changed."""
         self._unlimited, self._would_refuse = Total(), Total()
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
 
     def turn(self, state: Switch) -> None:
-        """Have another one answer from now on; whoever waits is let out, unless that is the limit itself."""
+        """Have the answers of another mode decide from now on; all waiters return, unless the limit is on."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)

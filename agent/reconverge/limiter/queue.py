@@ -1,4 +1,4 @@
-"""Who waits for one key, in the order in which they came. No I/O, and no clock of its own."""
+"""The queue of waiters for one key, in the order in which they came. No I/O, and no clock of its own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 
 class Bell(Protocol):
-    """What wakes somebody who waits."""
+    """Wakes one waiter."""
 
     due_ns: int
     """When to wake up at the latest, by the monotonic clock."""
 
     @property
     def gone(self) -> bool:
-        """Whether nobody can be woken by it any more."""
+        """Whether it can no longer wake its waiter."""
         ...
 
     def ring(self) -> None:
@@ -35,11 +35,11 @@ class Ticket:
         self.counted = False
         """Whether the queue's costs include it."""
         self.cells: list[Any] = []
-        """In which it is noted that somebody waits."""
+        """The cells of the key in which it is noted that there is a waiter."""
 
 
 class Turns:
-    """The queue of one key: first come, first served, and whoever leaves makes the next one first.
+    """The queue of one key: first come, first served; when the first ticket leaves, the next one is first.
 
     Joining, leaving and asking who is first take the same time however many wait.
     """
@@ -47,7 +47,7 @@ class Turns:
     def __init__(self, quotas: int) -> None:
         self._tickets: OrderedDict[Ticket, None] = OrderedDict()
         self.costs: tuple[int, ...] = (0,) * quotas
-        """What all who wait want together, of each quota."""
+        """The costs of all waiters together, of each quota."""
 
     @property
     def first(self) -> Ticket | None:
@@ -66,7 +66,7 @@ class Turns:
         return ticket
 
     def leave(self, ticket: Ticket) -> Ticket | None:
-        """Go, from whatever place. Returns who is first because of that; None when nobody is, or was before."""
+        """Remove a ticket, from whatever place. Returns the ticket that is first because of that, if any."""
         was_first = self.first is ticket
         del self._tickets[ticket]
         if ticket.counted:
@@ -76,7 +76,7 @@ class Turns:
         return self.first if was_first else None
 
     def due(self, now_ns: int) -> list[Ticket]:
-        """Those who meant to be awake by now."""
+        """The tickets of waiters that meant to be awake by now."""
         return [ticket for ticket in self._tickets if ticket.bell.due_ns <= now_ns]
 
     def __iter__(self) -> Iterator[Ticket]:

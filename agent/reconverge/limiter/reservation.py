@@ -90,7 +90,7 @@ class Reservation:
             Table.check_correction(actual * charge.unit)
 
     def _correct(self, difference: int) -> None:
-        """Charge so much more, or less; whoever waits for the key may have room then."""
+        """Charge so much more, or less; a waiter for the key may have room then."""
         if difference and self._charges:  # nothing was, by a limit that is off or would have refused
             settle(self._charges, self._key, difference)
             for charge in self._charges:

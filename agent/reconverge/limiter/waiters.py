@@ -58,7 +58,7 @@ SLEEP_MAX_NS = 3600 * SECOND_NS
 
 
 class Waiting:
-    """The queues of one limit on this node, one for each key that somebody waits for."""
+    """The queues of one limit on this node, one for each key with waiters."""
 
     def __init__(self, limit: WaitTable | Joint | Elastic) -> None:
         self._gate = gate_of(limit)
@@ -68,12 +68,12 @@ class Waiting:
         """Entered for the arithmetic of one queue at a time, and never while the gate is asked."""
         self._queues: dict[str, Turns] = {}
         self._tickets: dict[Bell, Ticket] = {}
-        """Of all who wait, or are about to."""
+        """The tickets of all waiters, and of those that are about to wait."""
         self._put_off: deque[tuple[str, Ticket | None]] = deque()
         """Keys whose first to wake, and tickets to take back, for when the section is left."""
         clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
-        """A clock that wakes whoever waits by itself, when it is advanced."""
+        """A clock that wakes waiters itself, when it is advanced."""
         self._way_out: WayOut | None = None
 
     # ------------------------------------------------------------ what callers ask
@@ -125,7 +125,7 @@ class Waiting:
             self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
-        """Have all who wait leave with that answer, and whoever waits from now on; with None, have them wait again."""
+        """Have all waiters leave with that answer, present and future ones; with None, have them wait again."""
 
         def note() -> list[Ticket]:
             self._way_out = way_out
@@ -219,7 +219,7 @@ class Waiting:
         return True
 
     def _step_out(self, key: str, bell: Bell) -> None:
-        """Leave nothing behind of one who waited, whatever was interrupted where; harmless when called again."""
+        """Leave nothing behind of a waiter, whatever was interrupted where; harmless when called again."""
         ticket = self._tickets.get(bell)
         if ticket is None:
             return
@@ -228,7 +228,7 @@ class Waiting:
         self._tickets.pop(bell, None)
 
     def _leave(self, key: str, ticket: Ticket) -> None:
-        """Give a place back; whoever is first because of that is woken."""
+        """Give a place back; if that makes another ticket the first, its waiter is woken."""
         if self._section.entered():
             self._put_off.append((key, ticket))
             return
@@ -239,7 +239,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _remove(self, key: str, ticket: Ticket) -> bool:
-        """Take a ticket out of its queue; returns whether somebody else is first because of that."""
+        """Take a ticket out of its queue; returns whether another one is the first because of that."""
         queue = self._queues.get(key)
         if queue is None or ticket not in queue:
             return False
@@ -251,7 +251,7 @@ class Waiting:
         return becomes_first
 
     def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
-        """Wake whoever is first, and can be woken; who waited in a loop that was closed since waits no more."""
+        """Wake the first waiter that can be woken; one in an event loop that was closed since is taken out."""
         if self._section.entered():
             self._put_off.append((key, None))
             return
@@ -270,7 +270,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[Ticket | None, bool]:
-        """Who is first and can be woken, and whether others who were first were taken out."""
+        """The first ticket that can be woken, and whether others before it were taken out."""
         lost = False
         while True:
             queue = self._queues.get(key)
@@ -309,7 +309,7 @@ class LoopBell:
 
     def ring(self) -> None:
         """See `Bell.ring`."""
-        # The loop may be closed or closing, or its self-pipe broken; then there is nobody to wake.
+        # The loop may be closed or closing, or its self-pipe broken; then there is no waiter to wake.
         with contextlib.suppress(RuntimeError, OSError):
             # A signal handler may have interrupted the loop while it waits for the operating system.
             if thread_id() == self._thread_id and asyncio.current_task(self._loop) is not None:
@@ -374,7 +374,7 @@ def thread_bell() -> ThreadBell | GreenBell:
 
 
 def waiting_at(limit: WaitTable | Joint | Elastic) -> Waiting:
-    """The queues of a limit: one set for all who decide about it, which is told of news of any of its quotas.
+    """The queues of a limit: one set for all its limiters, which is told of news of any of its quotas.
 
     There is another one in a forked child.
     """

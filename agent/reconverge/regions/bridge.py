@@ -43,7 +43,7 @@ LEASES: Final = 3
 heard of until then has two more, as its cells outlive it for so long."""
 HOLD_MIN_S: Final = 64
 HOLD_MAX_S: Final = 1 << 22
-"""Seven weeks. What counts for longer is lent to nobody."""
+"""Seven weeks. A cell whose charges count for longer is never lent."""
 HELD_US: Final = 1_000_000
 """The window of the cells in the wide hub, in which nothing is ever charged."""
 VARIANT: Final = "regions"
@@ -97,7 +97,7 @@ class Bridge:
         self._totals: dict[str, Totals] = {}
         self._hold_min_s = hold_min_s
         self._teller = self._lender(0, hold_min_s)
-        """Who tells of what the region has charged, even before anything is lent."""
+        """Reports what the region has charged, even before anything is lent."""
         self.leaving = False
 
     # ------------------------------------------------------------ the region's hub
@@ -149,7 +149,7 @@ class Bridge:
         for loan, holding, held in zip(lending.loans, lending.holdings, lent.held, strict=True):
             holding.confirmed = holding.confirmed or (loan.amount == holding.amount and held >= 0)
             if now_ns < holding.doubtful_until_ns or (held < 0 and now_ns <= holding.ends_ns):
-                continue  # whoever has forgotten it may yet hear of it from a node, or from a message that is late
+                continue  # a hub that has forgotten it may yet hear of it from a node, or from a message that is late
             holding.maybe = min(holding.maybe, max(held, loan.amount if held >= 0 else 0))
 
     def _hear_home(self, shard: int, hub_us: int, incarnation: str, *, sent_ns: int, now_ns: int) -> None:

@@ -1,6 +1,6 @@
 """Reading what is posted for the fleet, once in an interval: what of it is in force, and what was thrown away.
 
-Driven by whoever exchanges, after the exchanges: nothing that goes wrong in here keeps one from happening.
+Driven by the exchange driver, after the exchanges: nothing that goes wrong in here keeps one from happening.
 """
 
 # Reading goes after the exchange and not within it: told with the answer of the exchange, settings would be a part of
@@ -150,7 +150,7 @@ class Reader:
             self._complain(verdict.reason, f"{sentence} {verdict.problem}")
 
     def _note_loss(self, payload: bytes | None) -> None:
-        """What the hub has lost is posted again, and so is what an older version has replaced, which nobody obeys.
+        """What the hub has lost is posted again; so is what an older version has replaced, which no node applies.
 
         Anything else may come of a publisher that this node does not understand yet: with another secret, say.
         """
@@ -185,7 +185,7 @@ class Reader:
         if now is before:
             return
         self._obey(now)
-        self.in_force = now  # whoever sees that sees what it amounts to
+        self.in_force = now  # last, so that a reader of it sees its effects
         if now is not None:
             logger.info("reconverge: published settings (version %d) are in force", now.version)
         elif before is not None:
@@ -203,7 +203,7 @@ class Reader:
         self._complain(kind, f"published settings cannot be read ({kind}); what is in force stays so")
 
     def stats(self) -> OrdersStats:
-        """A snapshot, without what only who obeys can know."""
+        """A snapshot, without the fields that only the agent can fill in: what was overridden."""
         orders = self.in_force
         return OrdersStats(
             version=0 if orders is None else orders.version,
@@ -215,7 +215,7 @@ class Reader:
         )
 
     def _complain(self, kind: str, problem: str) -> None:
-        """Once for each kind, until something is accepted: whoever can post could fill a log."""
+        """Log once for each kind, until something is accepted: an attacker with access to the hub could fill a log."""
         if kind not in self._complained:
             visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
             logger.warning("reconverge: %s", visible, extra={"kind": kind})

@@ -33,7 +33,7 @@ LIMITS_MAX: Final = 1000
 VERSION_MAX: Final = (1 << 53) - 1
 """Every reader of JSON has whole numbers up to this."""
 LIFETIME_MAX_S: Final = 31 * 86_400
-"""What nobody has said again for so long is forgotten."""
+"""Settings that were not published again for so long are forgotten."""
 AHEAD_MAX_S: Final = 300
 """By how much the publisher's clock may be ahead of a node's."""
 OVERSHOOT_MAX: Final = 1000
@@ -72,13 +72,13 @@ class Orders:
     """Settings for all nodes of a namespace. What is None is as each node says itself."""
 
     namespace: str
-    """Whom they are for; all others reject them."""
+    """The namespace that they are for; nodes of others reject them."""
     version: int
     """Higher than any that was published before; a node never goes back to a lower one."""
     issued: int
     """When they were published, in seconds since 1970."""
     expires: int
-    """From when on nobody obeys them any more, likewise."""
+    """From when on they are no longer in force, likewise."""
     sync_interval: float | None = None
     switch: Word | None = None
     """For all limits at once."""
@@ -141,7 +141,7 @@ class Secrets:
 
 
 def seal(orders: Orders, secrets: Secrets) -> bytes:
-    """The orders as they travel. Raises InvalidOrders if nobody would obey them."""
+    """The settings as they travel. Raises InvalidOrders if every node would reject them."""
     said = table_of(orders)
     checked(said)
     body = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
@@ -177,7 +177,7 @@ class Verifier:
 
 
 def opened(payload: object, secrets: Secrets) -> Orders | Rejection:
-    """What is signed with one of the secrets, whoever it is for, and whether or not it is still valid."""
+    """The settings if one of the secrets signed them, of any namespace, and whether or not they are still valid."""
     if not isinstance(payload, bytes):
         return Rejection(MALFORMED, f"is no string of bytes, but {type(payload).__name__}")
     if len(payload) > PAYLOAD_BYTES_MAX:

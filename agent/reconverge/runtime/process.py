@@ -70,8 +70,8 @@ _speaking_pid = 0
 def register(agent: Stoppable, *, sigterm: bool) -> None:
     """Have `agent` told of forks, and let it say its last words when this process ends, `kill -9` excepted.
 
-    SIGTERM is only handled where nobody else does: it then ends the main thread as `sys.exit` would. In a daemon of
-    `multiprocessing` it ends the process at once, as ever.
+    SIGTERM is only handled if the application has no handler: it then ends the main thread as `sys.exit` would. In a
+    daemon of `multiprocessing` it ends the process at once, as ever.
     """
     global _hooked_pid  # noqa: PLW0603  # hooks belong to the process, and so does knowing about them
     if not _hooked_pid:
@@ -161,7 +161,7 @@ def _leave_daemons_alone() -> None:
 def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
     global _told_pid  # noqa: PLW0603  # a process ends once
     if _told_pid == os.getpid():
-        return  # whoever says it again would only interrupt the last words, which do not take long
+        return  # a second signal would only interrupt the last words, which do not take long
     _told_pid = os.getpid()
     # Not by `threading`, whose locks the main thread may hold that this interrupts.
     start_thread(_end_at_last, name="reconverge-end")

@@ -64,7 +64,7 @@ async def check_up(hub: Hub, pace: Pace, clock: Clock) -> Checkup:
             fact = f"did not come to an end within {CHECKUP_S_MAX:g} s"
             return Checkup([Finding("exchange", Level.PROBLEM, fact, "Look at the hub's own log and load.")])
         fact = f"the hub raised {type(error).__name__}, which is none of its promises"
-        return Checkup([Finding("hub", Level.PROBLEM, fact, "This is a bug; report it to whoever wrote the hub.")])
+        return Checkup([Finding("hub", Level.PROBLEM, fact, "This is a bug; report it to the authors of the hub.")])
     return _judge(diagnosis, pace, clock)
 
 

@@ -56,7 +56,7 @@ def doctor(
 
     Touches nothing that agents use. Ends with status 1 when there is a problem, with 0 when there are but warnings.
     """
-    # An agent knows best which settings it accepts; this one meets nobody.
+    # An agent knows best which settings it accepts; this one exchanges with no other.
     Agent(f"{MEMORY}://", namespace=namespace, sync_interval=sync_interval, exchange_timeout=timeout)
     tell_of_misspelt_variables()
     shown = _plain(redacted(hub or f"{MEMORY}://"))

@@ -256,7 +256,7 @@ def _close(runner: _Runner, hub: Hub) -> None:
 
 
 async def _answered(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Ask again while it is not known yet whom: members of a broker elect one of them first."""
+    """Ask again while no member of the broker's cluster can answer yet: the members elect one of them first."""
     deadline_s = time.monotonic() + ELECTED_S
     while True:
         try:

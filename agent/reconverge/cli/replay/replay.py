@@ -50,7 +50,7 @@ class SpreadName(StrEnum):
 def replay(
     trace: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file with a column t_s (seconds).", metavar="TRACE")],
     limit: Annotated[str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.")],
-    key: Annotated[str, typer.Option(help="The column that says whom to count for; '*' for one shared key.")],
+    key: Annotated[str, typer.Option(help="The column with the key; '*' for one shared key.")],
     cost: Annotated[str | None, typer.Option(help="The column with what a request costs; by default 1.")] = None,
     settle: Annotated[
         str | None, typer.Option(help="The column with what a request turns out to cost on top, once it is over.")
@@ -75,7 +75,7 @@ def replay(
         typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
     ] = None,
     sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.")] = 0.1,
-    spread: Annotated[SpreadName, typer.Option(help="Who gets a request.")] = SpreadName.ROUND_ROBIN,
+    spread: Annotated[SpreadName, typer.Option(help="Which node gets a request.")] = SpreadName.ROUND_ROBIN,
     cut: Annotated[
         list[str] | None,
         typer.Option(

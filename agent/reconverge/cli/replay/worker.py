@@ -119,15 +119,15 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
     except ReconvergeError as error:
         parent.send(str(error))
         return
-    everyone = agents + timed_agents
-    for agent in everyone:
+    all_agents = agents + timed_agents
+    for agent in all_agents:
         agent.start()
     deadline_ns = SystemClock.monotonic_ns() + int(READY_S * SECOND_NS)
     asked = [*limiters, *(each.limiter for each in timed)] if plan.warm else []
     for limiter in asked:
         limiter.warm(set(share.keys))
     while SystemClock.monotonic_ns() < deadline_ns:
-        if all(agent.ready for agent in everyone) and all(_known(limiter, share) for limiter in asked):
+        if all(agent.ready for agent in all_agents) and all(_known(limiter, share) for limiter in asked):
             break
         time.sleep(NAP_S / 10)
     histories = [History() for _ in agents]
@@ -203,7 +203,7 @@ def _known(limiter: Limiter, share: Share) -> bool:
 
 
 class _Abandoned(Exception):
-    """Raised when nobody waits for this node's history any more."""
+    """Raised when the process that started this node no longer waits for its history."""
 
 
 class _Pace:

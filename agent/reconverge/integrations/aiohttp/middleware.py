@@ -149,7 +149,7 @@ class Limits:
             return await self._serve(request, self._rules, functools.partial(handler, request))
 
         self.middleware = middleware
-        """For whoever orders middlewares himself; fields are added to responses by `add_fields`."""
+        """The middleware itself, for an application that orders its middlewares; `add_fields` adds the fields."""
 
     def install(self, app: web.Application) -> None:
         """Limit an application, with all that is mounted in it; before the middlewares that it has so far."""
@@ -231,7 +231,7 @@ class Limits:
         return self.guard.request_filter(function)
 
     async def add_fields(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Say of the limits in a response what was decided, whoever has made it; as a signal calls it."""
+        """Add the fields of the limits to a response, however it was made; a handler of `on_response_prepare`."""
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
             serving.add_fields(response)
@@ -239,7 +239,7 @@ class Limits:
     async def _serve(
         self, request: web.Request, rules: Sequence[Declared], handle: Callable[[], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Serve a request as rules say, beside those of whoever has begun with it, who also ends it then."""
+        """Check a request by these rules; if another middleware is serving it already, that one ends the request."""
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
             return await self._check(serving, request, rules) or await handle()

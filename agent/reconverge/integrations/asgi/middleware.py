@@ -226,7 +226,7 @@ class RateLimitMiddleware:
         outcome = await self.guard.check_async(request, self._rules)
         scope[OUTCOME] = outcome
         if not outcome.allowed:
-            await receive()  # that somebody wants to connect
+            await receive()  # the event websocket.connect, which comes before a refusal may be sent
             await refuse_connection(outcome, scope, send)
             return
         sending = Sending(send)

@@ -31,11 +31,11 @@ Steps: TypeAlias = Generator[float, None, Decision | None]
 """Yields seconds to sleep; ends with a refusal, or None when no server wants to be left alone any more."""
 
 MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
-"""What the caller has to mend; the last is for who would hold up a running event loop."""
+"""Mistakes of the caller, which are raised; RuntimeError says that the call would block a running event loop."""
 
 
 class OutgoingSettings(TypedDict, total=False):
-    """What `Outgoing` takes besides the limiter, for whoever hands it on."""
+    """The settings of `Outgoing` besides the limiter; for functions that pass them on."""
 
     timeout: Seconds | None
     max_queue: int | None
@@ -111,11 +111,11 @@ class Outgoing:
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         steps = self._steps(key, began_ns)
-        nobody = threading.Event()
+        never_set = threading.Event()
         with contextlib.closing(steps):
             try:
                 while True:
-                    nobody.wait(next(steps))
+                    never_set.wait(next(steps))
             except StopIteration as end:
                 if end.value is not None:
                     refusal: Decision = end.value
@@ -173,7 +173,7 @@ class Outgoing:
             held.popitem(last=False)
 
     def _lower(self, key: str, remaining: int) -> None:
-        """Charge what others have used who do not share this quota, so that all workers hear of it.
+        """Charge what clients outside this fleet have used of the quota, so that all workers learn of it.
 
         What the server said is a little older than what is known here, so the difference is never too large because
         of calls under way. Several workers may charge the same difference before they hear of each other: then less is

@@ -21,7 +21,7 @@ except ImportError as error:
     raise MissingExtra("what servers say about their limits", "http-sfv", "httpx,requests") from error
 
 HELD_MAX: Final = 86_400.0
-"""Seconds: nobody is believed who wants to be left alone for longer than a day."""
+"""Seconds; a server's wish to be left alone for longer than a day is cut to a day."""
 FIELD_LENGTH_MAX: Final = 4096
 EPOCH_MIN: Final = 1e9
 """A reset that is larger than this is a moment, in seconds since 1970, and not how long it takes."""

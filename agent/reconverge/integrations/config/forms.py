@@ -9,7 +9,7 @@ from reconverge.durations import in_seconds
 
 
 def says(said: Any, path: tuple[str | int, ...]) -> bool:
-    """Whether that field is among what somebody says."""
+    """Whether the settings have a value at that path."""
     for part in path:
         if not isinstance(said, Mapping) or part not in said:
             return False
@@ -18,9 +18,9 @@ def says(said: Any, path: tuple[str | int, ...]) -> bool:
 
 
 def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What somebody says, with a table for each limit: of a limit alone, its string or a list of strings may be said.
+    """The settings, with a table for each limit in place of the short forms: a string, or a list of strings.
 
-    So what one says of a limit can be put together with what another says of it.
+    Two sources of settings can then be merged field by field.
     """
     limits = said.get("limits")
     if not isinstance(limits, Mapping):

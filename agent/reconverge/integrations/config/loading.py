@@ -172,7 +172,7 @@ class Configuration:
         before = signal.getsignal(signal.SIGHUP)
 
         def on_sighup(number: int, frame: FrameType | None) -> None:
-            # The signal may have interrupted whoever holds the locks that this needs.
+            # The signal may have interrupted a thread that holds the locks which a reload needs.
             _thread.start_new_thread(self._reload_quietly, ())
             if callable(before):
                 before(number, frame)

@@ -274,7 +274,7 @@ class _Limited:
 
 @contextmanager
 def _serving(request: HttpRequest) -> Iterator[tuple[Serving, Callable[[Any], Any]]]:
-    """What was decided about a request, and how to answer it: whoever was first adds the fields, the others nothing."""
+    """The outcomes of a request, and a function that finishes its response: the outermost caller's adds the fields."""
     request = getattr(request, "_request", request)  # of Django REST framework's
     if not hasattr(request, "META"):
         raise TypeError("a view takes the request first; limit a method with method_decorator(limit(...))")

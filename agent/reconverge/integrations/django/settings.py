@@ -52,7 +52,7 @@ _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 class UserNotLoaded(Exception):
-    """Raised where the user has to be waited for, so that whoever can does so and asks again."""
+    """Raised where the user has to be loaded asynchronously; the asynchronous caller loads it and asks again."""
 
 
 @dataclass(frozen=True, slots=True)

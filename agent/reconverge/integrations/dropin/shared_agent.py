@@ -54,7 +54,7 @@ CLIENT_OPTIONS: Final = frozenset(
         "socket_timeout",
     )
 )
-"""What tunes the client with which another storage would ask Redis; nobody is asked here, so it has no effect."""
+"""Settings that tune a Redis client. No Redis client works for the storage itself, so they have no effect."""
 
 _agents: dict[tuple[str, tuple[tuple[str, object], ...], object], Agent] = {}
 """The agents of this process, which all storages of the same URI and settings decide with."""
@@ -90,7 +90,7 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
 
 
 def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None, own: frozenset[str] = NONE) -> Agent:
-    """The agent that all of this process share who name the same hub and settings, and are not set `apart`.
+    """The agent of this process for a hub and settings; callers with the same hub, settings and `apart` share it.
 
     `own` are further words of the URI, for the message about one that is not known.
 

@@ -1,7 +1,7 @@
 """Whole numbers that all processes count together, each under a key and for a time, with no limit to them.
 
-A count is what this process has counted and what the others had at the last exchange. So nobody is ever refused here;
-whoever compares a count with a limit gets what believing the last merged total gets.
+A count is what this process has counted, and what the others had counted at the last exchange. A count never refuses a
+request; an application that compares it with a limit is as exact as the last merged total.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 
 class SharedCounts(Unbreakable):
-    """The counts of one place, for all who count there in this process.
+    """The counts of one place, shared by all parts of this process that count there.
 
     Args:
         uri, options: see `shared_agent.settings_at`.
@@ -68,8 +68,8 @@ class SharedCounts(Unbreakable):
         """Begin a count, unless it has begun: here, or elsewhere as far as known. Returns whether it is new."""
         self._end(key)
         known = self._new(lifetime_s)
-        # Of all that begin a count one does, and nobody counts on before it has. What has interrupted a decision does
-        # not wait for another thread, as that may be waiting for this decision.
+        # Of several threads that begin the same count one does, and the others count on after it. A decision that
+        # interrupts another (in a signal handler) does not wait for a thread, which may be waiting for that decision.
         new = self._beginning.run(partial(self._begin, key, value, known), waits=not in_a_decision())
         self._stay_small()
         return new
@@ -104,7 +104,7 @@ class SharedCounts(Unbreakable):
     def change(self, key: str, difference: int) -> int | None:
         """Count up or down and return the count; None as for `value`.
 
-        Down it goes by what was counted here at most: nobody takes back what others have counted.
+        Counts down by what this process has counted at most; what other processes have counted stays.
         """
         known = self._end(key)
         if known is None:

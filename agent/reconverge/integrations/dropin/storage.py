@@ -2,7 +2,7 @@
 
 That library hands a storage the strings that it would write into Redis, such as `LIMITER/ada/login/5/1/minute`: the
 identifiers, and then the amount, the multiples and the granularity of the limit. The last three say which limit it is,
-also where nothing else does, and what stands before them is whom it counts for.
+even if nothing else does; the part before them is the key.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Until(float):
 
 
 class Entry(NamedTuple):
-    """A limit of the library, and who decides about it."""
+    """A limit of the library, and the limiter that decides about it."""
 
     limiter: Limiter | None
     """None if nothing is ever admitted."""
@@ -232,7 +232,7 @@ class Book(Unbreakable):
 
     @goes_on(answer=False)
     def check(self) -> bool:
-        """Whether the hub answers; waits up to a second if it was never asked. Without a hub nobody has to."""
+        """Whether the hub answers; waits up to a second if it was never asked. Without a hub: True."""
         self.agent.start()
         paused = threading.Event()
         for _ in range(round(CHECK_S_MAX / CHECK_POLL_S)):
@@ -244,7 +244,7 @@ class Book(Unbreakable):
     # ------------------------------------------------------------ which limit it is about
 
     def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[Entry, str]:
-        """The limit that `key` ends with, and whom it counts for."""
+        """The limit that the end of `key` names, and the key without it."""
         tail = key.rsplit("/", 3)
         if len(tail) == 4:  # identifiers, amount, multiples, granularity
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
@@ -255,7 +255,7 @@ class Book(Unbreakable):
         return self._declare_odd(strategy, amount, expiry), key_of(key)
 
     def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[Entry, str]]:
-        """Where `key` may have been counted, when nobody says by which limit."""
+        """The limits and keys by which `key` may have been counted, if the caller does not name the limit."""
         places: list[tuple[Entry, str]] = []
         tail = key.rsplit("/", 3)
         if len(tail) == 4:
@@ -318,7 +318,7 @@ class Book(Unbreakable):
         return Entry(limiter, amount, expiry, shared)
 
     def _declare_counter(self, expiry: int) -> Entry:
-        """Count without a limit: nobody is refused, so nothing has to be held back for others."""
+        """Count without a limit: no request is refused, so no node has to hold back any quota for others."""
         window_s = min(max(expiry, 1), EXPIRY_MAX)
         limit = limit_for(FIXED, QUOTA_MAX, window_s, align=FIRST_HIT)
         return Entry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)

@@ -44,9 +44,9 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 SENDING: Final = "reconverge.sending"
-"""Under which the scope has who adds fields to the response."""
+"""The scope's entry for the middleware that adds fields to the response."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""Under which the scope has what was decided so far, where nobody adds fields."""
+"""The scope's entry for the outcomes so far, if no middleware adds fields."""
 KEYS: Final = "reconverge.keys"
 """Under which the scope has what the dependencies have returned that requests are counted by."""
 POLICY_VIOLATION: Final = 1008
@@ -95,7 +95,7 @@ class Limits:
 
     Args:
         agent: decides; or the URL of a hub to make one with.
-        key_func: whom a request is counted for: a function of the request, or `Depends(current_user)` for what a
+        key_func: the key of a request: a function of the request, or `Depends(current_user)` for what a
             dependency of FastAPI returns, a key or a user.
         guard: what the limits have in common; or its settings one by one.
 
@@ -166,7 +166,7 @@ class Limits:
     def _tell_apart(self, rule: Rule) -> None:
         """Tell of a limit whose name is that of another one, which counts by another function: they share all keys.
 
-        Then a client that chooses the key of the one uses up what the other counts for somebody else.
+        Otherwise a client that can choose its key in one limit uses up the quota of other clients in the other.
         """
         function: Any = rule.key_func or self.guard.key_func
         function = function.depends.dependency if isinstance(function, FromDependency) else function

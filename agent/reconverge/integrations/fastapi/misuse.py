@@ -1,8 +1,8 @@
 """Says what to write where a limit for FastAPI is taken for something else: a decorator, say, or a dependency itself.
 
 FastAPI asks a dependency by the names of what it takes. A decorator is called with a function instead, at once; what a
-coroutine function returns then is a coroutine that nobody awaits, and no limit. So a dependency here is an object that
-looks before it returns one.
+coroutine function returns then is a coroutine that is never awaited, and no limit. So a dependency here is an object
+that looks before it returns one.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Limits:
     """Limits the views of Flask applications.
 
     Args:
-        key_func: whom a request is counted for; takes the request, or nothing as in Flask-Limiter.
+        key_func: the key of a request; takes the request, or nothing as in Flask-Limiter.
         app: the application; or call `init_app`.
         agent: decides; or the URL of a hub to make one with, for which `storage_uri` is another word.
         default_limits: of each view that has no limits of its own, for each key.
@@ -262,7 +262,7 @@ class Limits:
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator."""
         if callable(function) and waits(function):
-            raise InvalidSetting("request_filter", function, "is a coroutine function, which nobody awaits under WSGI")
+            raise InvalidSetting("request_filter", function, "is a coroutine function, which WSGI cannot await")
         return self.guard.request_filter(function)
 
     @property
@@ -354,7 +354,7 @@ class Limits:
         return flask.Response(refusal.body, refusal.status, content_type=PROBLEM_JSON)
 
     def _after(self, response: flask.Response) -> flask.Response:
-        """Add the fields, whoever has made the response, and settle: what is streamed when its end has come."""
+        """Add the fields to any response, and settle; of a streamed response, at its end."""
         outcomes = _outcomes()
         fields = fields_for(outcomes, refused=RETRY_AFTER in response.headers)
         there = list(response.headers.items())

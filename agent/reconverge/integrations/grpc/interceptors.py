@@ -343,7 +343,7 @@ class _Serving:
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
         metadata = getattr(self._context, "trailing_metadata", None)
-        if metadata is not None:  # otherwise nobody can say whether the application has set some in place of ours
+        if metadata is not None:  # without it, the application's own metadata would be unknown, and overwritten
             _add_metadata(self._context, self._fields)
         if self._outcome.unsettled:
             headers = {key: _text(value) for key, value in (metadata() if metadata else ()) or ()}

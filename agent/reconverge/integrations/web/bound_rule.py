@@ -16,11 +16,11 @@ from reconverge.integrations.web.first_answer import cold_s
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
     EXEMPT,
-    NOBODY,
     NOWHERE,
     OURS,
     REFUSE,
     SHARED,
+    SHARED_KEY,
     Asked,
     asks,
     by_ip,
@@ -180,7 +180,7 @@ class Declared:
 
         What a function has failed to say is replaced: a key by the request's address, unless the rule refuses requests
         without a key or counts them together; a limit by the strictest one that the function has given so far; a cost
-        by the highest one; a scope by the one that all such share; and who may be exempt is not.
+        by the highest one; a scope by one that all such requests share. An exemption is never assumed.
         """
         if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return None
@@ -288,7 +288,7 @@ class Declared:
         if missing == REFUSE:
             raise NoKey(self.name)
         address = by_ip(request) if missing == ADDRESS else None
-        return NOBODY if address is None else f"{OURS}{ADDRESS}:{address}"
+        return SHARED_KEY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def blamed(self, becomes: str) -> str:
         """What has failed, for messages, by what becomes of its request: the function and the setting that has it."""

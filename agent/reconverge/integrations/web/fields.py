@@ -82,7 +82,7 @@ def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, r
 
 
 def retry_after_of(told: Sequence[Told]) -> int | None:
-    """Whole seconds, at least one, after which no refusal stands any more; None when nobody can say."""
+    """Whole seconds, at least one, after which no refusal stands any more; None if that time is unknown."""
     waits = [decision.retry_after for decision, _ in told if not decision.allowed]
     longest = max(waits, default=0.0)
     return max(1, _whole(longest)) if longest < FAR_S else None
@@ -156,7 +156,7 @@ def _policy_06(limit: Limit) -> str:
 
 
 def _window_s(limit: Limit) -> int:
-    """How long the quota that is told lasts, in whole seconds and rounded up: who keeps to that is not refused.
+    """How long the quota that is told lasts, in whole seconds, rounded up: a client that keeps to it is not refused.
 
     What fits into a bucket at once is told, so its window is the time that the bucket takes to drain.
     """

@@ -17,7 +17,7 @@ WAIT_MAX_S: Final = 10.0
 POLL_S: Final = 0.001
 """How often one looks for the answer; a round trip takes about as long."""
 POLLS: Final = 8
-"""Whoever has waited long looks less often: after so many parts of the time that has passed."""
+"""A request that has waited long looks less often: after this fraction (one in so many) of the time that it waited."""
 _TIME: Final = re.compile(r"(?P<word>[a-z]+):(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 _clock: Final = SystemClock()
 """The machine's, whatever clock the agent has: it is the network that is waited for."""
@@ -56,7 +56,7 @@ class Cold(NamedTuple):
     async def wait(self) -> None:
         """Wait for the answer without holding up the event loop."""
         began_ns = _clock.monotonic_ns()
-        while (pause_s := self._pause_s(began_ns)) > 0:  # noqa: ASYNC110  # nobody rings for those out of the queues
+        while (pause_s := self._pause_s(began_ns)) > 0:  # noqa: ASYNC110  # no event tells of an answer without a queue
             await asyncio.sleep(pause_s)
 
     def wait_blocking(self) -> None:
@@ -76,7 +76,7 @@ class Cold(NamedTuple):
 
 
 def cold_key(limiter: Limiter, key: str, wait_s: float) -> Cold | None:
-    """A key to wait for: one that this node has never heard of, and nobody has waited for. The hub is asked about it.
+    """A key to wait for: this node has neither heard of it, nor waited for it before. The hub is asked about it.
 
     Whatever node is alone, or counts the key together with others because it knows too many, has nothing to wait for.
     """

@@ -84,11 +84,11 @@ class Guard:
 
     Args:
         agent: decides; or the URL of a hub to make one with. By default `Agent()`.
-        key_func: whom a request is counted for, unless its rule says otherwise; by default `by_ip`.
+        key_func: the key of a request, unless its rule has another function; by default `by_ip`.
         missing: what becomes of a request without a key; see `Rule.missing`. By default it is counted by its address.
         dialect: the response fields: `ietf-11`, `draft-06`, `x-ratelimit`, or several of them.
         headers_enabled: whether responses have these fields. Refusals have Retry-After in any case.
-        trusted_proxies, forwarded_header: whom to believe about a client's address; see `Addresses`.
+        trusted_proxies, forwarded_header: the proxies that are believed about a client's address; see `Addresses`.
         fail: when a function of the application fails, its request is counted all the same, on the safe side ("open"),
             or is refused with status 503 ("closed"). Neither makes a request unlimited: what goes on uncounted is only
             what this library itself fails to decide. A hub that is away is no such case: then the agent decides from
@@ -197,7 +197,7 @@ class Guard:
                     if inspect.iscoroutine(wanted):
                         wanted.close()
                     wanted = steps.throw(
-                        InvalidSetting("rule", wanted, "has to be awaited, and nobody can do that here")
+                        InvalidSetting("rule", wanted, "has to be awaited, which is not possible here")
                     )
                 wanted.wait_blocking()
         except StopIteration as end:

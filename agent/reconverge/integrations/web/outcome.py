@@ -78,7 +78,7 @@ class Refusal:
 
 
 class Judge(Protocol):
-    """Whoever has decided."""
+    """The guard that has decided."""
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
         """What a response should say of rulings; `refused` if others have refused it."""
@@ -93,7 +93,7 @@ class Judge(Protocol):
 class Outcome:
     """Whether a request may go on. True when it may.
 
-    Whoever serves it adds `fields` to its response, and calls `finish` once that has ended, whatever way.
+    An integration adds `fields` to the response, and calls `finish` once that has ended, whatever way.
     """
 
     guard: Judge

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BROKEN_STATUS = 503
 BROKEN = "This request could not be checked against its limits."
-NO_KEY = "This request does not say whom it comes from."
+NO_KEY = "This request does not identify its sender."
 
 
 def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, *, silent: bool = False) -> Refusal:

@@ -1,4 +1,4 @@
-"""What is limited: by how much, for whom, and for which requests."""
+"""The rules of an application: the limits, the keys that they count by, and the requests that they are about."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rule:
     name: str | None = None
     """Under which the hub, statistics and response fields know the limit; by default after what is decorated."""
     key_func: KeyFunction | None = None
-    """Whom a request is counted for; by default as the guard says."""
+    """The key of a request; by default the guard's."""
     missing: str | None = None
     """What becomes of a request without a key: counted by its `address` (the guard's default) or as one `shared` by
     all such, `refuse`, or `exempt`."""
@@ -136,7 +136,7 @@ class Rule:
             if callable(value) and waits(value):
                 raise InvalidSetting(name, value, "is a coroutine function; what looks at a response may not wait")
         if callable(self.error_message) and waits(self.error_message):
-            raise InvalidSetting("error_message", self.error_message, "is a coroutine function, which nobody awaits")
+            raise InvalidSetting("error_message", self.error_message, "is a coroutine function, which is never awaited")
 
     @property
     def ever_waits(self) -> bool:
@@ -146,7 +146,7 @@ class Rule:
 
 
 class UnscopedSettings(TypedDict, total=False):
-    """What `Rule` takes besides the limits and the scope, for whoever hands it on."""
+    """The settings of `Rule` besides the limits and the scope; for functions that pass them on."""
 
     name: str | None
     key_func: KeyFunction | None
@@ -168,7 +168,7 @@ class UnscopedSettings(TypedDict, total=False):
 
 
 class RuleSettings(UnscopedSettings, total=False):
-    """What `Rule` takes besides the limits, for whoever hands it on."""
+    """The settings of `Rule` besides the limits; for functions that pass them on."""
 
     scope: str | ByRequest | None
 

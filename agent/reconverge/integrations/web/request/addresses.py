@@ -16,7 +16,7 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 UNIX: Final = "unix"
-"""Stands among the trusted proxies for whoever comes through a unix socket, and so has no address."""
+"""Stands among the trusted proxies for clients of a unix socket, which have no address."""
 X_FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED: Final = "forwarded"
 HOPS_MAX: Final = 32
@@ -26,7 +26,7 @@ FIELD_CHARACTERS_MAX: Final = 8192
 ADDRESS_CHARACTERS_MAX: Final = 64
 """Longer than any address with its port."""
 IPV6_PREFIX: Final = 64
-"""What one subscriber is given at least: whoever has one address of it has them all."""
+"""The smallest network that one subscriber is given: an attacker with one of its addresses has all of them."""
 
 IPV4_MAPPED_BITS: Final = 96
 """Of an IPv6 address that is an IPv4 address, so many stand before that."""
@@ -41,8 +41,8 @@ class Addresses:
     """Reads the client's address from what trusted proxies say, from the last one to the first that is not trusted.
 
     Args:
-        trusted: networks or addresses of the proxies that are believed, such as `10.0.0.0/8`; `unix` for whoever
-            comes through a unix socket. By default nobody is, and forwarding headers are not looked at.
+        trusted: networks or addresses of the proxies that are believed, such as `10.0.0.0/8`; `unix` for clients
+            of a unix socket. By default there are none, and forwarding headers are not looked at.
         header: which one the proxies write, `X-Forwarded-For` or `Forwarded`. The other is never read: a proxy that
             writes one passes the other on as the client made it up.
 
@@ -99,7 +99,7 @@ class Client(str):  # noqa: SLOT000  # it has an attribute
 
 
 class Located(ABC):
-    """The part of a `Request` that says where it comes from, which is worked out once, when somebody asks."""
+    """The part of a `Request` that says where it comes from; worked out once, at the first use."""
 
     __slots__ = ("_addresses", "_client")
 
@@ -131,7 +131,7 @@ class Located(ABC):
         return self.templates
 
     def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`; here as of servers that join them before anybody looks."""
+        """See `Request.single_header`; here for servers that join repeated headers before the application sees them."""
         return self.header(name)
 
     @property
@@ -161,12 +161,12 @@ def _grouped(client: str, prefix: int) -> str:
 
 
 def _x_forwarded_for(said: str) -> list[str]:
-    """Who is said to have come, the last first."""
+    """The addresses in the field, the last first."""
     return said.rsplit(",", HOPS_MAX)[: -HOPS_MAX - 1 : -1]
 
 
 def _forwarded(said: str) -> list[str]:
-    """The same of RFC 7239; nobody if any of it cannot be read, as a quote left open may hide where another begins."""
+    """The same of RFC 7239; empty if any of it cannot be read, as a quote left open may hide where another begins."""
     if len(said) > FIELD_CHARACTERS_MAX:
         return []
     hops: list[str] = []

@@ -1,4 +1,4 @@
-"""Whom a request is counted for: functions that find the key in it, and what becomes of keys that cannot be used.
+"""Key functions: they find the key of a request; and what becomes of keys that cannot be used.
 
 A key function takes the request and returns a string, a number, a date, a UUID, an address, a path or a member of an
 enumeration, several of them as a tuple, or None when it finds nothing. It may be a coroutine function where the
@@ -41,9 +41,9 @@ MISSING: Final = (ADDRESS, SHARED, REFUSE, EXEMPT)
 """What can be done with a request that has no key: count it by its address, count all such together, refuse it, or let
 it pass uncounted."""
 OURS: Final = "~"
-"""How a key begins that nobody sends: what a client sends is hashed if it begins so."""
-NOBODY: Final = f"{OURS}nobody"
-"""Whom those are counted for that have no key at all."""
+"""The first character of keys that clients cannot send: a client's key that begins so is hashed."""
+SHARED_KEY: Final = f"{OURS}nobody"
+"""The key that all requests without a key share. Its value stays: nodes of older versions use the same."""
 HASHED: Final = f"{OURS}hashed:"
 """How a key begins that stands for one which cannot be used as it is."""
 NOWHERE: Final = "-"
@@ -89,7 +89,7 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
 
 @told({"name": "is missing; write by_header('x-api-key')"})
 def by_header(name: str) -> KeyFunction:
-    """By the value of a header field, such as an API key. Whoever can make values up has as many keys as he likes.
+    """By the value of a header field, such as an API key. A client that invents values has as many keys as it likes.
 
     Missing where several fields of that name differ: a client could join others to the key that is looked at.
     """
@@ -104,7 +104,7 @@ def by_header(name: str) -> KeyFunction:
 
 
 def by_user(request: Request) -> str | int | UUID | None:
-    """By whoever the framework has authenticated: by primary key, id, identity or name, whichever comes first."""
+    """By the user that the framework has authenticated: by primary key, id, identity or name, whichever comes first."""
     return identity_of(request.user)
 
 
@@ -220,7 +220,7 @@ def asks(function: object, what: str = "key_func") -> Asked:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return cast("Asked", function)  # of something compiled, nobody knows what it takes
+        return cast("Asked", function)  # a compiled function may have no signature to look at
     if _takes(signature, 1):
         return cast("Asked", function)
     if not _takes(signature, 0):

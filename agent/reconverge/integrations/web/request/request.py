@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 HAS: Final = "it has `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
 CANCELLED: Final = 499
-"""The status of a response that nobody waited for; servers log it so, and nobody is ever sent it."""
+"""The status of a response that its client did not wait for; servers log it so, and it is never sent."""
 FAILED: Final = 500
 """The status of a response that the application did not begin."""
 
@@ -55,7 +55,7 @@ class Request(Protocol):
 
     @property
     def user(self) -> object:
-        """Whoever the framework has authenticated; None when nobody was."""
+        """The user that the framework has authenticated; None if there is none."""
         ...
 
     @property
