@@ -172,7 +172,7 @@ class Empty(MemoryHub):
     ("wrong", "claim"),
     [
         (Cached, "test_what_was_posted_last_is_read_by_all"),
-        (Cached, "test_whoever_reads_may_post"),
+        (Cached, "test_every_reader_may_post"),
         (Cut, "test_something_too_long_is_seen_to_be_that"),
         (Empty, "test_before_anything_is_posted_nothing_is_read"),
     ],

@@ -41,7 +41,7 @@ class Ticket:
 class Turns:
     """The queue of one key: first come, first served; when the first ticket leaves, the next one is first.
 
-    Joining, leaving and asking who is first take the same time however many wait.
+    Joining, leaving and asking for the first take the same time however many wait.
     """
 
     def __init__(self, quotas: int) -> None:

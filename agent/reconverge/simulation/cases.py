@@ -59,7 +59,7 @@ ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asi
 SAFETY, LIVENESS, ELECTED, REGIONS = "safety", "liveness", "elected", "regions"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
-"""Whoever goes on by itself does harm when nobody waits for it any more, which takes more than two windows."""
+"""A member that goes on alone does harm when the others no longer wait for it, which takes more than two windows."""
 ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
 REGION_WINDOWS: Final = 24
@@ -72,7 +72,7 @@ SUFFERING_SHARE: Final = 0.5
 SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 """By so much the clocks of two regions may differ, for windows that count by the clock."""
 SETTLED_TENURES: Final = 8
-"""So many tenures after the last fault somebody answers again."""
+"""So many tenures after the last fault a leader answers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Case:
     make_rule: Callable[..., MergeRule] | None = None
     """What is at the hub, if not the merge rule and nothing else."""
     settled_ns: int = 0
-    """When somebody answers there again, whatever went wrong."""
+    """When the hub answers again, whatever went wrong."""
 
     def command(self) -> str:
         """How to try it again."""
@@ -182,7 +182,7 @@ def _lapse_case(random: Random, seed: int) -> Case:
 
 
 def _elected_case(random: Random, seed: int) -> Case:
-    """The members keep the ledger among themselves: whoever keeps it is cut off, killed, stalled, or hands over.
+    """The members keep the ledger among themselves: the leader is cut off, killed, stalled, or hands over.
 
     Outside strict, a node that stays away meanwhile is not waited for, as when a hub loses its data: so none does.
     """
@@ -372,15 +372,15 @@ def _faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dict[st
         start = when()
         return f"{start:.4f}w+{max(0.0001, random.uniform(0, min(6.0, end_w - start))):.4f}w"
 
-    who = random.randint(1, nodes)
+    node = random.randint(1, nodes)
     direction = random.choice(["", ":requests", ":replies"])
     return {
-        "cut": f"cut:{who}{direction}@{spell()}",
+        "cut": f"cut:{node}{direction}@{spell()}",
         "down": f"down@{spell()}",
         "slow": f"slow:{10 ** random.uniform(0, 2):.1f}@{spell()}",
         "loss": f"loss:{random.uniform(0, 0.5):.2f}@{spell()}",
         "repeat": f"repeat:{random.uniform(0, 0.5):.2f}@{spell()}",
-        "offset": f"offset:{who}:{random.uniform(-5, 5):.2f}",
-        "jump": f"jump:{who}:{random.uniform(-100, 100):.1f}@{when():.4f}w",
-        "crash": f"crash:{who}@{spell()}",
+        "offset": f"offset:{node}:{random.uniform(-5, 5):.2f}",
+        "jump": f"jump:{node}:{random.uniform(-100, 100):.1f}@{when():.4f}w",
+        "crash": f"crash:{node}@{spell()}",
     }

@@ -45,9 +45,10 @@ class Direction(Enum):
 
 
 FORMS: Final = (
-    "cut:WHO[:requests|:replies]@START+LENGTH, down@START+LENGTH, slow:FACTOR@START+LENGTH, loss:SHARE@START+LENGTH, "
-    "repeat:SHARE@START+LENGTH, lose-data@START, crash:WHO@START+LENGTH, offset:WHO:SECONDS, jump:WHO:SECONDS@START; "
-    "WHO is a number of nodes, one, half or all; times are windows (2w), seconds (1.5s) or milliseconds (20ms)"
+    "cut:NODES[:requests|:replies]@START+LENGTH, down@START+LENGTH, slow:FACTOR@START+LENGTH, loss:SHARE@START+LENGTH, "
+    "repeat:SHARE@START+LENGTH, lose-data@START, crash:NODES@START+LENGTH, offset:NODES:SECONDS, "
+    "jump:NODES:SECONDS@START; NODES is a number, one, half or all; times are windows (2w), seconds (1.5s) or "
+    "milliseconds (20ms)"
 )
 _TIMES: Final = re.compile(r"(?P<start>[0-9.]+)(?P<start_unit>w|s|ms)(?:\+(?P<length>[0-9.]+)(?P<length_unit>w|s|ms))?")
 _LASTING: Final = (Kind.CUT, Kind.DOWN, Kind.SLOW, Kind.LOSS, Kind.REPEAT, Kind.CRASH)
@@ -89,11 +90,11 @@ class Fault:
         start_ns, length_ns = _times(when, window_ns) if when or kind is not Kind.OFFSET else (0, 0)
         if (kind in _LASTING) != (length_ns > 0):
             raise ValueError("lasts for a while, so it needs +LENGTH" if kind in _LASTING else "has no length")
-        who: frozenset[int] = frozenset()
+        members: frozenset[int] = frozenset()
         if kind in _OF_NODES:
             if not words:
                 raise ValueError("does not say which nodes")
-            who = _who(words.pop(0), nodes, random)
+            members = _members(words.pop(0), nodes, random)
         direction, amount = Direction.BOTH, 0.0
         if kind is Kind.CUT:
             direction = Direction(words.pop(0)) if words else Direction.BOTH
@@ -103,7 +104,7 @@ class Fault:
             amount = _amount(kind, words.pop(0))
         if words:
             raise ValueError(f"does not know what to make of {words[0]!r}")
-        return cls(kind, start_ns, start_ns + length_ns, who, amount, direction)
+        return cls(kind, start_ns, start_ns + length_ns, members, amount, direction)
 
 
 def restarts(faults: Iterable[Fault]) -> int:
@@ -125,7 +126,7 @@ def _times(text: str, window_ns: int) -> tuple[int, int]:
     return start_ns, length_ns
 
 
-def _who(text: str, nodes: int, random: Random) -> frozenset[int]:
+def _members(text: str, nodes: int, random: Random) -> frozenset[int]:
     count = {"one": 1, "half": nodes // 2, "all": nodes}.get(text)
     if count is None:
         if not text.isdigit():

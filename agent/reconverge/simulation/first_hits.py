@@ -1,4 +1,4 @@
-"""Which window of the fleet a charge belongs to, if windows begin with the first hit, to one who sees everything.
+"""The window of the fleet that a charge belongs to if windows begin with the first hit, seen from outside the fleet.
 
 A node puts every charge into the window that it believes to be in: the hub's, once it has heard of that, and until then
 one that it has opened itself. The nodes' own windows are parts of the fleet's; this file says of which.

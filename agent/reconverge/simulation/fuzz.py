@@ -66,7 +66,8 @@ def try_case(case: Case) -> list[str]:
     world.pass_until(max(over_ns, case.settled_ns))
     world.pass_until(world.now_ns + agreement_ns(fleet))
     # A node that hears nothing for half a day takes a new account; what the hub had heard of the old one counts twice.
-    forgotten = case.mode == ELECTED and any(fault.kind is Kind.CRASH for fault in faults)  # with who kept the ledger
+    # A crash may end the member that kept the ledger, and with it the accounts.
+    forgotten = case.mode == ELECTED and any(fault.kind is Kind.CRASH for fault in faults)
     if not forgotten and sum(fault.end_ns - fault.start_ns for fault in faults) < ACCOUNT_KEPT_NS:
         problems += world.miscounted()
     if case.mode == LIVENESS:
@@ -78,7 +79,7 @@ def try_case(case: Case) -> list[str]:
 
 
 def agreement_ns(fleet: Fleet) -> int:
-    """How long it may take until all agree, once all goes well and everybody is asked.
+    """How long it may take until all nodes agree, once there are no faults, and each node is asked.
 
     Two intervals, a back-off, what is under way; and the round trips of a greeting under a new name and two exchanges.
     """

@@ -131,11 +131,11 @@ def _outages() -> list[Chapter]:
     ]
     cut = [
         Chapter(
-            f"Cut off for five windows: {who} of the nodes, three times the limit is asked for",
-            trouble(f"cut:{who}@5.3w+5w"),
+            f"Cut off for five windows: {part} of the nodes, three times the limit is asked for",
+            trouble(f"cut:{part}@5.3w+5w"),
             (NEVER_OVER, Goal("balanced", "over_max_pct", 1.0)),
         )
-        for who in ("one", "half", "all")
+        for part in ("one", "half", "all")
     ]
     faults = ("loss:30%@0w+12w", "slow:100@5.3w+3w", "crash:2@5.3w+2w", "lose-data@5.35w")
     others = Chapter(
@@ -250,7 +250,7 @@ def _shared(*parts: int) -> Fleet:
 
 
 def _weak_spots() -> Chapter:
-    """Where no policy without a round trip is good; told so that nobody has to find out."""
+    """The known cases in which no policy without a round trip is good."""
     return Chapter(
         "Known weak spots",
         {
@@ -262,7 +262,7 @@ def _weak_spots() -> Chapter:
             "the hub away for 5 windows while demand moves, 0.8 L": Experiment(
                 _fleet(), Traffic("rotating", 0.8), 14, 4, ("down@5.3w+5w",)
             ),
-            "L/4 is set aside for somebody idle, 3 L": Experiment(_shared(4, 4), Traffic("uniform", 3.0), 10),
+            "L/4 is set aside for an idle share, 3 L": Experiment(_shared(4, 4), Traffic("uniform", 3.0), 10),
         },
         (NEVER_OVER,),
     )

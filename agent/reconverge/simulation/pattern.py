@@ -166,7 +166,7 @@ def _instant(shape: _Shape, per_window: float, node_of: Callable[[], Callable[[]
 
 
 def _spray(shape: _Shape) -> _Drawn:
-    """All that a window asks for at one moment on all nodes: an adversary who knows the round trip."""
+    """All that a window asks for at one moment on all nodes: the traffic of an adversary that knows the round trip."""
     return _instant(shape, shape.per_window, lambda: shape.any_node)
 
 

@@ -246,8 +246,8 @@ def at_once(limit: Limit) -> int:
 def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, waits: bool = False) -> float:
     """The bound on what may be admitted above that, for a key known on all nodes.
 
-    Where a request goes on credit it is one request on each node in every policy that deals out lines: nobody goes
-    again before that is paid for. That is so for smooth limits, and for what `waits` for a leaky bucket.
+    Where a request goes on credit it is one request on each node in every policy that deals out lines: the node's next
+    request waits until it is paid for. That is so for smooth limits, and for what `waits` for a leaky bucket.
     """
     if limit.smooth and not policy.merged_only:
         return float(nodes * cost_max)
@@ -261,7 +261,7 @@ class Bounds:
     def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[Decided]) -> None:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
         self._declared = not policy.merged_only
-        """Who only compares merged totals declares nothing."""
+        """A policy that only compares merged totals declares no bound."""
         self._warm = declared_bound(limit, policy, nodes, cost_max)
         self._cold_share = 0 if limit.smooth else policy.cold_allowance * (limit.capacity - limit.withheld)
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)

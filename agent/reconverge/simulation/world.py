@@ -83,16 +83,16 @@ class World:
             self.pass_until(moment_ns)
             node = self.nodes[index]
             if not node.alive:
-                continue  # nobody is there to be asked
+                continue  # a crashed node is not asked
             try:
-                key, verdicts = node.asked.decide(key, cost, moment_ns)  # noqa: PLW2901  # whom it is counted for
+                key, verdicts = node.asked.decide(key, cost, moment_ns)  # noqa: PLW2901  # the key that it counts for
             except CostExceedsQuota:
                 continue
             hub_ns = self.begin_ns + moment_ns
             for decided, one in zip(self._decided, verdicts, strict=True):
                 allowed, epoch, told_ns, known, slice_number = one
                 if not known and epoch >= 0 and first_hit:
-                    epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that nobody has corrected yet
+                    epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that no answer has corrected yet
                 decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, allowed, known, slice_number))
             if node.woken:
                 self._look_at(node)
@@ -200,7 +200,7 @@ class World:
     # ------------------------------------------------------------ nodes
 
     def _start(self, node: Member) -> None:
-        """Begin as a process does that nobody has heard of."""
+        """Start as a process does that no hub knows."""
         fleet = self.fleet
         node.kernel = Kernel(
             node.clock,

@@ -1,7 +1,7 @@
 """For tests: a clock that moves when told to, and what every hub has to keep its promises about.
 
-`HubContract` is for whoever writes a hub, `BulletinContract` too if settings can be published there; `ManualClock` is
-for everybody's tests, see `reconverge.Agent`.
+`HubContract` is for authors of a hub, `BulletinContract` too if settings can be published there; `ManualClock` is
+for the tests of any application, see `reconverge.Agent`.
 """
 
 from __future__ import annotations

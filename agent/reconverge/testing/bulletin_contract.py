@@ -1,4 +1,4 @@
-"""The promises of `reconverge.hub.Bulletin`, as tests that whoever writes such a hub inherits."""
+"""The promises of `reconverge.hub.Bulletin`, as tests that the tests of such a hub inherit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BulletinContract:
         self._try(claim)
 
     def test_what_was_posted_last_is_read_by_all(self) -> None:
-        """Any bytes, again and again, and by whoever comes later."""
+        """Any bytes, again and again, also by readers that come later."""
 
         async def claim(hub: BulletinHub) -> None:
             other = self.join_bulletin(hub)
@@ -68,8 +68,8 @@ class BulletinContract:
 
         self._try(claim)
 
-    def test_whoever_reads_may_post(self) -> None:
-        """The newest counts, whoever it was."""
+    def test_every_reader_may_post(self) -> None:
+        """The newest post counts, from whichever connection it comes."""
 
         async def claim(hub: BulletinHub) -> None:
             other = self.join_bulletin(hub)

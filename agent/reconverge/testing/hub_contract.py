@@ -1,4 +1,4 @@
-"""The promises of `reconverge.Hub`, as tests that whoever writes a hub inherits."""
+"""The promises of `reconverge.Hub`, as tests that the tests of a hub inherit."""
 
 from __future__ import annotations
 

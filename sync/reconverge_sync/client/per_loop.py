@@ -50,7 +50,7 @@ class Here(Generic[T]):
 
     @property
     def thing(self) -> T | None:
-        """What was made last, whoever's it is."""
+        """The resource that was made last, for whichever loop."""
         return self._thing
 
     def get(self) -> T:

@@ -1,4 +1,4 @@
-"""Asks a Redis Cluster who owns the agents' shards, and then each of those whether it can."""
+"""Asks a Redis Cluster which servers own the agents' shards, and examines each of those servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def diagnose_cluster(owners: Owners, named: Sequence[Place], examine: Exam
     except Exception as error:  # noqa: BLE001  # whatever it is, the first of the servers will say more about it
         failure = as_failure(error, encrypted=False)
         diagnosis = await examine(named[0], 0)
-        fact = f"could not find out who owns what: {failure.text}"
+        fact = f"could not find out which server owns which slots: {failure.text}"
         cluster = Finding(CLUSTER, Level.PROBLEM, fact, "See below what the first of the servers says.")
         return replace(diagnosis, findings=[cluster, *diagnosis.findings])
     examined = {place: await examine(place, its[0]) for place, its in list(found.items())[:EXAMINED_MAX]}
@@ -44,7 +44,7 @@ async def diagnose_cluster(owners: Owners, named: Sequence[Place], examine: Exam
 def _judge(found: Mapping[Place, Sequence[int]], shards: int) -> Finding:
     owned = sum(map(len, found.values()))
     if owned < shards:
-        fact = f"{shards - owned} of {shards} shards are in slots that nobody owns"
+        fact = f"{shards - owned} of {shards} shards are in slots that no server owns"
         return Finding(CLUSTER, Level.PROBLEM, fact, "Repair the cluster:\n  redis-cli --cluster fix HOST:PORT")
     most = max(map(len, found.values()))
     fact = f"{shards} shards, in slots of {len(found)} servers; at most {most} with one"

@@ -1,4 +1,4 @@
-"""A hub on a Redis Cluster: each shard is one hash slot, and lives with whoever owns that."""
+"""A hub on a Redis Cluster: each shard is one hash slot, and lives on the server that owns that slot."""
 
 from __future__ import annotations
 

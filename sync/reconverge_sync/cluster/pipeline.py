@@ -32,7 +32,7 @@ class _Question(NamedTuple):
 class Owner:
     """Asks one server, in flights: one write with everything that is waiting, and the replies in order.
 
-    A flight is a task of its own, so that whoever gives up waiting takes nothing from the others on board.
+    A flight is a task of its own, so a caller that gives up waiting takes nothing from the other questions on board.
 
     Args:
         client: has at least `FLIGHTS_MAX` connections.
@@ -81,7 +81,7 @@ class Owner:
             board: list[_Question] = []
             while self._waiting and len(board) < QUESTIONS_MAX:
                 question = self._waiting.popleft()
-                if not question.answer.done():  # or else whoever asked has given up
+                if not question.answer.done():  # a caller that has given up has cancelled it
                     board.append(question)
             if board:
                 await self._carry(board)
@@ -93,7 +93,7 @@ class Owner:
             for question in board:
                 _tell(question, _closed())
             raise
-        except Exception as error:  # noqa: BLE001  # it is for those who asked
+        except Exception as error:  # noqa: BLE001  # the callers raise it
             for question in board:
                 _tell(question, error)
         else:

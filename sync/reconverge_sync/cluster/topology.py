@@ -39,7 +39,7 @@ PLACES_MAX: Final = 1000
 
 
 class SlotMap(NamedTuple):
-    """Who owns what, as one server has it."""
+    """The owners of all slots, as one server knows them."""
 
     owners: dict[int, Place]
     """By slot; only those that were asked for."""
@@ -95,11 +95,11 @@ def _place(server: Any, asked: Place) -> Place | None:
 ANSWER_SHARE: Final = 0.8
 """How much of an exchange's time a server may take; in the rest another may be asked."""
 MAP_SHARE: Final = 0.5
-"""How much of it finding out who owns what may take, all servers that are asked for that together."""
+"""How much of it the search for the owners may take, all servers that are asked for that together."""
 HEDGE_SHARE: Final = 0.05
-"""After so much of it without an answer, one more server is asked who owns what."""
+"""After so much of it without an answer, one more server is asked for the owners."""
 HOPS_MAX: Final = 4
-"""Servers that one question may be sent on to. A move takes one or two; those who disagree may send it in a circle."""
+"""Servers that one question may be sent on to. A move takes one or two; disagreement may send it in a circle."""
 MAP_AGE_S: Final = 0.5
 """A map is not asked for again before that: all shards of a dead owner would."""
 SERVERS_ASKED_MAX: Final = 16
@@ -113,9 +113,9 @@ _LOST: Final = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exception
 class Owners:
     """The servers of a cluster: asks each about the shards that it owns. See `Servers`.
 
-    Each of them has connections of its own, and what becomes of one holds up nobody who asks another. The map of
+    Each of them has connections of its own, so a slow or dead one delays no question to another. The map of
     slots is asked for when an owner is unknown or does not answer, of one server after the other with the answers
-    overlapping; a redirection corrects it for one shard. Only who needs an answer from it waits for it.
+    overlapping; a redirection corrects it for one shard. Only questions that need the map wait for it.
     """
 
     def __init__(self, connection: Connection, timeout_s: float, *, shards: int, random: Random | None = None) -> None:
@@ -129,7 +129,7 @@ class Owners:
         self._retired: list[Owner] = []
         """Those that are part of no map any more, while they are being closed."""
         self._known: dict[Place, None] = dict.fromkeys(connection.places)
-        """Whom to ask for a map: whoever was part of the last one, and whom the URL names."""
+        """The servers to ask for a map: those of the last one, and those that the URL names."""
         self._mapping: asyncio.Task[None] | None = None
         self._mapped_s = -MAP_AGE_S
 
@@ -144,7 +144,7 @@ class Owners:
             await self._map()
             place = self._owner_of.get(slot)
             if place is None:
-                raise exceptions.ClusterDownError("CLUSTERDOWN nobody owns the slot")
+                raise exceptions.ClusterDownError("CLUSTERDOWN no server owns the slot")
         before: tuple[Command, ...] = ()
         for _ in range(HOPS_MAX):
             try:
@@ -207,7 +207,7 @@ class Owners:
             self._mapping = asyncio.create_task(self._make_map(), name="reconverge-map")
             self._mapping.add_done_callback(_heed)
         mapping = self._mapping
-        await asyncio.wait({mapping})  # which goes on if whoever waits here is cancelled
+        await asyncio.wait({mapping})  # the search goes on if the caller that waits here is cancelled
         if mapping.cancelled():
             raise exceptions.ConnectionError("closed")
         mapping.result()
@@ -215,7 +215,7 @@ class Owners:
     async def _make_map(self) -> None:
         places = list({**self._known, **dict.fromkeys(self._connection.places)})
         self._random.shuffle(places)
-        # A timeout here is no answer either; whoever waits has the rest of the time for that.
+        # A timeout here is no answer either; the callers have the rest of the time for that.
         async with asyncio.timeout(self._timeout_s * MAP_SHARE):
             found = await self._first_map(places[:SERVERS_ASKED_MAX])
         self._owner_of.update(found.owners)
@@ -256,6 +256,6 @@ class Owners:
 
 
 def _heed(task: asyncio.Task[Any]) -> None:
-    """Nobody may be waiting for it: an exception that nobody looks at would be logged, with what it shows."""
+    """Retrieve the task's exception: asyncio logs one that is never retrieved, with the secrets that it may show."""
     if not task.cancelled():
         task.exception()

@@ -18,7 +18,7 @@ LOG_BYTES_MAX = 4096
 
 
 async def diagnose_embedded(hub: EmbeddedHub, server: RedisHub, binary: str, *, runs: bool) -> Diagnosis:
-    """See `Diagnosable.diagnose`; `runs` says whether somebody has started the server before."""
+    """See `Diagnosable.diagnose`; `runs` says whether the server was started before."""
     try:
         await hub.ensure_running()
     except HubUnavailable as error:

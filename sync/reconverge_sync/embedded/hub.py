@@ -41,7 +41,7 @@ class EmbeddedHub:
 
     The server listens on a unix socket in a directory that only this user can enter, and keeps nothing on disk. All
     processes that name it alike, `embedded://NAME`, share it. A process of its own keeps it, so that it outlives
-    whoever started it, and does not outlive the last who uses it, however that ends.
+    the process that started it, and ends after its last user, however that one ends.
 
     Raises:
         InvalidSetting: the name cannot be that of a directory.
@@ -61,11 +61,11 @@ class EmbeddedHub:
         self._users: IO[str] | None = None
         self._pid = 0
         self._alone = False
-        """There was no other user when this one came, so nobody can hold lines from before."""
+        """There was no other user when this one came, so no node can hold lines from before."""
 
     @property
     def url(self) -> str:
-        """Where the server is found by whoever does not want to keep it."""
+        """The URL of the server, for a client that does not keep it running."""
         return f"redis+unix://{self.directory / 'redis.sock'}"
 
     @property
@@ -128,7 +128,7 @@ class EmbeddedHub:
     def _join(self) -> None:
         """Become a user of the server, and start it if there is none."""
         with _joining:
-            # Whoever owned the directory above could put another in the place of ours.
+            # The owner of the directory above could put another in the place of ours.
             for directory in (self.directory.parent, self.directory):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 found = directory.lstat()
@@ -141,7 +141,7 @@ class EmbeddedHub:
             deadline_s = time.monotonic() + START_S
             while time.monotonic() < deadline_s:
                 if self._hold_users_lock() and (self._ready() or self._start(deadline_s)):
-                    self._alone = False  # whoever starts another server after this one may hold lines
+                    self._alone = False  # if another server has to be started after this one, nodes may hold lines
                     return
                 time.sleep(POLL_S)
             log = self.directory / "redis.log"
@@ -162,7 +162,7 @@ class EmbeddedHub:
         return True
 
     def _start(self, deadline_s: float) -> bool:
-        """Start the server's keeper, unless somebody else does, and wait until the server is ready."""
+        """Start the server's keeper, unless another process is doing so, and wait until the server is ready."""
         with (self.directory / "start.lock").open("a") as lock:
             if _try_lock(lock, fcntl.LOCK_EX) and not self._ready():
                 # It goes into the background by itself, so this returns at once and leaves no child.
@@ -205,7 +205,7 @@ def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
 def _interpreter() -> list[str]:
     """A Python that imports nothing but its own modules; the keeper needs no others.
 
-    Not from the working directory, in which anybody's files may lie, nor from that of the script, nor from where the
+    Not from the working directory, which may hold files of other users, nor from that of the script, nor from where the
     environment says.
     """
     return [sys.executable, "-I", "-S"]

@@ -29,7 +29,7 @@ NEEDS_MAX: Final = 100
 """A paced limit tells needs of up to a hundred times the capacity apart."""
 NEED_MAX_MILLI: Final = 10**15
 SAID_MAX: Final = 2**43
-"""So large that nobody asks for more, and so small that a thousand of them have an exact sum in Lua."""
+"""Larger than any node asks for, and so small that a thousand of them have an exact sum in Lua."""
 RESET_AHEAD_MAX_US: Final = DAY_US
 """A reset further ahead than that is ignored: until its moment comes, no other could reset the key."""
 

@@ -39,9 +39,9 @@ from reconverge.hub.stake import headroom_max, overdraft_max
 from reconverge_sync.merge.ledger import Cell, Entry, Rule
 
 SLACK_SHARED = 0.5
-"""How much of what nobody needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
+"""How much of what no node needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
 TAKEN_AT_ONCE = 0.9
-"""How much of what is free one node may take beyond its need: whoever comes next shall find something."""
+"""How much of what is free one node may take beyond its need: the next node to come shall find something."""
 
 
 def grant(
@@ -55,7 +55,7 @@ def grant(
     capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
-        # A bucket drains by its lines, so one in debt may hold what is free up to its debt: nobody else loses.
+        # A bucket drains by its lines, so one in debt may hold what is free up to its debt: no other node loses.
         entry.line += max(0, min(entry.debt, capacity - cell.lines - entry.line))
         entry.debt = max(0, ceil(used) - entry.line)
     if entry.need_milli == 0:

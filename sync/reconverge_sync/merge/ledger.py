@@ -223,7 +223,7 @@ class Entry:
         if steps != 0:
             self.window_demand = 0
             if rule.fixed:
-                # Who departed between two windows may have begun the next unheard, and used what is kept here in it.
+                # A node that departed between two windows may have begun the next unheard, and used its base in it.
                 keeps = rule.first_hit and self.epoch < 0 and abs(cell.epoch) - self.seen_us < rule.window_us
                 self.current = self.current if keeps else 0
                 self.line, self.debt, self.ask = max(self.base, self.current), 0, 0
@@ -259,7 +259,7 @@ class Entry:
         held = self.line + self.overdraft if rule.bounded else 0
         if rule.bucket:
             # What it had told of may have drained by then, and been used anew, to the last thousandth.
-            # Nobody else was granted what it held, so it has drained by that since.
+            # No other node was granted what it held, so it has drained by that since.
             drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt)
             self.previous = max(0, max(self.previous, 1000 * held) - drained)
             self.line = ceil(self.previous / 1000)
@@ -326,7 +326,7 @@ class Cell:
     reserved: int = 0
     """What that node lacks."""
     restless: bool = False
-    """When the entries were counted last, there was something that time changes, or somebody who waits."""
+    """When the entries were counted last, there was something that time changes, or a node that waits for its ask."""
     silent: int = 0
     lines: int = 0
     bases: int = 0
@@ -436,7 +436,7 @@ class Cell:
         """What the node whose entry this is may know, and has been granted.
 
         What nodes have brought along may be more than there is, and so may what they hold of a loan that is over. It
-        stays in the book until they no longer have it, but whoever asks is told of no more than there is room for.
+        stays in the book until they no longer have it, but a node that asks is told of no more than there is room for.
         """
         capacity, overdraft = self.capacity + lent, entry.overdraft
         if rule.overshoot_milli >= 0:

@@ -122,7 +122,7 @@ class Lending:
         return Lent(hub_us, incarnation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
-        """What is on the list; what nobody has told of for long is taken off."""
+        """The wishes on the list; a wish that has not been renewed for long is taken off."""
         for identity, wish in list(self.wishes.items()):
             if hub_us - wish.heard_us > wish.fades_us + 2 * lease_us:
                 del self.wishes[identity]

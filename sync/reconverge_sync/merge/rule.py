@@ -98,14 +98,14 @@ TOMBSTONE_US = 3_600_000_000
 ACCOUNT_KEPT_US = 24 * 3_600_000_000
 """How long an account can be silent before its numbers are folded into the common sum."""
 SWEEP_US = 60_000_000
-"""How often names, accounts and cells that nobody will ask for again are looked for."""
+"""How often names, accounts and cells that have expired are looked for."""
 SWEPT_AT_ONCE = 1000
 """So many cells are looked at in a step."""
 CELLS_MAX = 1 << 20
 """So many cells a shard keeps unless it is told otherwise, which takes a gigabyte or so. The cells that are there are
 served on; a key that would be one more is answered with NOT_TAKEN."""
 SWEEP_WHEN_FULL_US = 5_000_000
-"""How often cells that nobody will ask for again are looked for while no more can be taken."""
+"""How often cells that have expired are looked for while no more can be taken."""
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class Scans:
 
 @dataclass(slots=True)
 class Shard:
-    """All that a hub remembers of one shard: who the nodes are, what they charged, and the cells."""
+    """All that a hub remembers of one shard: the nodes, what they charged, and the cells."""
 
     incarnation: str = ""
     born_us: int = 0
@@ -147,7 +147,7 @@ class Shard:
         return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
 
     def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
-        """`merge` in steps of a cell each, for whoever has to do something else in between; the last is the answer.
+        """`merge` in steps of a cell each, for a caller with other work to do in between; the last is the answer.
 
         Raises HubUnavailable, before anything has changed, for a batch that no agent would send.
         """
@@ -206,10 +206,10 @@ class Shard:
 
     def totals(self) -> dict[str, Totals]:
         """What all nodes charged and gave back, by limit."""
-        everyone = Account(0)
+        all_accounts = Account(0)
         for account in self.accounts.values():
-            everyone.add(account)
-        return everyone.limits
+            all_accounts.add(account)
+        return all_accounts.limits
 
     def wishes(self, hub_us: int) -> Wishes:
         """See `reconverge.hub.Region`."""
@@ -379,7 +379,7 @@ class Shard:
             left = record is not None and record.gone and name != batch.node
             lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
             if left or hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us:
-                # Who held nothing could use nothing; who held lines could until the lease was over.
+                # A departed node may have used its line until its lease expired; one without a line has used nothing.
                 held = entry.line > 0 or entry.overdraft > 0
                 entry.depart(rule, cell, hub_us, seen_us + lease_us if held else entry.seen_us)
                 departed.fold(entry, rule)

@@ -1,8 +1,8 @@
 """One connection to a broker of MQTT, by way of aiomqtt, and what its errors mean.
 
 What comes is handed on in the order in which it comes, without a queue, so none can overflow. What is to be sent waits
-in the client's own queue, of which no more than WAITING_BYTES_MAX is ever filled. What is lost stays lost: whoever
-uses this begins anew, under another name, with another of these.
+in the client's own queue, of which no more than WAITING_BYTES_MAX is ever filled. What is lost stays lost: the user of
+a lost connection joins anew, under another name, with another connection.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class MqttLink:
         except Exception as error:  # noqa: BLE001  # whatever the client raises, there is no connection
             problem = as_unavailable(error, secrets=self._address.login.secrets)
         self.sever()
-        # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        # Raised out here: the client's own traceback shows the password where a tool prints its locals.
         raise problem
 
     def _remember_sockets(self, context: ssl.SSLContext) -> None:
@@ -232,7 +232,7 @@ class MqttLink:
             return
         paho = _paho(client)
         with contextlib.suppress(Exception):
-            paho._sock_close()  # noqa: SLF001  # the only way that waits for nobody
+            paho._sock_close()  # noqa: SLF001  # the only way that does not wait for the broker
         for sock in self._sockets:
             sock.close()
         # If it is still being connected, in a thread, that shall come to nothing.
@@ -240,7 +240,7 @@ class MqttLink:
         paho.on_socket_close = paho.on_socket_register_write = paho.on_socket_unregister_write = None
         disconnected = getattr(client, "_disconnected", None)
         if disconnected is not None and disconnected.done() and not disconnected.cancelled():
-            disconnected.exception()  # or it is said in a log that nobody has asked
+            disconnected.exception()  # or asyncio logs that it was never retrieved
         misc_task = getattr(client, "_misc_task", None)
         if misc_task is not None:
             with contextlib.suppress(RuntimeError):
@@ -256,5 +256,5 @@ class MqttLink:
 
 
 def _paho(client: aiomqtt.Client) -> Any:
-    """The client inside; what aiomqtt lets nobody set."""
+    """The client inside; aiomqtt has no setting for what is changed here."""
     return client._client  # noqa: SLF001

@@ -27,7 +27,7 @@ ELECTION_TENURES: Final = 6
 STEP_S: Final = 0.02
 
 _REACH: Final = {
-    "refused": (REACHED, "nobody answers at {place}", "Start the broker, or correct the host and the port in the URL."),
+    "refused": (REACHED, "{place} refuses connections", "Start the broker, or correct host and port in the URL."),
     "timeout": (REACHED, "{place} does not answer in time", "Find out what is between here and there: a firewall?"),
     "tls": (
         REACHED,
@@ -55,7 +55,7 @@ _REACH: Final = {
 class MqttDiagnosis:
     """One examination of one broker, from the connection to an exchange between members of its own.
 
-    Those meet under topics below the agents' own, where nobody listens, so that what the broker allows to the agents'
+    Those use topics below the agents' own that no agent listens to, so that what the broker allows to the agents'
     user is allowed to them.
     """
 
@@ -108,7 +108,7 @@ class MqttDiagnosis:
         self._say(LOGIN, "the password is accepted" if known else "no password needed")
 
     async def _may_publish(self, link: MqttLink) -> bool:
-        """A broker confirms what nobody may publish, too; so what counts is whether it comes back."""
+        """A broker confirms a message that the user may not publish, too; so what counts is whether it comes back."""
         came = await self._comes_back(link, "allowed", b"allowed")
         if came:
             self._say(PERMISSION, f"the user may read and write {self._root}/#")
@@ -122,7 +122,7 @@ class MqttDiagnosis:
             self._say(SIZE, fact, f"Have the broker take it:\n{COMMAND}message_size_limit 1048576")
 
     async def _keeps_for_newcomers(self, link: MqttLink) -> None:
-        """Whether the newest message of a topic is there for whoever comes later."""
+        """Whether the newest message of a topic is there for a subscriber that comes later."""
         topic = f"{self._scratch}/kept"
         if not await self._comes_back(link, "kept", b"kept", retain=True):
             return
@@ -140,7 +140,7 @@ class MqttDiagnosis:
         if kept:
             self._say(RETAINED, "the broker keeps the newest claim for newcomers; nothing need survive its restart")
         else:
-            remedy = f"Whoever starts waits for the next claim. Have it keep them:\n{COMMAND}retain_available true"
+            remedy = f"A new agent waits for the next claim. Have it keep them:\n{COMMAND}retain_available true"
             self._findings.append(Finding(RETAINED, Level.WARNING, "the broker keeps no retained messages", remedy))
 
     async def _who_answers(self) -> None:
@@ -149,7 +149,7 @@ class MqttDiagnosis:
         tenure_s = self._address.tenure_ns / SECOND_NS
         await self._eventually(lambda: all(self._answering(topic) for topic in shards), tenure_s)
         others = [topic for topic in self._heard if topic.endswith("/claims") and topic not in shards]
-        # What is heard of them may be what the broker has kept; whoever is there says so again.
+        # What is heard of them may be what the broker has kept; a member that is there says so again.
         if others and await self._eventually(lambda: any(map(self._answering, others)), tenure_s):
             fact = f"the agents have more shards than the {self._address.shards} of this URL"
             remedy = "All must name the same number: those that do not fail to see each other's counts."
@@ -162,7 +162,7 @@ class MqttDiagnosis:
             remedy = "All agents must name the same shards; or an election is under way: try again."
             self._findings.append(Finding(STEWARD, Level.WARNING, fact, remedy))
         else:
-            self._say(STEWARD, "no agent is there just now; those that come will elect one who keeps the ledger")
+            self._say(STEWARD, "no agent is connected just now; the next ones elect a leader, which keeps the ledger")
 
     async def _exchange(self, link: MqttLink) -> Sequence[Trip]:
         """Have one member elected, and another one exchange with it by way of the broker."""
@@ -230,7 +230,7 @@ class MqttDiagnosis:
         return True
 
     def _answering(self, topic: str) -> bool:
-        """Whether somebody says there, now, that it answers."""
+        """Whether a member says there, now, that it answers."""
         for payload, kept in self._heard.get(topic, ()):
             with contextlib.suppress(Misfit):
                 if not kept and read_claim(payload).answers:

@@ -66,7 +66,7 @@ TENURE_NS: Final = 1500 * MILLISECOND_NS
 BEATS: Final = 6
 """So many claims are sent in a tenure."""
 TERM_MAX: Final = 2**53
-"""Nobody gets that far; if somebody says so, names decide from there on."""
+"""More than any member counts to; if a message claims it all the same, names decide from there on."""
 
 
 class Claim(NamedTuple):
@@ -91,15 +91,15 @@ class Role(Enum):
 
     FOLLOWER = "follower"
     CLAIMANT = "claimant"
-    """Waits until nobody else can answer any more."""
+    """Waits until no other member can answer any more."""
     STEWARD = "steward"
 
 
 class Election:
     """One member's part. Times are those of its own monotonic clock; whatever it is told may be late, or missing.
 
-    A member is one connection to the broker: whoever has lost that takes part anew, as `join` has it, because a higher
-    claim may have gone by meanwhile.
+    A member is one connection to the broker: after a loss of it the member takes part anew, as `join` has it, because a
+    higher claim may have gone by meanwhile.
     """
 
     def __init__(self, *, random: Random, tenure_ns: int = TENURE_NS) -> None:
@@ -114,10 +114,10 @@ class Election:
         self.inherited = False
         """Whether the last of these reigns went on where the one before had stopped."""
         self.succeeds = False
-        """Whether somebody is known to have answered before the last of these reigns began, be it this member."""
+        """Whether a member is known to have answered before the last of these terms began, be it this one."""
         self._others_answered = False
         self._answering: Claim | None = None
-        """The newest claim of somebody else who answers."""
+        """The newest claim of another member that answers."""
         self._highest = 0
         self._term = 0
         self._beat = 0
@@ -132,7 +132,7 @@ class Election:
         self._next_ns = 0
         self._excused = False
 
-    # ------------------------------------------------------------ who
+    # ------------------------------------------------------------ the leader
 
     @property
     def steward(self) -> str:
@@ -143,7 +143,7 @@ class Election:
 
     @property
     def answering(self) -> bool:
-        """Whether whoever is the steward has said that it answers."""
+        """Whether the leader, this member or another, has said that it answers."""
         return self.role is Role.STEWARD or (self.steward != "" and self._leader is not None and self._leader.answers)
 
     @property
@@ -195,7 +195,7 @@ class Election:
         if claim.member == self.member:
             self._hear_own(claim, now_ns)
         elif self.role is Role.FOLLOWER:
-            # Whoever is silent for a tenure does not answer any more, however high its claim was.
+            # A member that is silent for a tenure does not answer any more, however high its claim was.
             silent = now_ns - self._leader_heard_ns >= self._tenure_ns
             if self._leader is None or silent or claim.rank >= self._leader.rank:
                 self._follow(claim, now_ns)
@@ -203,13 +203,13 @@ class Election:
             self._step_down()
             self._follow(claim, now_ns)
         elif self.role is Role.CLAIMANT and claim.member != self._predecessor:
-            # Whoever that is may answer now, and has not heard this member's claim yet.
+            # That member may answer now, and has not heard this member's claim yet.
             self._predecessor = ""
             if self._waits_from_ns is not None:
                 self._waits_from_ns = now_ns
 
     def hear_gone(self, member: str, now_ns: int) -> None:
-        """The broker says that a member is gone, or the member does: nobody has to be patient with it."""
+        """The broker says that a member is gone, or the member does: no other member waits for it any longer."""
         if self.role is Role.FOLLOWER and self._leader is not None and self._leader.member == member:
             self._leader = None
             # Not all at once: the first claim to be heard makes the others wait.
@@ -218,7 +218,7 @@ class Election:
     def excuse(self, now_ns: int) -> None:
         """This member was busy, or asleep. Before it takes the others' silence for silence, it hears what they said.
 
-        Once: members that are always busy have to elect somebody, too.
+        Once: members that are always busy have to elect a leader, too.
         """
         if self.role is Role.FOLLOWER and not self._excused:
             self._excused = True
@@ -227,7 +227,7 @@ class Election:
     def inherit(self, claim: Claim, now_ns: int) -> bool:
         """The steward with that claim has stopped to answer, and wants this member to go on without a pause.
 
-        Returns whether this member will: not if it has heard of somebody else.
+        Returns whether this member will: not if it has heard of another one.
         """
         if self.role is not Role.FOLLOWER or self._leader is None or self._leader.rank != claim.rank:
             return False
@@ -253,7 +253,7 @@ class Election:
                 self.succeeds = self._others_answered or self.reigns > 0
                 self.reigns += 1
                 self.inherited = self._predecessor != ""
-                self._next_ns = now_ns  # whoever waits for somebody to answer is told
+                self._next_ns = now_ns  # at once, for members that wait for an answer
         if now_ns < self._next_ns:
             return None
         if self.role is Role.FOLLOWER:

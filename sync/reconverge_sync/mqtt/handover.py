@@ -1,8 +1,8 @@
 """A ledger in parts, as one member hands it over to another: what a steward writes, and what its heir reads.
 
 A part begins with the rank of the claim that it is handed over with, its own number, and how many there are; the rest
-is an array in msgpack of items: what the shard itself remembers, nodes, accounts and cells. Whoever reads them trusts
-no sum: all of a cell is counted anew when somebody asks for it.
+is an array in msgpack of items: what the shard itself remembers, nodes, accounts and cells. The reader trusts
+no sum: all of a cell is counted anew when a report about it comes.
 """
 
 from __future__ import annotations

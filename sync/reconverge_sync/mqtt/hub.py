@@ -23,7 +23,7 @@ from reconverge_sync.mqtt.url import BrokerAddress
 logger = logging.getLogger("reconverge")
 
 TIMEOUT_SHARE: Final = 0.9
-"""After so much of an exchange's time it is said what is missing, before whoever asks gives up."""
+"""After so much of an exchange's time it is said what is missing, before the caller gives up."""
 COMPLAINT_NS: Final = 60 * SECOND_NS
 """How often letters that are of no use are mentioned in the log."""
 
@@ -95,7 +95,7 @@ class MqttHub:
         return await _only_unavailable(self.membership().totals())
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`. A broker of MQTT 3.1.1 keeps it for ever; whoever reads it knows when it expires."""
+        """See `Bulletin.post`. A broker of MQTT 3.1.1 keeps it for ever; its reader knows when it expires."""
         if len(payload) > PAYLOAD_BYTES_MAX:
             problem = f"{len(payload)} bytes are posted, and at most {PAYLOAD_BYTES_MAX} are kept"
             raise HubUnavailable("protocol", problem, applied=False)
@@ -137,7 +137,7 @@ class MqttHub:
         )
 
     def _mention_rejects(self) -> None:
-        """Say now and then that there is somebody who sends what is of no use; not what that was."""
+        """Log now and then that messages of no use have come; not what they said."""
         wrong = {reason: number for reason, number in self.rejects.items() if reason not in HARMLESS}
         total = sum(wrong.values())
         now_ns = self._clock.monotonic_ns()

@@ -1,7 +1,7 @@
-"""One member's part in one shard that the members keep among themselves: it answers batches, or knows who does. No I/O.
+"""One member's part in one shard that the members keep among themselves: answers batches, or knows the leader. No I/O.
 
-Whoever is elected keeps the ledger of the merge rule for all. It begins with an empty one, as a server does that comes
-back without its data: the members' reports rebuild it. Only who hands over to a member of its choice gives the ledger
+The elected leader keeps the ledger of the merge rule for all. It begins with an empty one, as a server does that comes
+back without its data: the members' reports rebuild it. Only a leader that hands over to a successor gives the ledger
 along. The hub's clock goes on from what the new steward knew of it.
 """
 
@@ -32,7 +32,7 @@ from reconverge_sync.mqtt.election import TENURE_NS, Claim, Election, Role
 
 WAIT_NS: Final = 500 * MILLISECOND_NS
 """How long a member waits for an answer; one that comes later is not taken in. So what a steward grants counts, if at
-all, while nobody else can answer."""
+all, while no other member can answer."""
 
 
 class Steward:
@@ -69,7 +69,7 @@ class Steward:
     def merging(self, batch: Batch) -> Iterator[Answer | None] | None:
         """`merge` in steps, all of which have to be taken before the next batch comes; see `Shard.merging`.
 
-        It may take its time: whoever waits for the answer does not wait longer than WAIT_NS from before this moment.
+        It may take its time: the caller does not wait for the answer longer than WAIT_NS from before this moment.
         """
         ledger = self._opened()
         return None if ledger is None else ledger.merging(batch, hub_us=self._now_us(), candidate=self._new_name())
@@ -93,7 +93,7 @@ class Steward:
     def hand_over(self) -> Shard | None:
         """Answer no more, and give away the ledger; None if there is none to give.
 
-        The member that gets it goes on if it can; whoever called this leaves the election.
+        The member that gets it goes on if it can; this member leaves the election.
         """
         answers = self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
         ledger = self._ledger if answers and self._reign == self.election.reigns else None
@@ -119,11 +119,11 @@ class Steward:
     def _begin(self) -> None:
         """This member's reign begins, by the clock that the one before went by, as far as this member heard of it."""
         self._reign = self.election.reigns
-        # Where somebody has answered before, there are lines of which nobody may have spoken yet.
+        # If another leader has answered before, there are lines that may not have been reported yet.
         self._ledger = self._inherited if self.election.inherited else Shard(lost=self.election.succeeds)
         self._inherited = None
         if self._ledger is not None:
-            # Whoever has just asked the one before waits for that answer first.
+            # A node that has just asked the one before waits for that answer first.
             self._ledger.grace_us = self._wait_ns // MICROSECOND_NS
         now_ns = self._clock.monotonic_ns()
         self._offset_ns = self._hub_clock.offset_ns if self._heard else self._clock.wall_ns() - now_ns

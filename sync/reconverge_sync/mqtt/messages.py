@@ -1,7 +1,7 @@
 """What members write to each other by way of a broker: claims, batches, answers and totals, as bytes.
 
 Every letter begins with two fixed bytes, the format's number and what kind of letter it is. All numbers are
-little-endian. What a letter says is checked as a hub checks it, whoever wrote it: `Misfit` is all that reading raises.
+little-endian. A message is checked as a hub checks a batch, whatever its sender: `Misfit` is all that reading raises.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from reconverge_sync.mqtt.election import TERM_MAX, Claim
 FORMAT: Final = 1
 """Rises when letters change; what a batch itself consists of has a version of its own, SCHEMA_VERSION."""
 CELLS_MAX: Final = 256
-"""So that nobody else waits for longer than that takes."""
+"""So that no other node waits for longer than these cells take."""
 LIMITS_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 128
 KEY_BYTES_MAX: Final = 1 << 16
@@ -106,7 +106,7 @@ def body(payload: bytes, kind: Kind) -> bytes:
 
 
 def sealed(kind: Kind, content: bytes) -> bytes:
-    """A letter of that kind. Raises HubUnavailable if it is too large for whoever reads it."""
+    """A message of that kind. Raises HubUnavailable if it is too large for its reader."""
     letter = _HEAD.pack(_MAGIC, FORMAT, kind) + content
     if len(letter) > BYTES_MAX[kind]:
         raise HubUnavailable("protocol", f"{len(letter)} bytes are too many for one {kind.name.lower()}", applied=False)

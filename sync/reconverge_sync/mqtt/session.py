@@ -30,13 +30,13 @@ VERSION: Final = "v1"
 PAUSE_S: Final = (0.5, 1.5)
 """Between two attempts to connect, at random, so that a fleet does not come back as one."""
 ASLEEP_SHARE: Final = 0.5
-"""Who looks at the time by so much of a beat too late was busy, or asleep."""
+"""A member that looks at the time by so much of a beat too late was busy, or asleep."""
 EARLY_MAX: Final = 256
 """So many letters that come before the subscription is confirmed are kept until then."""
 WAIT_SHARE: Final = 3
 """An answer is waited for for a third of a tenure; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
 SUCCEEDED_S: Final = 1.0
-"""How long whoever has handed over waits to hear that somebody goes on."""
+"""How long a leader that has handed over waits to hear that its successor answers."""
 KINDS: Final = {
     "batch": Kind.BATCH,
     "answer": Kind.ANSWER,
@@ -103,7 +103,7 @@ class Membership:
     # ------------------------------------------------------------ what the hub asks for
 
     def take_part(self) -> None:
-        """Be one that may be elected, from now on; who only reads what is posted, or posts, need not be."""
+        """Be a candidate for leader from now on; a member that only reads or posts settings need not be."""
         if not self._takes_part:
             self._takes_part = True
             if self._link is not None:
@@ -111,7 +111,7 @@ class Membership:
                 self.stir()
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`. Returns when it has come back: brokers confirm also what nobody may post."""
+        """See `Bulletin.post`. Returns when the message has come back: brokers confirm forbidden posts, too."""
         left_s = await self._until(lambda: self._link is not None, self._unconnected)
         assert self._link is not None
         topic = self._settings_topic
@@ -145,8 +145,8 @@ class Membership:
         return sums
 
     async def _steward_known(self, desk: Desk) -> float:
-        """Wait until there is somebody to ask; returns how much time is left for that. Raises HubUnavailable."""
-        return await self._until(lambda: self._can_ask(desk), lambda: self._nobody(desk))
+        """Wait until a leader can be asked; returns how much time is left for that. Raises HubUnavailable."""
+        return await self._until(lambda: self._can_ask(desk), lambda: self._no_leader(desk))
 
     async def _until(self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable]) -> float:
         """Wait for that; returns how much time is left. Raises HubUnavailable: `problem` if there is none."""
@@ -176,7 +176,7 @@ class Membership:
         advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
         return HubUnavailable("permission", advice, applied=False)
 
-    def _nobody(self, desk: Desk) -> HubUnavailable:
+    def _no_leader(self, desk: Desk) -> HubUnavailable:
         if self._link is None:
             return self._unconnected()
         if desk.election.unheard:
@@ -260,11 +260,11 @@ class Membership:
         self._tell()
 
     def stir(self) -> None:
-        """Have a look at once at what is due, and who is the steward."""
+        """Have a look at once at what is due, and which member is the leader."""
         self._stirred.set()
 
     def _tell(self) -> None:
-        """Whoever waits for something to change looks whether it has."""
+        """Wake the coroutines that wait for a change."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -313,7 +313,7 @@ class Membership:
                 self.stir()
             case [shard, "claims"]:
                 claim = read_claim(payload)
-                # Whoever has sent what the broker has kept may be gone; if not, it is heard within a beat.
+                # The sender of what the broker has kept may be gone; if not, it is heard within a beat.
                 self._desk(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
                 self.stir()
             case ["0", "to", member, "echo", sender] if member == sender == self._member:

@@ -1,7 +1,7 @@
 """What is posted for all nodes of a namespace, as one connection to a broker hears of it.
 
-The broker keeps the newest message of one topic for newcomers, and hands it to whoever is there. Nothing is read of it
-here: whoever has use for it knows by its signature whether it is to be believed.
+The broker keeps the newest message of one topic for newcomers, and hands it to every subscriber. Nothing is read of it
+here: its reader knows by its signature whether it is to be believed.
 """
 
 # Theory of operation.
@@ -27,11 +27,11 @@ from typing import Final
 from reconverge.errors import HubUnavailable
 
 PAYLOAD_BYTES_MAX: Final = 1 << 17
-"""Twice what any reader takes. Of something longer no more than this and a byte is kept, whoever posted it."""
+"""Twice what any reader takes. Of a longer payload no more than this and a byte is kept, from whichever sender."""
 
 
 class Board:
-    """What has come on one connection, and who waits for what he has posted to come."""
+    """What has come on one connection, and the posts that have yet to come back."""
 
     def __init__(self) -> None:
         self.payload: bytes | None = None
@@ -59,7 +59,7 @@ class Board:
         finally:
             self._awaited.discard(awaited)
             if not back.cancel() and not back.cancelled():
-                back.exception()  # or it is said in a log that nobody has asked
+                back.exception()  # or asyncio logs that it was never retrieved
 
     def clear(self, problem: HubUnavailable) -> None:
         """The connection is gone; the next one tells all of it again."""

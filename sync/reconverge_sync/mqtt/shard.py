@@ -47,7 +47,7 @@ from reconverge_sync.mqtt.messages import (
 SLICE_NS: Final = MILLISECOND_NS
 """After so long with batches, the loop has its turn."""
 JOBS_MAX: Final = 512
-"""So many letters wait to be looked at; whoever wrote those beyond hears nothing, and tries again."""
+"""So many messages wait to be looked at; the senders of those beyond hear nothing, and try again."""
 JOBS_BYTES_MAX: Final = 8 << 20
 NODES_MAX: Final = 1 << 16
 """So many nodes, or accounts, are in one ledger."""
@@ -63,9 +63,9 @@ Post = Callable[[str, Kind, bytes], bool]
 
 
 class Asked(NamedTuple):
-    """An answer that somebody waits for."""
+    """An answer that a node waits for."""
 
-    whom: str
+    leader: str
     asked_ns: int
     answer: asyncio.Future[Reply]
 
@@ -111,24 +111,24 @@ class Desk:
         self._wanted = asyncio.Event()
         self._turn = asyncio.Lock()
         self._callers: OrderedDict[str, int] = OrderedDict()
-        """Whose batches came when, newest last, but for those who leave."""
+        """When the batches of each member came, newest last, but for members that leave."""
         self._reader: tuple[str, LedgerReader, int] | None = None
-        """The ledger that is being handed over to this member: from whom, what is there of it, and how much that is."""
+        """The ledger that is being handed over to this member: its sender, the parts that have come, their bytes."""
 
     # ------------------------------------------------------------ asking
 
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
-        """Have a batch merged by whoever is the steward. Raises HubUnavailable."""
+        """Have a batch merged by the leader. Raises HubUnavailable."""
         if self.election.role is Role.STEWARD:
             return await self._exchange_here(batch, timeout_s)
-        whom = self.election.steward
+        leader = self.election.steward
         letter = write_batch(batch)
         sent_ns = self._clock.monotonic_ns()
-        asked = Asked(whom, sent_ns, asyncio.get_running_loop().create_future())
+        asked = Asked(leader, sent_ns, asyncio.get_running_loop().create_future())
         key = batch.node, batch.sequence
         self._asked[key] = asked
         try:
-            if not self._post(whom, Kind.BATCH, letter):
+            if not self._post(leader, Kind.BATCH, letter):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
             reply = await _within(asked.answer, timeout_s, "the steward does not answer")
         finally:
@@ -150,20 +150,20 @@ class Desk:
             if here is None:
                 raise HubUnavailable("timeout", "this member is the steward, and may not answer just now")
             return here
-        whom = self.election.steward
+        leader = self.election.steward
         self._question += 1
         number = self._question
         told: asyncio.Future[dict[str, Totals]] = asyncio.get_running_loop().create_future()
-        self._questions[number] = whom, told
+        self._questions[number] = leader, told
         try:
-            if not self._post(whom, Kind.QUESTION, write_question(number)):
+            if not self._post(leader, Kind.QUESTION, write_question(number)):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
             return await _within(told, timeout_s, "the steward does not answer")
         finally:
             del self._questions[number]
 
     def fail(self, problem: HubUnavailable) -> None:
-        """The connection is gone: nobody will answer any more."""
+        """The connection is gone: no question will be answered any more."""
         futures: list[asyncio.Future[Any]] = [asked.answer for asked in self._asked.values()]
         for future in [*futures, *(told for _, told in self._questions.values())]:
             if not future.done():
@@ -186,7 +186,7 @@ class Desk:
 
     def _hear_answer(self, sender: str, reply: Reply) -> None:
         asked = self._asked.get((reply.node, reply.sequence))
-        if asked is None or asked.whom != sender or asked.answer.done():
+        if asked is None or asked.leader != sender or asked.answer.done():
             self._rejects["unasked"] += 1
         elif self._clock.monotonic_ns() - asked.asked_ns > self._wait_ns:
             self._rejects["late"] += 1
@@ -242,7 +242,7 @@ class Desk:
 
     async def _merge_own(self, own: Own) -> None:
         if own.answer.done():
-            return  # nobody waits any more
+            return  # its caller no longer waits
         try:
             answer = await self._merged(own.batch)
         except HubUnavailable as error:
@@ -253,7 +253,7 @@ class Desk:
             return
         if answer is None:
             own.answer.set_exception(
-                HubUnavailable("timeout", "somebody else may be the steward by now", applied=False)
+                HubUnavailable("timeout", "another member may be the leader by now", applied=False)
             )
         # As for an answer that travels: a grant that is taken in too late is one that another leader may have
         # made, too.
@@ -271,7 +271,7 @@ class Desk:
         if self._is_full(batch):
             raise Misfit("full")
         self._callers[letter.sender] = letter.came_ns
-        # Whoever leaves is about to go, and the last to hand a ledger to.
+        # A member that leaves is the last to hand a ledger to.
         self._callers.move_to_end(letter.sender, last=not batch.leaving)
         while len(self._callers) > HEIRS_MAX:
             self._callers.popitem(last=False)
@@ -312,7 +312,7 @@ class Desk:
     # ------------------------------------------------------------ handing over
 
     def _take_over(self, letter: Letter, stirred: Callable[[], None]) -> None:
-        """Take in a part of a ledger from the steward, and from nobody else."""
+        """Take in a part of a ledger, from the leader alone."""
         sender = letter.sender
         if self.election.role is not Role.FOLLOWER or self.election.steward != sender:
             raise Misfit("unasked")

@@ -45,9 +45,9 @@ class Rehearsal:
 
     On average a fault of `faults` every `calm_ns`, for up to `longest_ns`, none after `until_ns`.
     A node that is `loyal` asks for the steward at the same member each time, as one process does; others
-    know at once who it is.
+    know at once which it is.
 
-    Raises from `merge` what a hub raises if nobody answers.
+    Raises from `merge` what a hub raises if no member answers.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class Rehearsal:
     # ------------------------------------------------------------ as a merge rule
 
     def merge(self, batch: Batch) -> Answer:
-        """Send the batch to whoever one of the members takes for the steward. Raises HubUnavailable."""
+        """Send the batch to the member that one of them takes for the leader. Raises HubUnavailable."""
         self.pass_until(self._clock.monotonic_ns())
         asked = self._asked(batch.node)
         name = asked.steward.election.steward
         seat = next((seat for seat in self.seats if name and seat.steward.election.member == name), None)
-        # Whoever asks itself needs no broker for that.
+        # A member that asks itself needs no broker for that.
         if seat is None or (asked is not seat and not (asked.connected and seat.connected)):
-            raise HubUnavailable("timeout", "nobody answers")
+            raise HubUnavailable("timeout", "no member answers")
         if self.now_ns < seat.stalled_until_ns:
-            seat.batches.append(batch)  # it will look at it, but nobody waits for the answer any more
-            raise HubUnavailable("timeout", "nobody answers")
+            seat.batches.append(batch)  # it will look at it, but its caller no longer waits for the answer
+            raise HubUnavailable("timeout", "no member answers")
         answer = self._answer(seat, batch)
         if answer is None:
-            raise HubUnavailable("timeout", "nobody answers")
+            raise HubUnavailable("timeout", "no member answers")
         if asked is not seat:
             sent_ns, received_ns = self.now_ns - self._latency_ns, self.now_ns + self._latency_ns
             asked.steward.answered(answer, sent_ns=sent_ns, received_ns=received_ns)
@@ -116,12 +116,12 @@ class Rehearsal:
         return sum(seat.steward.election.may_answer(self.now_ns, within_ns=0) for seat in self.seats)
 
     def sums(self) -> dict[str, Totals]:
-        """See `MergeRule.sums`; nothing while nobody answers."""
+        """See `MergeRule.sums`; nothing while no member answers."""
         self.pass_until(self._clock.monotonic_ns())
         return next((totals for seat in self.seats if (totals := seat.steward.totals()) is not None), {})
 
     def lose_data(self) -> None:
-        """Whoever answers is killed."""
+        """Kill the member that answers."""
         self.pass_until(self._clock.monotonic_ns())
         for seat in self.seats:
             if seat.steward.election.role is Role.STEWARD:

@@ -83,7 +83,7 @@ def _of_origin(origin: BaseException | None, text: str) -> RedisFailure | None:
 
 
 def _certificate_kind(code: int) -> str:
-    # OpenSSL's X509_V_ERR_*: no issuer is known, a chain that nobody vouches for; another name, another address.
+    # OpenSSL's X509_V_ERR_*: no issuer is known, a chain without a trusted root; another name, another address.
     if code in (2, 18, 19, 20, 21):
         return "unknown-authority"
     return "certificate-name" if code in (62, 64) else "certificate"
@@ -182,7 +182,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "forbidden": _Advice(
         REACHED,
         "this user may not open {place}",
-        "Run as a user who may, or widen `unixsocketperm` in the server's configuration.",
+        "Run as a user with access to it, or widen `unixsocketperm` in the server's configuration.",
     ),
     "no-certificate-file": _Advice(
         REACHED,
@@ -191,7 +191,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     ),
     "unknown-authority": _Advice(
         REACHED,
-        "TLS: nobody whom this machine trusts vouches for the server ({text})",
+        "TLS: no authority that this machine trusts vouches for the server ({text})",
         "Name the authority that has signed the server's certificate, at the end of the URL:\n"
         "  ?ssl_ca_certs=/path/to/ca.pem",
     ),
@@ -223,7 +223,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "too-many-clients": _Advice(
         REACHED,
         "the server takes no more connections (maxclients is reached)",
-        "See who holds them, and stop what leaks them; or raise `maxclients`:\n  redis-cli CLIENT LIST",
+        "See which clients hold them, and stop what leaks them; or raise `maxclients`:\n  redis-cli CLIENT LIST",
     ),
     "denied": _Advice(
         REACHED,
@@ -244,7 +244,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "needless-password": _Advice(
         LOGIN,
         "the URL has a password, but the server's default user has none",
-        "Take the password out of the URL, or name the user to whom it belongs: redis://USER:PASSWORD@HOST. "
+        "Take the password out of the URL, or name the user that it belongs to: redis://USER:PASSWORD@HOST. "
         "Or was this meant to be another server?",
     ),
     "database": _Advice(

@@ -80,7 +80,7 @@ def judge_permissions(
 
 
 def acl_line(namespace: str, database: int, *, clustered: bool = False) -> str:
-    """The command that makes a user who may do what an agent does, and nothing else."""
+    """The command that makes a user with the rights that an agent needs, and no others."""
     commands = [*COMMANDS, *(["SELECT"] if database else []), *(CLUSTER_COMMANDS if clustered else [])]
     rights = " ".join(f"+{command.lower()}" for command in commands)
     return f"ACL SETUSER NEWUSER on >PASSWORD resetkeys ~{namespace}:* resetchannels -@all {rights}"
@@ -127,7 +127,7 @@ def _judge_clients(connected: int, most: int) -> Finding:
     fact = f"{connected} of {most} connections in use"
     if connected < most * FULL:
         return Finding(CLIENTS, Level.OK, fact)
-    remedy = "See who holds them, and stop what leaks them; or raise `maxclients`:\n  redis-cli CLIENT LIST"
+    remedy = "See which clients hold them, and stop what leaks them; or raise `maxclients`:\n  redis-cli CLIENT LIST"
     return Finding(CLIENTS, Level.WARNING, f"{fact}; when there are no more, agents are turned away", remedy)
 
 

@@ -22,7 +22,7 @@ DEFAULT_PORT: Final = 6379
 CONNECT_SHARE: Final = 0.5
 """How much of an exchange's time connecting may take."""
 PLACES_MAX: Final = 64
-"""More than anybody writes into a URL."""
+"""More than any URL needs."""
 
 
 class Place(NamedTuple):

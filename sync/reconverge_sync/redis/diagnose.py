@@ -44,7 +44,7 @@ class RedisPatient:
     keys: Sequence[str]
     """Those that a trial would be about in the agents' own namespace."""
     scratch_keys: Sequence[str]
-    """The same, in a namespace that nobody uses."""
+    """The same, in an unused namespace."""
     exchange: Callable[[Batch], Awaitable[Answer]]
     """Exchanges within the latter."""
     clustered: bool = False
@@ -95,7 +95,7 @@ class RedisDiagnosis:
             refusal = failure
         self._say(REACHED, f"{address.place} answers{' over TLS' if address.encrypted else ''}")
         if refusal is not None and refusal.kind == PERMISSION:
-            # Nobody lacks the right to say HELLO; it is SELECT, with which the client begins.
+            # HELLO needs no right; SELECT, with which the client begins, does.
             self._findings.append(judge_permissions(["SELECT"], self._patient.namespace, address.database))
             return False
         if refusal is not None and refusal.kind != "unknown-command":
@@ -107,7 +107,7 @@ class RedisDiagnosis:
         return True
 
     async def _greet(self) -> object:
-        """Say HELLO; once more to who breaks a TLS connection off.
+        """Say HELLO; once more to a server that breaks a TLS connection off.
 
         TLS 1.3 lets us speak before our certificate is judged. A server that closes with our words unread resets the
         connection, and whether its reason arrives before that is a matter of luck.
@@ -237,7 +237,7 @@ class RedisDiagnosis:
             return await self._patient.client.execute_command(*command)
         except Exception as error:  # noqa: BLE001  # whatever the client raises, there is something to say about it
             failure = as_failure(error, encrypted=self._patient.address.encrypted)
-        # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        # Raised out here: the client's own traceback shows the password where a tool prints its locals.
         raise failure
 
     async def _ask_all(self, commands: Sequence[Sequence[object]]) -> Sequence[Any]:

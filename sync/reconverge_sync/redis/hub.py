@@ -47,7 +47,7 @@ CONNECTIONS_MAX: Final = 4
 
 
 class Servers(Protocol):
-    """Whoever answers what is asked about a shard; belongs to one process and one event loop."""
+    """Answers what is asked about a shard; belongs to one process and one event loop."""
 
     async def ask(self, shard: int, *command: object) -> object:
         """Have a command about keys of that shard answered. Raises whatever the client does."""
@@ -241,7 +241,7 @@ class RedisHub:
                 else as_unavailable(error, secrets=self._connection.secrets)
             )
             problem.__cause__ = error if isinstance(error, NoScriptError) else None
-        # Raised out here: the client's own traceback shows the password to whoever prints locals.
+        # Raised out here: the client's own traceback shows the password where a tool prints its locals.
         raise problem
 
     def _connected(self) -> redis.asyncio.Redis:

@@ -18,7 +18,7 @@ from reconverge_sync.redis.resp import script
 CELLS: Final = f"c{SCHEMA_VERSION}:"
 """With this the name of each cell begins."""
 LOANS_MAX: Final = 256
-"""So many at a time, so that nobody else waits for longer than that takes."""
+"""So many at a time, so that no other node waits for longer than that takes."""
 WISHES: Final = script("now", "wishes")
 LEND: Final = script("now", "lend")
 

@@ -31,11 +31,11 @@ from reconverge_sync.redis.hub import CONNECTIONS_MAX, OneServer
 FIND_SHARE: Final = 0.4
 """How much of an exchange's time finding the master may take."""
 ANSWER_SHARE: Final = 0.8
-"""How much of it the master may take; whoever takes longer is doubted, and it is looked for anew."""
+"""How much of it the master may take; after that it is doubted, and looked for anew."""
 
 
 class Watched:
-    """Asks the master of a service, and finds out who that is, at first and after every failure. See `Servers`.
+    """Asks the master of a service, and looks for it at first and after every failure. See `Servers`.
 
     All Sentinels are asked at the same moment, and as soon as most of those that have not failed name the same server,
     that is the one; if the time is up, the one that is named most. Every connection to it begins with the question
@@ -110,7 +110,7 @@ class Watched:
         try:
             return await self._most_named(questions)
         finally:
-            # A task of its own: whoever waits here may be cancelled, and connections must be closed all the same.
+            # A task of its own: the caller may be cancelled, and connections must be closed all the same.
             end = asyncio.create_task(_dismiss(questions, list(clients.values())), name="reconverge-dismissal")
             self._ends.add(end)
             end.add_done_callback(self._ends.discard)

@@ -1,4 +1,4 @@
-"""Which commit figures were made at, for whoever wonders how old they are."""
+"""The commit that figures were made at, which tells how old they are."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_lines_survive_the_loss_of_data(self, scene: Scene) -> None:
-        """What nodes hold is theirs: nobody else is granted it again."""
+        """The lines that nodes hold are theirs: no other node is granted them again."""
         ada, bob = scene.voice(), scene.voice()
         held = (await ada.reports(need=QUOTA, line=0)).line
         assert QUOTA == held
@@ -103,7 +103,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_a_node_that_brings_news_of_lost_data_warns_the_hub(self, scene: Scene) -> None:
-        """Whoever comes first with a memory of other data shows that there may be lines from then, on any key."""
+        """The first node with a memory of other data shows that there may be lines from then, on any key."""
         strict = limit(overshoot_milli=0)
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=strict)

@@ -1,4 +1,4 @@
-"""Several nodes with the real kernel and syncer, but without loops: a test decides who speaks, and what is lost."""
+"""Several nodes with the real kernel and syncer, but without loops: a test decides which speaks, and what is lost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Member:
 
 
 class Truth:
-    """What all nodes together have admitted under one key, counted by somebody who sees everything at once."""
+    """What all nodes together have admitted under one key, counted at one place as it happens."""
 
     def __init__(self, limit: Limit, clock: Clock) -> None:
         self._limit = limit

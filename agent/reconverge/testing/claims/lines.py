@@ -50,7 +50,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_all_of_the_limit_can_be_used_by_one_node(self, scene: Scene) -> None:
-        """A node that needs everything, while nobody else needs anything, gets everything."""
+        """A node that needs everything, while no other needs anything, gets everything."""
         assert QUOTA == (await scene.voice().reports(need=QUOTA)).line
 
     @claim
@@ -126,7 +126,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
-        """While a limit is being changed node by node, nobody is granted more than the more careful ones know of."""
+        """While a limit is being changed node by node, no node is granted more than the more careful ones know of."""
         ada, bob = scene.voice(), scene.voice()
         smaller = limit(quota=60)
         await bob.reports(of=smaller, need=1)
@@ -267,7 +267,7 @@ class Crowd:
         self.granted = max([self.granted, *(lines.line for lines in held)])
         aligned = self._of.algorithm == FIXED_WINDOW
         for window in {lines.epoch for lines in held}:
-            # Who has yet to open that window will start it with its base; who has left it cannot use it any more.
+            # A node that has yet to open that window will start it with its base; one that has left it cannot use it.
             now = sum(lines.line for lines in held if not aligned or lines.epoch == window)
             yet = sum(lines.base for lines in held if aligned and lines.epoch < window)
             assert now + yet <= capacity, f"lines sum to {now} + {yet}, more than {capacity}: {where}"

@@ -26,7 +26,7 @@ class UseClaims(Trial):
 
     @claim
     async def test_closing_twice_is_harmless(self, scene: Scene) -> None:
-        """Whoever tidies up need not know whether somebody has done so before."""
+        """A second close does nothing and raises nothing, so that clean-up code need not know of the first."""
         await scene.voice(hub=scene.hub).says_hello()
         await scene.hub.close()
         await scene.hub.close()
@@ -58,7 +58,7 @@ class UseClaims(Trial):
         assert [Status.MERGED] * 3 == [asyncio.run(one_life()) for _ in range(3)]
 
     def test_it_outlives_a_loop_that_was_closed_under_it(self) -> None:
-        """Then nobody could close it in time; it is used from another loop all the same."""
+        """The loop is gone before the hub could be closed in it; the hub is used from another loop all the same."""
         scene = self.scene()
         voice = scene.voice(hub=scene.hub)
 

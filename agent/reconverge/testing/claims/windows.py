@@ -60,7 +60,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_fixed_window_starts_from_base_lines_that_sum_to_the_capacity(self, scene: Scene) -> None:
-        """So that nobody has to be asked at the moment when all begin anew."""
+        """So no node has to ask the hub at the moment when all windows begin anew."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
         await ada.reports(need=QUOTA, line=QUOTA // 2)
@@ -89,7 +89,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_sliding_window_forgets_what_is_two_windows_old(self, scene: Scene) -> None:
-        """Even if nobody said anything in between."""
+        """It does so although no node reports in between."""
         await scene.voice().reports(of=SLIDING, current=30)
         scene.pass_time(2 * WINDOW_S)
 
@@ -153,7 +153,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_counts_when_its_node_has_left(self, scene: Scene) -> None:
-        """Nobody else is granted it until its last date is over."""
+        """No other node is granted it until its last date is over."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, need=QUOTA)
         await ada.leaves(ada.cell(of=DATED, current=QUOTA, previous=DATED.window_us // 2))
@@ -201,7 +201,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_reset_is_for_all_nodes(self, scene: Scene) -> None:
-        """Everybody hears of it, and what was used before it counts no more."""
+        """Every node learns of it, and what was used before it counts no more."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=60)
         reset_us = scene.hub_us()

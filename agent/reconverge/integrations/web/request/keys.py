@@ -109,7 +109,7 @@ def by_user(request: Request) -> str | int | UUID | None:
 
 
 def identity_of(user: object) -> str | int | UUID | None:
-    """What tells one user from another; None for a user who is not authenticated.
+    """What tells one user from another; None for a user without authentication.
 
     Raises InvalidKey for an object of which that is not known.
     """
