@@ -8,7 +8,6 @@ from dataclasses import replace
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel.cell import Cell
-from reconverge.kernel.table.native import serve
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.simulation.first_hits import Opened, fleet_windows
 from reconverge_sync.memory import MemoryHub
@@ -54,7 +53,7 @@ def follow_calendar(node: Node, limit: Limit, twist: str) -> None:
     if twist == "calendar" and limit.algorithm == FIXED_WINDOW:
         table = node.kernel.tables["limit"]
         table.calendar = ToyCalendar(limit.window_ns)  # type: ignore[assignment]
-        serve(table)
+        table.choose_path()
 
 
 class WatchedHub(MemoryHub):

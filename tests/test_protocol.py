@@ -15,7 +15,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import SILENCE_NS
 from reconverge.hub.report import Batch, Totals
 from reconverge.kernel import COMPILED, Cell, Verdict, gate_of
-from reconverge.kernel.keys.eviction import UNTOUCHED_NS
+from reconverge.kernel.eviction import UNTOUCHED_NS
 from reconverge.limit import (
     ALGORITHMS,
     BURSTING,

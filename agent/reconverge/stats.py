@@ -98,8 +98,8 @@ def stats_of_limits(
             smaller=watch.smaller[name],
             switch=switch,
             reentered=table.reentered,
-            evicted=table.kernel.room.evicted[name],
-            deferred=table.kernel.newcomers.deferred[name],
+            evicted=table.kernel.left_early(name),
+            deferred=table.kernel.deferred(name),
         )
     return stats
 

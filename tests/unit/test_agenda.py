@@ -132,7 +132,7 @@ def test_nothing_is_promised_to_a_cell_that_was_dropped() -> None:
         promising.promise(cell, 1)
     gone = promising.cells[1]
     promising.node.kernel._drop(gone)
-    new = gone.table.look_up("new", promising.now_ns)
+    new = promising.node.kernel.tables[gone.table.name].look_up("new", promising.now_ns)
 
     assert gone.place == new.place
     assert ([promising.cells[0], promising.cells[2]], False) == promising.due(1)
@@ -141,7 +141,7 @@ def test_nothing_is_promised_to_a_cell_that_was_dropped() -> None:
 def test_a_cell_without_a_place_can_be_promised_something() -> None:
     """As the one in which keys beyond the cap are counted."""
     promising = Promising(2)
-    cell = promising.cells[0].table._new_cell("of all others", promising.now_ns)
+    cell = promising.node.kernel.tables[promising.cells[0].table.name]._new_cell("of all others", promising.now_ns)
     promising.promise(promising.cells[0], 2)
     promising.promise(cell, 2)
     promising.promise(promising.cells[1], 2)
@@ -154,7 +154,7 @@ def test_a_cell_without_a_place_can_be_promised_something() -> None:
 def test_what_was_promised_before_all_was_forgotten_does_not_count() -> None:
     """Cells that somebody still has can be promised something anew, by whoever comes after."""
     promising = Promising(3)
-    alone = promising.cells[0].table._new_cell("of all others", promising.now_ns)
+    alone = promising.node.kernel.tables[promising.cells[0].table.name]._new_cell("of all others", promising.now_ns)
     for cell in (*promising.cells, alone):
         promising.promise(cell, 1)
 

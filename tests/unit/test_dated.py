@@ -9,7 +9,7 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import SECOND_NS
-from reconverge.kernel.algorithms.history import History
+from reconverge.kernel.history import History
 from tests.unit.lone import Lone, in_ns
 
 LOG = Limit(10, 60, algorithm="sliding-log")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import HASH_KEY_BYTES
 from reconverge.kernel.engine import Evicted
-from reconverge.kernel.keys.evicted import BITS_PER_KEY, siphash
-from reconverge.kernel.keys.evicted import Evicted as PythonEvicted
+from reconverge.kernel.evicted import BITS_PER_KEY, siphash
+from reconverge.kernel.evicted import Evicted as PythonEvicted
 
 FADE_NS = 120 * SECOND_NS
 HASH_KEY = bytes(range(HASH_KEY_BYTES))

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from reconverge.kernel import lock as _lock
-from reconverge.kernel.lock import Lock
-from reconverge.kernel.reporting.agenda import KernelFields
+from reconverge.kernel.lock import KernelFields, Lock
 from tests.waiting import eventually
 
 WAITERS = 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.kernel.algorithms.low_water import LOWS_MAX, Lows
+from reconverge.kernel.history import LOWS_MAX, Lows
 
 LEVELS = st.lists(st.integers(0, 50), min_size=1, max_size=30)
 

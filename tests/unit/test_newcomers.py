@@ -15,7 +15,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel import COMPILED
 from reconverge.kernel.engine import Reentry, put_forward
-from reconverge.kernel.keys.newcomers import BURST_NS
+from reconverge.kernel.newcomers import BURST_NS
 from reconverge.kernel.reporting import agenda as _agenda
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT

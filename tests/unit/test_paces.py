@@ -13,7 +13,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import Batch
-from reconverge.kernel import Pace, WaitTable, change_own_pace, change_pace
+from reconverge.kernel import Pace, WaitTable
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from tests.node import INTERVAL_NS, LEASE_NS
@@ -33,7 +33,7 @@ class Mixed(World):
         (self.node,) = self.nodes
         self.plain = self.node.table
         self.own = self.node.limit(LIMIT, policy, name="own")
-        change_own_pace(self.node.kernel, [self.own], pace)
+        self.node.kernel.change_own_pace([self.own], pace)
         self.spends(2 * SECOND_NS)
 
     def spends(self, passed_ns: int, *asked: WaitTable) -> list[tuple[int, Batch]]:
@@ -180,7 +180,7 @@ def test_an_interval_that_becomes_shorter_is_heeded_at_once(pace: Pace | None) -
     mixed = Mixed(Pace(1000 * INTERVAL_NS, INTERVAL_NS))
     mixed.spends(SECOND_NS, mixed.own, mixed.plain)
 
-    change_own_pace(mixed.node.kernel, [mixed.own], pace)
+    mixed.node.kernel.change_own_pace([mixed.own], pace)
     mixed.node.syncer.take_pace()
     sent = mixed.spends(2 * INTERVAL_NS, mixed.plain)
 
@@ -191,7 +191,7 @@ def test_the_agents_interval_changes_without_those_of_limits() -> None:
     """Whoever has an interval of his own keeps it."""
     mixed = Mixed(SLOW)
 
-    change_pace(mixed.node.kernel, Pace(2 * INTERVAL_NS, INTERVAL_NS))
+    mixed.node.kernel.change_pace(Pace(2 * INTERVAL_NS, INTERVAL_NS))
 
     assert (SLOW.interval_ns, 2 * INTERVAL_NS) == (mixed.own.interval_ns, mixed.plain.interval_ns)
     assert (2 * INTERVAL_NS, SLOW.interval_ns) == mixed.node.kernel.intervals_ns

@@ -14,7 +14,7 @@ import pytest
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import WaitTable
-from reconverge.kernel.keys.eviction import KEPT_NS, UNTOUCHED_NS
+from reconverge.kernel.eviction import KEPT_NS, UNTOUCHED_NS
 from reconverge.limit import ALGORITHMS, METERED, SLIDING_WINDOW, Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
 from reconverge_sync.memory import MemoryHub

@@ -21,9 +21,8 @@ from reconverge import InvalidKey, Limiter
 from reconverge.kernel import COMPILED
 from reconverge.kernel.cell import Cell as CellType
 from reconverge.kernel.engine import Cell, Store
-from reconverge.kernel.keys.store import PLACES_PASSED
-from reconverge.kernel.keys.store import Store as PythonStore
-from reconverge.kernel.table.native import serve
+from reconverge.kernel.store import PLACES_PASSED
+from reconverge.kernel.store import Store as PythonStore
 from tests.twin import PATHS, ROOT
 from tests.unit.lone import Lone
 
@@ -65,7 +64,7 @@ def node_with(hashed: Hash | None, *, exact: bool = True) -> Lone:
     node = Lone("10/minute")
     table = node.limiter.table
     table.cells = store_with(hashed, exact=exact)
-    serve(table)
+    table.choose_path()
     node.limiter = Limiter(table)
     return node
 

@@ -128,7 +128,7 @@ class Watch:
                 continue
             seen = self._see(cell)
             # What a region was lent before counts, too, and this node does not know how much that was.
-            capacity = cell.capacity if cell.table.kernel.region_ppm == MILLION else cell.table.capacity
+            capacity = cell.capacity if cell.table.region_ppm == MILLION else cell.table.capacity
             if used > capacity:
                 answers = answers or tuple(answer.cells)
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
@@ -137,7 +137,7 @@ class Watch:
         """Count a key of which the hub grants less than this node declares, and warn once if that goes on."""
         table = cell.table
         said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
-        if cell.capacity >= said or table.kernel.region_ppm != MILLION:  # it has changed since, or the rest is lent
+        if cell.capacity >= said or table.region_ppm != MILLION:  # it has changed since, or the rest is lent
             return
         self.smaller[table.name] += 1
         since_us, last_us = self._smaller_since_us.get(table.name, (hub_us, hub_us))

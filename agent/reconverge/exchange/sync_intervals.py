@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import Kernel, Pace, WaitTable, change_own_pace, change_pace
+from reconverge.kernel import Kernel, Pace, WaitTable
 from reconverge.settings import check_lease, checked_pace
 
 
@@ -73,9 +73,9 @@ class Pacing:
 
     def _take(self, limit: str | None, pace: Pace | None) -> None:
         if limit is not None:
-            change_own_pace(self._kernel, self._tables_of(limit), pace)
+            self._kernel.change_own_pace(self._tables_of(limit), pace)
         elif pace is not None:
-            change_pace(self._kernel, pace)
+            self._kernel.change_pace(pace)
         self._told()
 
     def _check_lease(self, sync_interval: float) -> None:

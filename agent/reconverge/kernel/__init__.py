@@ -8,14 +8,24 @@ from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel.composite.many import Many, many_of
 from reconverge.kernel.composite.shared import Elastic
 from reconverge.kernel.decision import Usage
-from reconverge.kernel.engine import COMPILED, IMPLEMENTATION, MISSING, Cell, Decision, Reentry, first_odd_cell
+from reconverge.kernel.engine import (
+    COMPILED,
+    IMPLEMENTATION,
+    MISSING,
+    Cell,
+    Decision,
+    Reentered,
+    Reentry,
+    Shadowed,
+    Unlimited,
+    WouldRefuse,
+    first_odd_cell,
+)
+from reconverge.kernel.evicted import HASH_KEY_BYTES
 from reconverge.kernel.kernel import Kernel
-from reconverge.kernel.keys.evicted import HASH_KEY_BYTES
-from reconverge.kernel.keys.newcomers import NEW_KEYS_MAX
 from reconverge.kernel.lock import in_a_decision
+from reconverge.kernel.newcomers import NEW_KEYS_MAX
 from reconverge.kernel.reporting.deferred import Pace
-from reconverge.kernel.switched import Reentered, Shadowed, Unlimited, WouldRefuse
-from reconverge.kernel.table.changes import change_own_pace, change_pace
 from reconverge.kernel.table.table import Charged, Table, Verdict
 from reconverge.kernel.table.wait import WaitTable
 
@@ -47,8 +57,6 @@ __all__ = [
     "Verdict",
     "WaitTable",
     "WouldRefuse",
-    "change_own_pace",
-    "change_pace",
     "first_odd_cell",
     "gate_of",
     "in_a_decision",

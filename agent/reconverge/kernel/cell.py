@@ -1,21 +1,168 @@
-"""What one node remembers of one key."""
+"""What one node remembers of one key, and what a cell needs of its limit and of its shard.
+
+A cell is a passive record: deciding, correcting, reporting and eviction read and write its fields, under the lock of
+its limit. The protocols here say what they may ask of the limit and of the shard that a cell belongs to. They stand
+beside the cell because each names the other; what implements them lies above (`table/`, `shard.py`).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 from reconverge.clock import NEVER_NS
-
-if TYPE_CHECKING:
-    from reconverge.kernel.algorithms.history import History
-    from reconverge.kernel.algorithms.low_water import Lows
-    from reconverge.kernel.reporting.shard import ShardState
-    from reconverge.kernel.table.cells import Cells
-
+from reconverge.hub.report import CellAnswer, CellReport
+from reconverge.kernel.history import History, Lows
+from reconverge.kernel.lock import Lock
+from reconverge.limit.limit import Limit
+from reconverge.policies import Policy
 
 DEMAND_MAX = 8 * 10**12
 """More is asked for than any quota has, and how much more does not matter: so demand never outgrows what can be told to
 a hub in thousandths, however much is refused."""
+
+
+class Lane(Protocol):
+    """Cells that wait for a report."""
+
+    def append(self, cell: Cell, /) -> None:
+        """Have a cell wait behind the others."""
+        ...
+
+    def __bool__(self) -> bool: ...
+
+
+class Promises(Protocol):
+    """When quiet cells are looked at again."""
+
+    def promise(self, cell: Cell, due_ns: int, /) -> None:
+        """Look at a cell again at that moment, in place of any earlier promise."""
+        ...
+
+    def forget(self, cell: Cell, /) -> None:
+        """Promise nothing about a cell any more."""
+        ...
+
+
+class Shard(Protocol):
+    """What cells need of their shard of the hub; `ShardState` says what each means."""
+
+    index: int
+    alone: bool
+    early_ns: int
+    offset_ns: int
+    lag_ns: int
+    late_ns: int
+    round_trip_ns: int
+    lease_until_ns: int
+    leased_ns: int
+    lost_ns: int
+    attended_until_ns: int
+    keeps_until_ns: int
+    not_taken: int
+    unconfirmed: int
+
+    @property
+    def stirred(self) -> Lane: ...
+    @property
+    def wanted(self) -> Lane: ...
+    @property
+    def agenda(self) -> Promises: ...
+
+
+class Meter(Protocol):
+    """What reports need of a limit's arithmetic; the whole of it is `algorithms.windows.Meter`."""
+
+    aligned: bool
+    bucket: bool
+    idle_ns: int
+
+    def used(self, cell: Cell, now_ns: int, /) -> int:
+        """What this node has used, rounded up."""
+        ...
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int, /) -> int:
+        """How long until `cost` fits below `line` if nothing is charged meanwhile."""
+        ...
+
+
+class Dates(Protocol):
+    """What reports need of the arithmetic of limits in which every charge has a date; see `algorithms.dated.Dated`."""
+
+    def report(self, cell: Cell, now_ns: int, /) -> int:
+        """How long what is in use counts."""
+        ...
+
+    def confirm(self, cell: Cell, /) -> None:
+        """The hub has heard of what was reported last."""
+        ...
+
+    def hear_of_others(self, cell: Cell, current: int, heard_ns: int, /) -> None:
+        """The others have so much in use."""
+        ...
+
+    def disown(self, cell: Cell, now_ns: int, /) -> None:
+        """Count no more what the hub counts under another name."""
+        ...
+
+
+class Limited(Protocol):
+    """What cells need of the limit that they belong to; `table.cells.Cells` says what each means."""
+
+    name: str
+    limit: Limit
+    lock: Lock
+    policy: Policy
+    overflow: Cell | None
+    unit: int
+    quota: int
+    nominal: int
+    capacity: int
+    window_ns: int
+    window_s: float
+    interval_ns: int
+    interval_min_ns: int
+    born_ns: int
+    need_max: int
+    reluctance: float
+    stepwise: bool
+    keeps_spare: bool
+
+    @property
+    def meter(self) -> Meter: ...
+    @property
+    def dated(self) -> Dates | None: ...
+    @property
+    def staked(self) -> bool: ...
+    @property
+    def region_ppm(self) -> int: ...
+
+    # Moving a cell in time. Each is described where it is implemented.
+    def advance(self, cell: Cell, now_ns: int, /) -> None: ...
+    def measure(self, cell: Cell, /) -> None: ...
+    def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
+    def anchor(self, cell: Cell, now_ns: int, /) -> None: ...
+    def rebase(self, cell: Cell, now_ns: int, /) -> None: ...
+    def forget(self, cell: Cell, reset_us: int, now_ns: int, /) -> None: ...
+    def follow(
+        self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int, /
+    ) -> tuple[CellReport, CellAnswer]: ...
+    def closes_ns(self, cell: Cell, /) -> int: ...
+    def refilled_ns(self, cell: Cell, since_ns: int, until_ns: int, /) -> int: ...
+    def lease_until_ns(self, shard: Shard, /) -> int: ...
+
+    # What of its line is in use, and what it should ask for.
+    def bound(self, cell: Cell, now_ns: int, /) -> int: ...
+    def fill_milli(self, cell: Cell, /) -> int: ...
+    def headroom(self, cell: Cell, now_ns: int, /) -> int: ...
+    def owed(self, cell: Cell, /) -> float: ...
+    def water(self, headroom: int, /) -> int: ...
+    def stir(self, cell: Cell, /) -> None: ...
+    def want(self, cell: Cell, when_ns: int, /) -> None: ...
+
+    # Leaving.
+    def let_stay(self, cell: Cell, /) -> None: ...
+    def drop(self, cell: Cell, /) -> bool: ...
+    def remember_evicted(self, cell: Cell, now_ns: int, /) -> None: ...
 
 
 class Headroom:
@@ -97,7 +244,7 @@ class Cell(Headroom):
     )
 
     def __init__(  # noqa: PLR0915  # a list of what there is to know
-        self, key: str, table: Cells, shard: ShardState, now_ns: int
+        self, key: str, table: Limited, shard: Shard, now_ns: int
     ) -> None:
         self.key = key
         self.table = table
@@ -201,11 +348,11 @@ class Cell(Headroom):
         """Epoch, current and previous of the last report that was answered."""
         self.unconfirmed = False
         self.fresh = False
-        """It waits for its first report, see `kernel/keys/newcomers.py`."""
+        """It waits for its first report, see `kernel/newcomers.py`."""
         self.leaving = False
-        """It is to leave with a last report, see `kernel/keys/eviction.py`."""
+        """It is to leave with a last report, see `kernel/eviction.py`."""
         self.doubted = False
-        """It may have been here before, see `keys/evicted.py`: nothing may be admitted before the first answer."""
+        """It may have been here before, see `evicted.py`: nothing may be admitted before the first answer."""
         self.stirred = False
         self.wanted = False
         self.water = 0
@@ -218,3 +365,13 @@ class Cell(Headroom):
     def heard(self) -> bool:
         """Whether the hub has ever answered for this key."""
         return self.heard_ns > -NEVER_NS
+
+
+class Mark(NamedTuple):
+    """Where and when something was charged."""
+
+    cell: Cell
+    epoch: int
+    reset_us: int
+    look: int
+    """How often the bucket's level had been looked at by then; of what has dates, its date."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconverge.errors import InvalidSetting
 from reconverge.hub import answers
 from reconverge.kernel import cell as _cell
 from reconverge.kernel import decision as _decision
+from reconverge.kernel import evicted as _evicted
 from reconverge.kernel import lock as _lock
-from reconverge.kernel.keys import evicted as _evicted
-from reconverge.kernel.keys import store as _store
+from reconverge.kernel import store as _store
 from reconverge.kernel.reporting import agenda as _agenda
 from reconverge.kernel.reporting import batches as _reports
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING or PYTHON_IS_ASKED_FOR:
     native = None
 else:
     try:
-        from reconverge.kernel import _native as native
+        import reconverge.kernel._native as native
     except ImportError as error:
         native, _problem = None, str(error)
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING or not COMPILED:
     Evicted = _evicted.Evicted
     ShardFields = _agenda.ShardFields
     TallyFields = _agenda.TallyFields
-    KernelFields = _agenda.KernelFields
+    KernelFields = _lock.KernelFields
     Lock = _lock.Lock
     Reentry = _lock.Reentry
     Reports = _reports.Reports
@@ -94,3 +94,34 @@ else:
     for name in names.split():
         setattr(Decision, name, getattr(_decision.Decision, name))
     assert dataclasses.is_dataclass(Decision)
+
+
+# ------------------------------------------------------------ answers that are no ordinary decisions
+
+
+class Unlimited(Decision):
+    """The answer of a limit that is off: nothing was decided, and nothing charged."""
+
+    __slots__ = ()
+    switch: ClassVar[str] = "off"
+
+
+class Reentered(Decision):
+    """The refusal of what asks for admission in the middle of another decision, on the same thread."""
+
+    __slots__ = ()
+    reentered: ClassVar[bool] = True
+
+
+class Shadowed(Decision):
+    """The answer of a limit in shadow that would have been the same without."""
+
+    __slots__ = ()
+    switch: ClassVar[str] = "shadow"
+
+
+class WouldRefuse(Shadowed):
+    """The answer of a limit in shadow that would have been a refusal, with its grounds; nothing was charged."""
+
+    __slots__ = ()
+    would_refuse: ClassVar[bool] = True

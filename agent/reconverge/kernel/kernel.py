@@ -15,17 +15,17 @@ from reconverge.errors import LimitConflict
 from reconverge.hub.report import Answer, LimitReport
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.composite.registry import Composites
-from reconverge.kernel.engine import KernelFields, Reports, due_cells, hear_cells, rebase_cells, report_cells
-from reconverge.kernel.keys.evicted import HASH_KEY_BYTES
-from reconverge.kernel.keys.eviction import Room
-from reconverge.kernel.keys.newcomers import NEW_KEYS_MAX, Newcomers
+from reconverge.kernel.engine import Reports, due_cells, hear_cells, rebase_cells, report_cells
+from reconverge.kernel.evicted import HASH_KEY_BYTES
+from reconverge.kernel.eviction import Room
+from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
 from reconverge.kernel.reporting.cell_reports import unreport_cell
-from reconverge.kernel.reporting.deferred import hold_back, let_ask_again
+from reconverge.kernel.reporting.deferred import Pace, hold_back, let_ask_again
 from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
-from reconverge.kernel.reporting.shard import ShardState
-from reconverge.kernel.table.cells import NODES_LEASE_NS, Cells
+from reconverge.kernel.shard import ShardState
+from reconverge.kernel.table.cells import NODES_LEASE_NS, Cells, Node
+from reconverge.kernel.table.changes import Changes
 from reconverge.kernel.table.first_hit import FirstHitTable
-from reconverge.kernel.table.native import lengthen_lease
 from reconverge.kernel.table.paced import PacedTable
 from reconverge.kernel.table.wait import WaitTable
 from reconverge.limit.limit import DRAINED, FIRST_HIT, PACED, Limit
@@ -44,7 +44,7 @@ SOLO_REFRESH_NS = 1_000_000_000
 """A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
 
 
-class Kernel(KernelFields):
+class Kernel(Node):
     """All limits of one node."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Kernel(KernelFields):
         """The table of a limit, or of a part of one. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
-            lengthen_lease(self, self.lease_with(limit))
+            self._lengthen_lease(self.lease_with(limit))
             kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
             # In one step: a signal handler may have declared it meanwhile, and counts in that table already.
             table = self.tables.setdefault(name, kind(self, name, limit, policy, self.clock.monotonic_ns))
@@ -138,12 +138,47 @@ class Kernel(KernelFields):
             lasts_ns = max(lasts_ns, limit.window_ns * limit.capacity // limit.quota)
         return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
 
+    def _lengthen_lease(self, lease_ns: int) -> None:
+        """Lines may be used for so long from now on, by which every limit judges whether they have to be small."""
+        if lease_ns == self.lease_ns:
+            return
+        self.lease_ns = lease_ns
+        for table in list(self.tables.values()):
+            with table.lock:
+                table.choose_path()
+
+    def change_pace(self, pace: Pace) -> None:
+        """Exchange so often from now on, but for limits with a pace of their own."""
+        self.interval_ns, self.interval_min_ns = pace
+        for table in list(self.tables.values()):
+            table.take_pace()
+        self.take_paces()
+
+    def change_own_pace(self, tables: Iterable[Changes], pace: Pace | None) -> None:
+        """Exchange the cells of those tables so often from now on; with None, as often as those of others."""
+        for table in tables:
+            table.own_pace = pace
+            table.take_pace()
+        self.take_paces()
+
     def take_paces(self) -> None:
         """Heed the intervals that the limits have now."""
         paces = {table.own_pace for table in list(self.tables.values())} - {None}
         own = [pace for pace in paces if pace is not None]
         self.soonest_ns = min([self.interval_min_ns, *(pace.interval_min_ns for pace in own)])
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
+
+    def left_early(self, name: str) -> int:
+        """How many keys of a limit have left while they were not idle yet."""
+        return self.room.evicted[name]
+
+    def deferred(self, name: str) -> int:
+        """How many new keys of a limit have waited for the hub to be told of them."""
+        return self.newcomers.deferred[name]
+
+    def let_stay(self, cell: Cell) -> None:
+        """Have a key stay that was to leave."""
+        self.room.stay(cell)
 
     def admit_key(self, table: Cells, now_ns: int) -> bool:
         """Count one more key of `table`, whose lock the caller holds; unless the cap is reached."""
@@ -405,9 +440,7 @@ class Kernel(KernelFields):
         """Forget a key about which there is nothing to remember."""
         self.room.stay(cell)
         cell.shard.agenda.forget(cell)
-        if cell.table.overflow is cell:
-            cell.table.overflow = None
-        elif cell.table.cells.drop(cell):
+        if cell.table.drop(cell):
             self.keys -= 1
 
     def _cells_of(self, shard: ShardState) -> list[Cell]:

@@ -35,10 +35,7 @@ import sys
 from collections.abc import Callable, Iterable
 from threading import get_ident
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
-
-if TYPE_CHECKING:
-    from reconverge.kernel.reporting.agenda import KernelFields
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -47,6 +44,22 @@ NAP_S: Final = 0.0005
 """Between two looks at a lock that is held. A lock is held for microseconds."""
 NAPS_MAX: Final = 2000
 """A thread that has waited for so many naps, a second or more, looks whether any thread will let go of the lock."""
+
+
+class KernelFields:
+    """What `Kernel` counts its keys in."""
+
+    keys: int
+    """Kept in all limits, overflow cells not among them."""
+    keys_max: int
+    after_unlock: bool
+    """Whether something waits until no lock is held; see `Kernel.do_after_unlock`."""
+    wake_wanted: bool
+    """Whether that is to wake the loop."""
+
+    def do_after_unlock(self) -> None:
+        """Do what was put off while a lock was held."""
+        raise NotImplementedError
 
 
 class Reentry(RuntimeError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.kernel import Elastic, Joint, Kernel, Pace, Verdict, WaitTable, change_own_pace
+from reconverge.kernel import Elastic, Joint, Kernel, Pace, Verdict, WaitTable
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import Policy
@@ -71,7 +71,7 @@ class Fleet:
                 asked.tables[0].take_lease(self.limit_lease_ns)
             if self.own_interval_ns is not None:
                 pace = Pace(self.own_interval_ns, _shortest_ns(self.own_interval_ns))
-                change_own_pace(kernel, asked.tables[:1], pace)
+                kernel.change_own_pace(asked.tables[:1], pace)
             return asked
         parent = kernel.declare(LIMIT_NAME, self.limit, policy)
         named = {f"{LIMIT_NAME}-share-{number}": share for number, share in enumerate(self.shares)}

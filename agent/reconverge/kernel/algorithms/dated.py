@@ -7,36 +7,12 @@ stays as it is until something expires; so it is a plain number, and the moment 
 from __future__ import annotations
 
 from math import ceil
-from typing import Protocol
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
-from reconverge.kernel.algorithms.history import History
-from reconverge.kernel.algorithms.low_water import Mark
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.algorithms.dates import Dating
+from reconverge.kernel.cell import Cell, Mark
+from reconverge.kernel.history import History
 from reconverge.limit.limit import Limit
-
-
-class Dating(Protocol):
-    """What a date is."""
-
-    additive: bool
-    """Whether a date lasts for a while, so that charges may simply be added until it is over."""
-    follows_hub: bool
-    """Whether dates are read off the hub's clock, which may be set back."""
-    lasts: int
-    """A charge counts until so many dates after its own."""
-    entries_max: int
-    """A key remembers no more than this."""
-    carries_debt: bool
-    """Whether what was settled beyond the capacity is counted in the windows after, until it is paid off."""
-
-    def date(self, cell: Cell, history: History, now_ns: int) -> int:
-        """The present one."""
-        ...
-
-    def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """When a date begins."""
-        ...
 
 
 class Dated:

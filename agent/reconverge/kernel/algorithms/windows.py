@@ -36,8 +36,7 @@ from typing import Protocol
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel.algorithms.dated import Dated
-from reconverge.kernel.algorithms.log import Moments
-from reconverge.kernel.algorithms.slices import Slices
+from reconverge.kernel.algorithms.dates import Moments, Slices
 from reconverge.kernel.cell import Cell
 from reconverge.limit.limit import BUCKETS, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
 

@@ -25,7 +25,7 @@ from reconverge.errors import UnknownKind
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Decision, Lock, Reentry
-from reconverge.kernel.keys.validity import plain_key
+from reconverge.kernel.keys import plain_key
 from reconverge.kernel.table.table import Charged, Verdict
 from reconverge.kernel.table.wait import WaitTable
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from reconverge.errors import InvalidSetting
 from reconverge.kernel.composite.shared import Elastic
 from reconverge.kernel.engine import COMPILED, native
-from reconverge.kernel.keys.validity import plain_key
+from reconverge.kernel.keys import plain_key
 
 if TYPE_CHECKING:
     from reconverge.kernel.composite.all_of import Joint

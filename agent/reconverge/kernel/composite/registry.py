@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict
 from reconverge.kernel.composite.all_of import Joint
@@ -12,14 +12,25 @@ from reconverge.kernel.table.wait import WaitTable
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
-if TYPE_CHECKING:
-    from reconverge.kernel.kernel import Kernel
+
+class Declaring(Protocol):
+    """The node whose limits they are; `Kernel` is the one there is."""
+
+    tables: dict[str, WaitTable]
+
+    def declare(self, name: str, limit: Limit, policy: Policy, /) -> WaitTable:
+        """The table of a limit. Raises LimitConflict."""
+        ...
+
+    def table(self, name: str, limit: Limit, policy: Policy, /) -> WaitTable:
+        """The table of a limit, or of a part of one. Raises LimitConflict."""
+        ...
 
 
 class Composites:
     """Declares them, each once, and plain ones as well."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Declaring) -> None:
         self._kernel = kernel
         self._joints: dict[str, Joint] = {}
         self._begun: dict[str, dict[str, Limit]] = {}

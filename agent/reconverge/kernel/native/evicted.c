@@ -1,4 +1,4 @@
-/* Which keys may have been evicted while their use still counted: two ageing Bloom filters, see `kernel/keys/evicted.py`, whose very
+/* Which keys may have been evicted while their use still counted: two ageing Bloom filters, see `kernel/evicted.py`, whose very
  * bits these are. Nothing of Python's is called, but for the bytes of a key. */
 #include "native.h"
 

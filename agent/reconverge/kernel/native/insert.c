@@ -3,7 +3,7 @@
 
 #include "cells.h"
 
-/* Whether a key is one that may be kept, as `keys/validity.py` has it; if not, Python says what is wrong with it. */
+/* Whether a key is one that may be kept, as `keys.py` has it; if not, Python says what is wrong with it. */
 static bool
 is_plain(const Store *store, PyObject *key)
 {

@@ -159,7 +159,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     i64 charged, refunded, fresh_from_ns;
-    Queue *fresh; /* new keys that wait for their first report, see `kernel/keys/newcomers.py` */
+    Queue *fresh; /* new keys that wait for their first report, see `kernel/newcomers.py` */
 } Tally;
 
 /* How many keys a node keeps, and how many it may; and what waits until no lock is held. */

@@ -26,15 +26,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel.cell import Cell
+from reconverge.kernel.lock import Lock
 from reconverge.kernel.reporting.cell_reports import look_again
 from reconverge.kernel.reporting.lanes import Lanes
-
-if TYPE_CHECKING:
-    from reconverge.kernel.lock import Lock
 
 GROUP_MAX = 256
 """So many promises are kept together at most."""
@@ -173,22 +170,6 @@ class TallyFields:
         """No key waits."""
         self.fresh = deque()
         self.fresh_from_ns = -NEVER_NS
-
-
-class KernelFields:
-    """What `Kernel` counts its keys in."""
-
-    keys: int
-    """Kept in all limits, overflow cells not among them."""
-    keys_max: int
-    after_unlock: bool
-    """Whether something waits until no lock is held; see `Kernel.do_after_unlock`."""
-    wake_wanted: bool
-    """Whether that is to wake the loop."""
-
-    def do_after_unlock(self) -> None:
-        """Do what was put off while a lock was held."""
-        raise NotImplementedError
 
 
 def due_cells(

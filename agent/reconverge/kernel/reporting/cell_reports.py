@@ -162,7 +162,7 @@ def _leaves(cell: Cell, in_touch: bool) -> bool:
     """Whether this is the last report of a key that was to leave: nobody has asked for it since that was decided."""
     leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
     if not leaves:
-        cell.table.kernel.room.stay(cell)
+        cell.table.let_stay(cell)
     return leaves
 
 
@@ -177,7 +177,7 @@ def _previous(cell: Cell, now_ns: int) -> int:
 def unreport_cell(cell: Cell, report: CellReport) -> None:
     """Take a report back that was not answered: all of it has to be said again, and a key that was to leave stays."""
     if report.forgotten:
-        cell.table.kernel.room.stay(cell)
+        cell.table.let_stay(cell)
     else:
         cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
         cell.ask = max(cell.ask, report.ask)

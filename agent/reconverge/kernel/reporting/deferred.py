@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from reconverge.kernel.cell import Cell
-    from reconverge.kernel.reporting.shard import ShardState
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.reporting.agenda import ShardFields
 
 SORTED_MAX: Final = 1024
 """So many cells are sorted in one go; what comes after is taken as if it were due, which does no harm."""
@@ -36,7 +35,7 @@ class Later:
         """For which of the intervals there are any."""
         return [interval_ns for interval_ns, cells in self._cells.items() if cells]
 
-    def sort(self, shard: ShardState, due: Container[int] | None, most: int) -> bool:
+    def sort(self, shard: ShardFields, due: Container[int] | None, most: int) -> bool:
         """Put aside what is not due, and hand over up to `most` of what has become so.
 
         `due` holds the intervals whose limits are due; None stands for all. Returns whether more are to be handed over.
@@ -56,14 +55,14 @@ class Later:
             del self._cells[interval_ns]
         return False
 
-    def give_back(self, shard: ShardState) -> None:
+    def give_back(self, shard: ShardFields) -> None:
         """Have everything be sorted anew, because intervals have changed."""
         for cells in self._cells.values():
             for cell in cells:
                 shard.stirred.append(cell)
         self._cells.clear()
 
-    def _put_aside(self, shard: ShardState, due: Container[int]) -> None:
+    def _put_aside(self, shard: ShardFields, due: Container[int]) -> None:
         kept: list[Cell] = []
         for _ in range(min(len(shard.stirred), SORTED_MAX)):
             cell = shard.stirred.popleft()
@@ -78,7 +77,7 @@ class Later:
             shard.stirred.append(cell)
 
 
-def hold_back(shard: ShardState, due: Container[int], now_ns: int, held: list[Cell]) -> None:
+def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:
     """Take the cells in a hurry that may not be exchanged again yet out to `held`, for `let_ask_again` to put back.
 
     A regular exchange takes whoever is in a hurry, however soon after the last time; one of other limits does not.
@@ -96,7 +95,7 @@ def hold_back(shard: ShardState, due: Container[int], now_ns: int, held: list[Ce
         shard.wanted.append(cell)
 
 
-def let_ask_again(shard: ShardState, held: list[Cell]) -> None:
+def let_ask_again(shard: ShardFields, held: list[Cell]) -> None:
     """Put back what was held back."""
     for cell in held:
         shard.wanted.append(cell)

@@ -22,11 +22,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from reconverge.kernel.cell import Cell
-    from reconverge.kernel.table.cells import Cells
+from reconverge.kernel.cell import Cell, Limited
 
 TURN: Final = 16
 """So many cells of one limit are taken before those of the next one. A batch has room for turns of 16 limits, and most
@@ -39,9 +37,9 @@ class Lanes:
     __slots__ = ("_lanes", "_left", "_round")
 
     def __init__(self) -> None:
-        self._lanes: dict[Cells, deque[Cell]] = {}
+        self._lanes: dict[Limited, deque[Cell]] = {}
         """By limit; none of them is empty."""
-        self._round: list[Cells] = []
+        self._round: list[Limited] = []
         """The limits whose turn comes in this round, the next one last."""
         self._left = TURN
         """How many cells the next one may still give."""
@@ -92,7 +90,7 @@ class Lanes:
                 return lane
             self._end_turn()
 
-    def _end_turn(self) -> Cells:
+    def _end_turn(self) -> Limited:
         """Go on with the next lane; returns whose turn it was."""
         self._left = TURN
         return self._round.pop()

@@ -47,7 +47,7 @@ def give_up_lapsed_line(cell: Cell) -> None:
 
 def give_up_line(cell: Cell, now_ns: int) -> None:
     """The node stops, and gives back what it holds."""
-    cell.table.kernel.room.stay(cell)
+    cell.table.let_stay(cell)
     cell.table.advance(cell, now_ns)
     cell.table.measure(cell)
     if cell.stirred or cell.held or cell.line or cell.base:

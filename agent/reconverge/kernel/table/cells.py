@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from reconverge.clock import NEVER_NS, seconds
+from reconverge.clock import NEVER_NS, Clock, seconds
 from reconverge.errors import CostExceedsQuota
-from reconverge.hub.report import CellAnswer, CellReport
+from reconverge.hub.report import UNBOUNDED, CellAnswer, CellReport
 from reconverge.kernel.algorithms.dated import Dated
-from reconverge.kernel.algorithms.history import History
 from reconverge.kernel.algorithms.windows import Meter, meter_for
-from reconverge.kernel.cell import DEMAND_MAX
-from reconverge.kernel.engine import Cell, Evicted, Lock, Store
-from reconverge.kernel.keys.validity import plain_key
-from reconverge.kernel.reporting.tally import Tally
-from reconverge.kernel.table.leased import outlasts_lease, relearns_ns
-from reconverge.kernel.table.listener import Listener
+from reconverge.kernel.cell import DEMAND_MAX, Shard
+from reconverge.kernel.engine import Cell, Evicted, KernelFields, Lock, Store
+from reconverge.kernel.history import History
+from reconverge.kernel.keys import plain_key
+from reconverge.kernel.shard import ShardState, Tally
 from reconverge.limit.limit import INTERVAL, Limit
 from reconverge.policies import Policy
-
-if TYPE_CHECKING:
-    from reconverge.kernel.kernel import Kernel
-    from reconverge.kernel.reporting.shard import ShardState
 
 NODES_LEASE_NS = NEVER_NS // 2
 """In place of a limit's own lease: as long as that of the node."""
@@ -31,6 +25,69 @@ LOW_WATER = 0.6
 """Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
 OVERFLOW_KEY = "\x00overflow"
 """What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
+
+
+class Listener(Protocol):
+    """Somebody who waits for keys of a limit."""
+
+    def tell(self, key: str) -> None:
+        """There may be room now. Must not wait, nor fail."""
+
+
+class Node(KernelFields):
+    """What the limits of a node need of it; `Kernel` is the one there is."""
+
+    clock: Clock
+    namespace: str
+    alone: bool
+    interval_ns: int
+    interval_min_ns: int
+    lease_ns: int
+    key_bytes_max: int
+    hash_key: bytes
+    shards: list[ShardState]
+    region_ppm: int
+    told_of_reentry: Callable[[str], None]
+
+    def lease_of(self, limit: Limit) -> int:
+        """How long lines on such a limit may be used."""
+        raise NotImplementedError
+
+    def shard_of(self, limit_name: str, key: str) -> ShardState:
+        """Which shard keeps a key."""
+        raise NotImplementedError
+
+    def refresh_offset_ns(self, now_ns: int) -> int:
+        """The distance to the wall clock of a node that has no hub to ask."""
+        raise NotImplementedError
+
+    def admit_key(self, table: Cells, now_ns: int) -> bool:
+        """Count one more key of a limit, whose lock the caller holds; unless the cap is reached."""
+        raise NotImplementedError
+
+    def let_stay(self, cell: Cell) -> None:
+        """Have a key stay that was to leave."""
+        raise NotImplementedError
+
+    def left_early(self, name: str) -> int:
+        """How many keys of a limit have left while they were not idle yet."""
+        raise NotImplementedError
+
+    def deferred(self, name: str) -> int:
+        """How many new keys of a limit have waited for the hub to be told of them."""
+        raise NotImplementedError
+
+    def want_wake(self) -> None:
+        """Have the loop woken when no lock is held."""
+        raise NotImplementedError
+
+    def put_off(self, work: Callable[[], None]) -> None:
+        """Have something done when no lock is held any more."""
+        raise NotImplementedError
+
+    def note_reentry(self, name: str) -> None:
+        """A decision about that limit was asked for in the middle of another one; have it said once."""
+        raise NotImplementedError
 
 
 class Cells:
@@ -48,7 +105,7 @@ class Cells:
     reentered = 0
     """Calls that came in the middle of a decision, on its thread."""
 
-    def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
+    def __init__(self, kernel: Node, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         self.kernel = kernel
         self.name = name
         self.limit = limit
@@ -111,13 +168,34 @@ class Cells:
 
     @property
     def staked(self) -> bool:
-        """Whether what is used counts for longer than a lease, so that lines are kept small; see `hub/stake.py`."""
-        return outlasts_lease(self)
+        """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound.
+
+        What is used counts for longer than a lease then, so that lines are kept small; see `hub/stake.py`.
+        """
+        runs_out_ns = self.window_ns
+        if self.meter.bucket:
+            drains_ns = self.window_ns * self.capacity // self.quota
+            runs_out_ns = max(runs_out_ns, drains_ns) if self.stepwise else drains_ns
+        return self.policy.overshoot_milli != UNBOUNDED and runs_out_ns > min(self.lease_ns, self.kernel.lease_ns)
+
+    @property
+    def region_ppm(self) -> int:
+        """The part of every capacity that this node's region has by itself, in millionths."""
+        return self.kernel.region_ppm
 
     @property
     def relearns_ns(self) -> int:
-        """For how long nothing is granted after the hub has lost its data."""
-        return relearns_ns(self)
+        """For how long a hub that has lost its data grants no lines on this limit; the hub has it as `learning_us`.
+
+        Until all that may still be used of lines from before is over, where the policy has no overshoot. Elsewhere it
+        is no longer than until the next exchanges.
+        """
+        if self.policy.overshoot_milli:
+            return 0
+        runs_out_ns = self.window_ns
+        if self.meter.bucket:
+            runs_out_ns = max(runs_out_ns, -(-self.window_ns * self.capacity // self.quota))
+        return min(self.kernel.lease_ns + 2 * runs_out_ns, NEVER_NS // 2)
 
     @property
     def admitted(self) -> int:
@@ -171,6 +249,21 @@ class Cells:
         """Every cell there is at this moment."""
         overflow = self.overflow
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
+
+    def let_stay(self, cell: Cell) -> None:
+        """Have a key stay that was to leave."""
+        self.kernel.let_stay(cell)
+
+    def remember_evicted(self, cell: Cell, now_ns: int) -> None:
+        """Remember that a key was here, as it leaves while what was used of it still counts."""
+        self.evicted.remember(cell.key, now_ns)
+
+    def drop(self, cell: Cell) -> bool:
+        """Forget a cell; returns whether that leaves room for another key."""
+        if self.overflow is cell:
+            self.overflow = None
+            return False
+        return self.cells.drop(cell)
 
     def advance(self, cell: Cell, now_ns: int) -> None:
         """Bring a cell to `now_ns`: into its window, with its meter settled."""
@@ -328,7 +421,7 @@ class Cells:
             return cell.line
         return cell.line if self.policy.keeps_lines else 0
 
-    def lease_until_ns(self, shard: ShardState) -> int:
+    def lease_until_ns(self, shard: Shard) -> int:
         """Until when lines on this limit may be used, if no batch is answered before."""
         return min(shard.lease_until_ns, shard.leased_ns + self.lease_ns)
 

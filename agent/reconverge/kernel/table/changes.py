@@ -8,21 +8,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import Reentry
 from reconverge.kernel.reporting.deferred import Pace
-from reconverge.kernel.table.native import serve
 from reconverge.kernel.table.table import Table
 from reconverge.limit.limit import PACED, Limit
 from reconverge.policies import Policy
-
-if TYPE_CHECKING:
-    from reconverge.kernel.kernel import Kernel
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
 """The others say how it is counted: a limit that counts differently is another one."""
@@ -64,7 +59,7 @@ class Changes(Table):
         self.soft = self.capacity > self.nominal
         self.costs = None if limit.costs is None else dict(limit.costs)
         self.withheld = limit.withheld
-        serve(self)
+        self.choose_path()
         for cell in cells:
             self._adapt(cell, before, now_ns)
 
@@ -81,7 +76,7 @@ class Changes(Table):
             self.advance(cell, now_ns)
             self.measure(cell)
         self.policy = policy
-        serve(self)
+        self.choose_path()
         for cell in cells:
             cell.room = -1
             if policy.overshoot_milli != UNBOUNDED:
@@ -108,12 +103,12 @@ class Changes(Table):
 
     def _leave_spare_at_hub(self, leave: bool) -> None:
         self.keeps_spare = not leave
-        serve(self)
+        self.choose_path()
 
     def take_lease(self, lease_ns: int) -> None:
         """Have lines on it last for so long; to be called before any is granted."""
         self.lease_ns = lease_ns
-        serve(self)
+        self.choose_path()
 
     def take_pace(self) -> None:
         """Heed the interval that it has now, or else the kernel's."""
@@ -125,7 +120,7 @@ class Changes(Table):
     def _take_pace(self) -> None:
         kernel = self.kernel
         self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
-        serve(self)
+        self.choose_path()
 
     def _adapt(self, cell: Cell, before: int, now_ns: int) -> None:
         """Have a cell keep to the new capacity, where it was `before`."""
@@ -143,19 +138,3 @@ class Changes(Table):
             cell.water = self.water(max(0, self.headroom(cell, now_ns)))
             self._call(cell, now_ns)
         self.set_until(cell, now_ns)
-
-
-def change_pace(kernel: Kernel, pace: Pace) -> None:
-    """Exchange so often from now on, but for limits with a pace of their own."""
-    kernel.interval_ns, kernel.interval_min_ns = pace
-    for table in list(kernel.tables.values()):
-        table.take_pace()
-    kernel.take_paces()
-
-
-def change_own_pace(kernel: Kernel, tables: Iterable[Changes], pace: Pace | None) -> None:
-    """Exchange the cells of those tables so often from now on; with None, as often as those of others."""
-    for table in tables:
-        table.own_pace = pace
-        table.take_pace()
-    kernel.take_paces()

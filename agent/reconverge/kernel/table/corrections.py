@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reconverge.kernel.algorithms.low_water import Lows, Mark
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, Mark
+from reconverge.kernel.history import Lows
 from reconverge.kernel.table.cells import Cells
 from reconverge.limit.limit import QUOTA_MAX
 

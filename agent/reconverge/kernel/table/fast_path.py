@@ -37,11 +37,9 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from reconverge.kernel.lock import Lock
-    from reconverge.kernel.table.table import Table
+from reconverge.kernel.engine import Lock, Store
 
 NOT_KNOWN: Final = (3, 15)
 """The first version of Python for which that has not been checked."""
@@ -56,6 +54,22 @@ def goes_straight_on() -> bool:
     return platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN and has_lock()
 
 
+class SlowPath(Protocol):
+    """What the fast path needs of a table, to read and to leave to it."""
+
+    lock: Lock
+    cells: Store
+    now_ns: Callable[[], int]
+
+    def cost_of(self, cost: object, kind: str | None, /) -> int:
+        """The cost of so many requests of that kind."""
+        ...
+
+    def allow_at(self, key: str, cost: int, now_ns: int, /) -> bool:
+        """Decide with the lock."""
+        ...
+
+
 class Held:
     """Which lock a table has. That work goes on under it is seen in attributes; to ask the lock would be a call."""
 
@@ -64,7 +78,7 @@ class Held:
     lock: Lock
 
 
-def charge_at_once(table: Table) -> None:
+def charge_at_once(table: SlowPath) -> None:
     """Have a table allow without its lock; to be called again when the limit has changed."""
     held: Held = vars(table).setdefault("held", Held())  # the same for all who were made before
     held.lock = table.lock
@@ -72,7 +86,7 @@ def charge_at_once(table: Table) -> None:
     vars(table)["allow"] = allow_at_once(table, held)
 
 
-def allow_at_once(table: Table, held: Held) -> Allow:
+def allow_at_once(table: SlowPath, held: Held) -> Allow:
     """`Table.allow` for one table, with everything at hand."""
     cells, find, now_ns_of = table.cells, table.cells.get, table.now_ns
 

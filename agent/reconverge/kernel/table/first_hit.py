@@ -20,8 +20,7 @@ from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
-from reconverge.kernel.algorithms.low_water import Mark
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, Mark
 from reconverge.kernel.table.wait import WaitTable
 
 NONE: Final = -1

@@ -8,37 +8,25 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from reconverge.clock import SystemClock
 from reconverge.hub.report import CellReport
 from reconverge.kernel.algorithms.windows import Bucket, FixedWindow, SlidingWindow
+from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.reporting.batches import hear, look_again_at, rebase, report_or_drop
-from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
+from reconverge.kernel.table.cells import Cells
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
-
-if TYPE_CHECKING:
-    from reconverge.kernel.cell import Cell
-    from reconverge.kernel.kernel import Kernel
-    from reconverge.kernel.table.cells import Cells
-    from reconverge.kernel.table.table import Table
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
 """The meters that it knows; Python decides about the limits of all others, on the same cells."""
 POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT, BALANCED, AVAILABLE, NAIVE))}
 """The policies that it knows; Python decides about the limits of all others."""
-STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
-"""Whether Python may do without the lock what C does without it."""
 
 
-def serve(table: Table) -> None:
-    """Have the compiled kernel decide about a limit, if there is one; to be called again when the limit has changed."""
-    table.evicted.fade_ns = max(table.evicted.fade_ns, 2 * table.meter.idle_ns)
-    if not COMPILED:
-        if STRAIGHT_ON and table.unit == 1:
-            charge_at_once(table)
-        return
+def serve(table: Cells) -> None:
+    """Have the compiled kernel decide about a limit; to be called again when the limit has changed."""
     store = cast("Any", table.cells)
     # The compiled clock is the one that Python reads on this system.
     own_clock = sys.platform == "linux" and table.now_ns is SystemClock.monotonic_ns
@@ -68,20 +56,10 @@ def serve(table: Table) -> None:
         vars(table).pop("hit", None)
 
 
-def lengthen_lease(kernel: Kernel, lease_ns: int) -> None:
-    """Lines may be used for so long from now on, by which every limit judges whether they have to be small."""
-    if lease_ns == kernel.lease_ns:
-        return
-    kernel.lease_ns = lease_ns
-    for table in list(kernel.tables.values()):
-        with table.lock:
-            serve(table)
-
-
 def evict(table: Cells, now_ns: int, count: int, keep: bool) -> int:
     """Have those of the next few keys leave about which there is nothing to remember; returns how many did.
 
-    Nobody leaves with `keep`, but all are looked at.
+    With `keep` none leaves, but all are looked at.
     """
     if table.compiled:
         gone: int = cast("Any", table.cells).evict(now_ns, count, keep)

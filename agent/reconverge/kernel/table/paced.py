@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel.algorithms.low_water import Mark
 from reconverge.kernel.algorithms.paced import LeakyBucket, pacer_for
-from reconverge.kernel.cell import DEMAND_MAX, Cell
+from reconverge.kernel.cell import DEMAND_MAX, Cell, Mark
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Decision
+from reconverge.kernel.table.cells import Node
 from reconverge.kernel.table.table import Charged, Verdict
 from reconverge.kernel.table.wait import WaitTable
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
-
-if TYPE_CHECKING:
-    from reconverge.kernel.kernel import Kernel
 
 NEED_SHARES_MAX: Final = 100
 NEED_MAX: Final = 10**11
@@ -42,7 +39,7 @@ class PacedTable(WaitTable):
 
     particular = True
 
-    def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
+    def __init__(self, kernel: Node, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         self._pacer = pacer_for(limit, merged_only=policy.merged_only)
         super().__init__(kernel, name, limit, policy, now_ns)
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX)

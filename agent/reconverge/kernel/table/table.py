@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import ceil, inf
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVarTuple
+from typing import Final, NamedTuple, TypeVarTuple
 
 from reconverge.errors import InvalidCost
-from reconverge.kernel.algorithms.low_water import Mark
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, Mark
 from reconverge.kernel.decision import Usage
-from reconverge.kernel.engine import Decision, Lock, Reentry
-from reconverge.kernel.keys.validity import plain_key
-from reconverge.kernel.switched import Reentered
+from reconverge.kernel.engine import COMPILED, Decision, Lock, Reentered, Reentry
+from reconverge.kernel.keys import plain_key
+from reconverge.kernel.table.cells import Node
 from reconverge.kernel.table.decider import Decider
+from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
 from reconverge.kernel.table.native import serve
 from reconverge.limit.cost_table import cost_of
 from reconverge.limit.limit import QUOTA_MAX, Limit
 from reconverge.policies import Policy
 
-if TYPE_CHECKING:
-    from reconverge.kernel.kernel import Kernel
-
 COST_MAX = QUOTA_MAX
 """The largest cost that can be charged afterwards or given back; a request never costs more than its quota."""
 REENTRY_RETRY_S: Final = 0.001
 """What was refused in the middle of another decision may be asked again after so long: decisions take microseconds."""
+STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
+"""Whether Python may do without the lock what C does without it."""
 _ONE = 1
 
 Ts = TypeVarTuple("Ts")
@@ -56,24 +55,36 @@ class Charged(NamedTuple):
 class Table(Decider):
     """What callers ask of one limit."""
 
-    def __init__(self, kernel: Kernel, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
+    def __init__(self, kernel: Node, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
         super().__init__(kernel, name, limit, policy, now_ns)
-        serve(self)
+        self.choose_path()
 
     def leave(self, pool: Limit) -> None:
         """See `Cells.leave`."""
         super().leave(pool)
-        serve(self)
+        self.choose_path()
 
     def share_lock(self, lock: Lock) -> None:
         """Hold that lock from now on, as other tables do."""
         self.lock = lock
-        serve(self)
+        self.choose_path()
 
     def start_over(self) -> None:
         """See `Cells.start_over`."""
         super().start_over()
-        serve(self)
+        self.choose_path()
+
+    def choose_path(self) -> None:
+        """Have the fastest code that knows this limit decide about it; to be called again when the limit has changed.
+
+        This is the one place where `allow` and `hit` of an instance are replaced: by those of the compiled kernel, or
+        by those of Python without the lock.
+        """
+        self.evicted.fade_ns = max(self.evicted.fade_ns, 2 * self.meter.idle_ns)
+        if COMPILED:
+            serve(self)
+        elif STRAIGHT_ON and self.unit == 1:
+            charge_at_once(self)
 
     # ------------------------------------------------------------ what callers ask
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.kernel.cell import DEMAND_MAX, Cell
-from reconverge.kernel.keys.validity import plain_key
+from reconverge.kernel.keys import plain_key
 from reconverge.kernel.table.changes import Changes
 
 

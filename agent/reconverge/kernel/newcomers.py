@@ -14,16 +14,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.kernel.engine import put_forward
-
-if TYPE_CHECKING:
-    from reconverge.kernel.kernel import Kernel
-    from reconverge.kernel.reporting.shard import ShardState
-    from reconverge.kernel.reporting.tally import Tally
-    from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.shard import ShardState, Tally
+from reconverge.kernel.table.wait import WaitTable
 
 NEW_KEYS_MAX: Final = 5000
 """A Redis merges some 40,000 cells per second on one core, a node reports some 15,000: eight nodes under attack at once
@@ -31,10 +27,16 @@ leave that Redis time for the keys it knows, and a node with 50,000 keys that is
 BURST_NS: Final = SECOND_NS // 4
 
 
+class Tables(Protocol):
+    """The node whose keys are new; `Kernel` is the one there is."""
+
+    tables: dict[str, WaitTable]
+
+
 class Newcomers:
     """The new keys of a node that wait for their first report."""
 
-    def __init__(self, kernel: Kernel, per_second: int) -> None:
+    def __init__(self, kernel: Tables, per_second: int) -> None:
         self._kernel = kernel
         self.per_second = per_second
         self.start_over()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reconverge.kernel.cell import Cell
-from reconverge.kernel.reporting.agenda import ShardFields
+from reconverge.kernel.cell import Cell, Shard
 
 LOOKED_AROUND = 4096
 """So many places are gone through without anything in between."""
@@ -74,7 +73,7 @@ class Store(dict[str, Cell]):
             places = len(self._places)
             self._hand = (self._hand + (places * JUMP >> 32)) % places
 
-    def look_around(self, shard: ShardFields, first: int) -> int:
+    def look_around(self, shard: Shard, first: int) -> int:
         """Have the next decision about any of some cells of that shard take the slow path.
 
         These are some from place `first` on; returns at which to go on, which is 0 when there are no more.

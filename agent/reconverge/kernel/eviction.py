@@ -31,20 +31,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import FORGOTTEN, CellAnswer, CellReport
-from reconverge.kernel.keys.store import PLACES_PASSED
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.engine import Reports
 from reconverge.kernel.reporting.renaming import forget_confirmed
+from reconverge.kernel.store import PLACES_PASSED
+from reconverge.kernel.table.cells import Cells
 from reconverge.kernel.table.native import evict
-
-if TYPE_CHECKING:
-    from reconverge.kernel.cell import Cell
-    from reconverge.kernel.engine import Reports
-    from reconverge.kernel.kernel import Kernel
-    from reconverge.kernel.table.cells import Cells
-    from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.table.wait import WaitTable
 
 LOOKS: Final = 256
 """Places that one exchange looks at."""
@@ -78,10 +75,23 @@ class Farewell(NamedTuple):
     report: CellReport
 
 
+class FullNode(Protocol):
+    """The node whose keys leave; `Kernel` is the one there is."""
+
+    keys: int
+    keys_max: int
+    alone: bool
+    tables: dict[str, WaitTable]
+
+    def is_under_way(self, cell: Cell, /) -> bool:
+        """Whether a report of that cell may be waiting for its answer."""
+        ...
+
+
 class Room:
     """Makes room for new keys."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: FullNode) -> None:
         self._kernel = kernel
         self.high = kernel.keys_max - max(1, kernel.keys_max // HIGH_SHARE)
         self.low = kernel.keys_max - max(1, kernel.keys_max // LOW_SHARE)
@@ -119,7 +129,7 @@ class Room:
         chosen, others = found[: max(0, count)], found[max(0, count) :]
         for each in chosen:
             each.cell.table.lock.run(self._choose, each.cell, now_ns)
-        rest = [(each.cell.table, each.cell.key) for each in others]
+        rest = [(kernel.tables[each.cell.table.name], each.cell.key) for each in others]
         found.clear()
         others.clear()
         _let_rest(rest)
@@ -221,12 +231,12 @@ class Room:
         """Forget a key; if it could come back before its use on any node has faded, remember that it was here."""
         table = cell.table
         if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
-            table.evicted.remember(cell.key, now_ns)
+            table.remember_evicted(cell, now_ns)
         if cell.leaving:
             self.leaving -= 1
         cell.leaving = cell.fresh = cell.stirred = cell.wanted = False
         cell.shard.agenda.forget(cell)
-        if table.cells.drop(cell):
+        if table.drop(cell):
             self._kernel.keys -= 1
             self.evicted[table.name] += 1
 

@@ -1,6 +1,6 @@
-"""Dates that are slices of the hub's window: with the present one count as many as make up a window."""
+"""What a date is, by which a charge counts whole and then expires: a moment of a log, or a slice of a window."""
 
-# Theory of operation.
+# Slices. Theory of operation.
 #
 # Two nodes see a slice end at different times, by the error of what each knows of the hub's clock. If one sees it end
 # early, what expires with it goes back, is granted to another node, and may be charged there to the very slice that for
@@ -16,12 +16,68 @@
 #                                                                    from slice 8 to slice 7
 #
 # Between the two no order of messages can hurt.
+#
+# Moments of a log.
+#
+# Stamps of a microsecond or of a thousandth of the window would let requests take the fast path for as long as a stamp
+# lasts, but that is what slices do, with slices one can choose. A log is exact, and has an end: capacity + 1 entries of
+# about 52 bytes, so a quota of at most 100,000. A debt from settling ends with its window: carried over, a debt of 900
+# of 100 would refuse 900 requests in nine windows in which nothing was charged, and the promise of a log admits those.
 
 from __future__ import annotations
 
-from reconverge.kernel.algorithms.history import History
+from typing import Protocol
+
 from reconverge.kernel.cell import Cell
+from reconverge.kernel.history import History
 from reconverge.limit.limit import Limit
+
+
+class Dating(Protocol):
+    """What a date is."""
+
+    additive: bool
+    """Whether a date lasts for a while, so that charges may simply be added until it is over."""
+    follows_hub: bool
+    """Whether dates are read off the hub's clock, which may be set back."""
+    lasts: int
+    """A charge counts until so many dates after its own."""
+    entries_max: int
+    """A key remembers no more than this."""
+    carries_debt: bool
+    """Whether what was settled beyond the capacity is counted in the windows after, until it is paid off."""
+
+    def date(self, cell: Cell, history: History, now_ns: int) -> int:
+        """The present one."""
+        ...
+
+    def begins_ns(self, cell: Cell, history: History, date: int) -> int:
+        """When a date begins."""
+        ...
+
+
+class Moments:
+    """The window of `sliding-log`: of every charge the nanosecond is remembered, by this node's own clock.
+
+    The log of timestamps that limiters keep in a sorted set. Nothing but how long ago a charge was is asked, so clocks
+    need not agree, and nothing is judged late. Every charge has to be written down, so none is simply added.
+    """
+
+    additive = False
+    follows_hub = False
+    carries_debt = False
+
+    def __init__(self, limit: Limit) -> None:
+        self.lasts = limit.window_ns
+        self.entries_max = limit.capacity + 1
+
+    def date(self, cell: Cell, history: History, now_ns: int) -> int:
+        """This moment."""
+        return now_ns
+
+    def begins_ns(self, cell: Cell, history: History, date: int) -> int:
+        """That moment."""
+        return date
 
 
 class Slices:
