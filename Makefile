@@ -16,8 +16,16 @@ with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-c
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconverge/kernel/native/*/*.[ch])
-kernel_tests := tests/unit tests/test_protocol.py tests/test_bounds.py tests/test_several.py \
-  tests/agent/test_interrupted_decisions.py tests/integrations/test_interrupted_requests.py
+# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
+# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
+# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
+# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
+kernel_tests := tests/kernel tests/limit tests/protocol/merge \
+  $(addprefix tests/protocol/test_, protocol.py bounds.py several.py) \
+  $(addprefix tests/exchange/test_, syncer_timing.py sync_intervals.py) \
+  $(addprefix tests/hub/test_, nonsense.py clock.py answers.py) \
+  $(addprefix tests/regions/test_, bridge.py region_share.py) \
+  tests/remote_settings/test_caps.py tests/integrations/web/test_interrupted_requests.py
 
 # A file's tests stay together, as they share what takes long to set up. If a process crashes, all end: its test is named,
 # whereas pytest-xdist 3.8 would wait for ever for the process that replaces it (its issues 784 and 1378).

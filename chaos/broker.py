@@ -6,8 +6,8 @@ from chaos.collector import Collector
 from chaos.names import MERGED, OURS, SECRET
 from chaos.venue import RIVAL, USER, Guard
 from reconverge_sync.mqtt.session import VERSION
-from tests.brokers import Mosquitto, guarded_lines
-from tests.servers import accepts, wait_until
+from tests.support.brokers import Mosquitto, guarded_lines
+from tests.support.servers import accepts, wait_until
 
 
 class Broker:

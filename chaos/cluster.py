@@ -8,9 +8,9 @@ from chaos.names import SECRET, TOLD, hash_of
 from chaos.venue import RIVAL, USER, Guard, redis_users
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.topology import slot_of
-from tests.certificates import tls_options
-from tests.redis_cluster import SLOTS, RedisCluster, SlotMove
-from tests.servers import wait_until
+from tests.support.certificates import tls_options
+from tests.support.redis_cluster import SLOTS, RedisCluster, SlotMove
+from tests.support.servers import wait_until
 
 MASTERS: Final = 3
 SHARDS: Final = 8

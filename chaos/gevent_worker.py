@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from chaos.child import Child
 from reconverge.clock import SECOND_NS
-from tests.servers import free_port, wait_until
+from tests.support.servers import free_port, wait_until
 
 if TYPE_CHECKING:
     from chaos.node import Node

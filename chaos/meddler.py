@@ -14,8 +14,8 @@ from chaos.collector import QOS, mqtt_client
 from chaos.names import MERGED, OURS
 from reconverge_sync.mqtt.messages import MEMBER
 from reconverge_sync.mqtt.session import VERSION
-from tests.poison import STRANGER, corpus, wrong_batches
-from tests.servers import wait_until
+from tests.support.poison import STRANGER, corpus, wrong_batches
+from tests.support.servers import wait_until
 
 LATELY_S: Final = 1.0
 """Who was heard so lately is there."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from chaos.child import Child
-from tests.servers import wait_until
+from tests.support.servers import wait_until
 
 COMMAND_S: Final = 10.0
 RULES: Final = """

@@ -16,7 +16,7 @@ import toxiproxy
 import toxiproxy.api
 
 from chaos.child import Child
-from tests.servers import free_port, wait_until
+from tests.support.servers import free_port, wait_until
 
 ROOT: Final = Path(__file__).parent.parent
 SERVER: Final = ROOT / ".tools" / "toxiproxy-server"

@@ -18,8 +18,8 @@ from chaos.scenario import Scenario
 from chaos.verdict import Verdict
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.kernel import IMPLEMENTATION
-from tests.brokers import mosquitto_binary
-from tests.servers import redis_binary
+from tests.support.brokers import mosquitto_binary
+from tests.support.servers import redis_binary
 
 ROOT: Final = Path(__file__).parent.parent
 TABLE: Final = "table.md"

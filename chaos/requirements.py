@@ -11,7 +11,7 @@ from chaos.plan import GEVENT
 from chaos.proxy import Toxiproxy
 from chaos.scenario import NETWORK, WIRES, Scenario
 from chaos.venue import BROKER
-from tests.brokers import mosquitto_binary
+from tests.support.brokers import mosquitto_binary
 
 
 def missing(scenario: Scenario) -> str:

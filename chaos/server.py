@@ -19,8 +19,8 @@ from chaos.child import Child
 from chaos.names import SECRET, TOLD
 from chaos.venue import RIVAL, USER, Guard, redis_users
 from reconverge_sync.redis.hub import RedisHub
-from tests.certificates import tls_options
-from tests.servers import free_port, redis_binary, wait_until
+from tests.support.certificates import tls_options
+from tests.support.servers import free_port, redis_binary, wait_until
 
 SHIFT_SOURCE: Final = Path(__file__).parent / "shift.c"
 ASK_S: Final = 1.0

@@ -9,10 +9,10 @@ from chaos.names import SECRET, TOLD
 from chaos.venue import RIVAL, USER, Guard, redis_users
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.sentinel.hub import SentinelHub
-from tests.certificates import tls_options
-from tests.redis_cluster import bulk_strings
-from tests.redis_sentinel import SERVICE, RedisService
-from tests.servers import wait_until
+from tests.support.certificates import tls_options
+from tests.support.redis_cluster import bulk_strings
+from tests.support.redis_sentinel import SERVICE, RedisService
+from tests.support.servers import wait_until
 
 FAILOVER_S: Final = 30.0
 

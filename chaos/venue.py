@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from urllib.parse import urlencode
 
 from chaos.names import MERGED, OURS, SECRET
-from tests.certificates import Certificates, make_certificates
+from tests.support.certificates import Certificates, make_certificates
 
 REDIS, SENTINEL, CLUSTER, BROKER = "redis", "sentinel", "cluster", "mqtt"
 VENUES: Final = (REDIS, SENTINEL, CLUSTER, BROKER)

@@ -16,9 +16,9 @@ from reconverge import Agent
 from reconverge.kernel import COMPILED, IMPLEMENTATION
 from reconverge.kernel.engine import PYTHON_IS_ASKED_FOR
 from reconverge.runtime import process
-from tests.servers import RedisServer
-from tests.threads import running_threads
-from tests.waiting import eventually
+from tests.support.servers import RedisServer
+from tests.support.threads import running_threads
+from tests.support.waiting import eventually
 
 settings.register_profile(
     "default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
@@ -27,16 +27,37 @@ settings.register_profile("planting", settings.get_profile("default"), phases=[P
 settings.load_profile("planting" if os.environ.get("PLANT") else "default")
 
 
+pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+
+pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+
+pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+
+pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+
 CRASHED = pytest.StashKey[bool]()
 
-LONGEST = ("protocol", "several", "fuzz", "mqtt", "sentinel", "cluster", "mqtt_processes", "replay", "chaos", "bench")
+LONGEST = (
+    "protocol/test_protocol.py",
+    "protocol/test_several.py",
+    "simulation/test_fuzz.py",
+    "simulation/test_several.py",
+    "mqtt/test_mqtt.py",
+    "mqtt/test_mqtt_processes.py",
+    "redis/cluster/test_cluster.py",
+    "redis/sentinel/test_sentinel.py",
+    "cli/replay/test_replay.py",
+    "chaos/test_chaos.py",
+    "project/test_bench.py",
+)
 """Files of tests that take most of a minute, on end."""
+TESTS = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several share the work, what takes longest begins first, so that nobody has to be waited for in the end."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONGEST)
+        items.sort(key=lambda item: item.path.relative_to(TESTS).as_posix() not in LONGEST)
 
 
 @pytest.hookimpl(optionalhook=True)

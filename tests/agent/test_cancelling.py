@@ -11,9 +11,9 @@ import asyncio
 from reconverge import Agent
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import NEVER_FULL, admitted_of, exchange_threads
-from tests.waiting import eventually, eventually_in_loop
+from tests.support.agents import NEVER_FULL, admitted_of, exchange_threads
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.waiting import eventually, eventually_in_loop
 
 
 class CancellingHub(MemoryHub):

@@ -12,10 +12,10 @@ import pytest
 from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter, UnknownLimit
 from reconverge.clock import SECOND_NS
 from reconverge.testing import ManualClock
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import admitted_of, introduce, net_at
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.support.agents import admitted_of, introduce, net_at
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fixed-window": {"algorithm": "fixed-window"},

@@ -17,10 +17,10 @@ from reconverge.hub.report import Answer, Batch
 from reconverge.integrations.fastapi import Limits as FastAPILimits
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge_sync.memory import MemoryHub
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import exchange_threads
-from tests.servers import RedisServer, free_port
-from tests.waiting import eventually
+from tests.support.agents import exchange_threads
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import eventually
 
 PASSWORD = "hunter2-and-more"  # noqa: S105  # nobody's
 NO_FILE = "/nosuch/ca.pem"

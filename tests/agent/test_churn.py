@@ -13,8 +13,8 @@ import sys
 
 import pytest
 
-from tests.churn import ACTIVITIES
-from tests.twin import PATHS, ROOT
+from tests.support.programs.churn import ACTIVITIES
+from tests.support.twin import PATHS, ROOT
 
 RESIDENT_MAX = 4 * 1024**2
 """What the allocator and the collector may have in hand; a kilobyte lost in every round would be a quarter of it."""
@@ -24,7 +24,7 @@ RESIDENT_MAX = 4 * 1024**2
 def test_nothing_is_left(activity: str) -> None:
     """After a thousand rounds hardly a block is left for each, though dozens were made."""
     answer = subprocess.run(
-        [sys.executable, "-m", "tests.churn", activity],
+        [sys.executable, "-m", "tests.support.programs.churn", activity],
         env={**os.environ, "PYTHONPATH": PATHS},
         cwd=ROOT,
         capture_output=True,

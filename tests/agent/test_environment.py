@@ -13,7 +13,7 @@ import pytest
 
 from reconverge.agent.environment import KNOWN, misspelt
 from reconverge.integrations.config import FILE, VARIABLES
-from tests.twin import PATHS, ROOT
+from tests.support.twin import PATHS, ROOT
 
 AGENTS = """
 import reconverge

@@ -18,8 +18,7 @@ import pytest
 from reconverge import Agent
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.memory import MemoryHub
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import (
+from tests.support.agents import (
     HOUR_S,
     NEVER_FULL,
     admitted_of,
@@ -29,8 +28,9 @@ from tests.agent.world import (
     net_at,
     node_of,
 )
-from tests.servers import RedisServer
-from tests.waiting import eventually, eventually_in_loop
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually, eventually_in_loop
 
 
 async def _introduce(agent: Agent, key: str = "ada") -> int:

@@ -12,10 +12,10 @@ import pytest
 from reconverge import Agent, Health
 from reconverge.exchange.syncer import SyncerStats
 from reconverge.stats import AgentStats, health_of
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import introduce
-from tests.servers import RedisServer, free_port
-from tests.waiting import eventually
+from tests.support.agents import introduce
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import eventually
 
 SHARD = SyncerStats(
     node="a.0",

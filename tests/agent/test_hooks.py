@@ -16,11 +16,11 @@ import pytest
 from reconverge import Agent, Health
 from reconverge.clock import ManualClock
 from reconverge.hooks import ExchangeFailed, HealthChanged, LogHooks, Look, NearLimit, Refused, SilentHooks, key_hash
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import introduce
-from tests.hooked import hooked
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.support.agents import introduce
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.hooked import hooked
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 KEY = "ada@example.com"
 

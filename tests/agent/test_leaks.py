@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import pytest
 
 from reconverge import Agent, Limiter
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import NEVER_FULL, admitted_of, heard, introduce, net_at, open_files
-from tests.servers import RedisServer
-from tests.waiting import eventually_in_loop
+from tests.support.agents import NEVER_FULL, admitted_of, heard, introduce, net_at, open_files
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually_in_loop
 
 CYCLES = 50
 

@@ -22,7 +22,7 @@ import pytest
 from reconverge import Agent, Limit, LimitConflict
 from reconverge.kernel import COMPILED
 from reconverge.testing import ManualClock
-from tests.agent.world import admitted_of, exchange_threads
+from tests.support.agents import admitted_of, exchange_threads
 
 ALGORITHMS = ("fixed-window", "sliding-window", "token-bucket", "gcra")
 QUOTA = 10

@@ -30,9 +30,9 @@ from reconverge import (
     UnknownLimit,
     errors,
 )
-from tests.agent.process import Process
-from tests.agent.world import net_at
-from tests.servers import free_port
+from tests.support.agents import net_at
+from tests.support.programs.process import Process
+from tests.support.servers import free_port
 
 Mistake = tuple[Callable[[], object], type[ReconvergeError], tuple[str, ...]]
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from reconverge import Agent
-from tests.agent.conftest import MakeAgent
-from tests.agent.process import Process
-from tests.agent.world import NEVER_FULL, admitted_of, heard, introduce
-from tests.servers import RedisServer
-from tests.waiting import eventually, eventually_in_loop
+from tests.support.agents import NEVER_FULL, admitted_of, heard, introduce
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.programs.process import Process
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually, eventually_in_loop
 
 SOCKET_METHODS = (
     "accept",

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from reconverge.kernel.engine import asks_for_python
-from tests.twin import PATHS, ROOT
+from tests.support.twin import PATHS, ROOT
 
 WITHHOLDS = "import sys; sys.modules['reconverge.kernel._native'] = None"
 MAKES = """

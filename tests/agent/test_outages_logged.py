@@ -15,7 +15,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.exchange.driver import OUTAGES_LOGGED_MAX, QUIET_NS, Exchanges
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
-from tests.unit.talker import MINUTE, World, busy
+from tests.support.kernel.talker import MINUTE, World, busy
 
 OUTAGE = ["is unavailable", "answers again"]
 HUB = "fickle"

@@ -11,10 +11,10 @@ import os
 import pytest
 
 from reconverge import Agent, Limiter
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import admitted_of, heard, net_at
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.support.agents import admitted_of, heard, net_at
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 
 def all_heard(limiter: Limiter) -> bool:

@@ -13,10 +13,10 @@ from operator import ge
 import pytest
 
 from reconverge import Agent
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import NEVER_FULL, admitted_of, exchanges_of, heard, introduce, net_at
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.support.agents import NEVER_FULL, admitted_of, exchanges_of, heard, introduce, net_at
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 QUOTA = 100
 LIMIT = f"{QUOTA}/year"

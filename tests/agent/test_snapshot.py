@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from reconverge import Agent, UnknownHub
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import NEVER_FULL, admitted_of, exchanges_of, introduce
-from tests.servers import RedisServer, free_port
-from tests.waiting import eventually
+from tests.support.agents import NEVER_FULL, admitted_of, exchanges_of, introduce
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import eventually
 
 SECRETS = ("ada-the-user", "open-sesame")
 CREDENTIALS = ":".join(SECRETS)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from reconverge import Agent, Limiter
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import NEVER_FULL, exchange_threads, exchanges_of, heard
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.support.agents import NEVER_FULL, exchange_threads, exchanges_of, heard
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 DECISIONS: dict[str, Callable[[Limiter], object]] = {
     "allow": lambda login: login.allow("ada"),

@@ -8,8 +8,7 @@ from __future__ import annotations
 import threading
 
 from reconverge import Agent
-from tests.agent.conftest import MakeAgent
-from tests.agent.world import (
+from tests.support.agents import (
     HOUR_S,
     NEVER_FULL,
     admitted_of,
@@ -19,8 +18,9 @@ from tests.agent.world import (
     net_at,
     node_of,
 )
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 DECIDERS = 4
 STOPS = 20

@@ -23,7 +23,7 @@ from reconverge.clock import ManualClock
 from reconverge.hooks import SilentHooks
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.limiter import Limiter
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 MINUTE = timedelta(minutes=1)
 

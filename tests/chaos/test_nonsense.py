@@ -15,7 +15,7 @@ from chaos.nonsense import BYTES, COUNTS, ROWS, TIME, TYPES, LyingProxy, ThirdPa
 from reconverge.hub.report import Answer, Batch, CellAnswer, Status
 from reconverge_sync.codec import decode_answer, encode_answer
 from reconverge_sync.memory import MemoryHub
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 REPLIES = (
     b"+OK\r\n",

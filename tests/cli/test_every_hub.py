@@ -13,25 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Certificates, tls_options
-from tests.cli.checked import check
-from tests.hubs.conftest import (
-    QUOTED_PASSWORD,
-    GuardedMosquitto,
-    TLSRedis,
-    acl_line,
-    allow,
-    certificates,
-    cluster_acl_line,
-    guarded_mosquitto,
-    tls_cluster,
-    tls_redis,
-)
-from tests.hubs.test_sentinel import FINDER_LINE, FINDER_OPTIONS
-from tests.redis_cluster import RedisCluster
-from tests.redis_sentinel import RedisService
-
-__all__ = ["acl_line", "certificates", "cluster_acl_line", "guarded_mosquitto", "tls_cluster", "tls_redis"]
+from tests.redis.sentinel.test_sentinel import FINDER_LINE, FINDER_OPTIONS
+from tests.support.certificates import Certificates, tls_options
+from tests.support.commands.checked import check
+from tests.support.fixtures.servers import QUOTED_PASSWORD, GuardedMosquitto, TLSRedis, allow
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_sentinel import RedisService
 
 LOGIN = f"shop:{QUOTED_PASSWORD}@"
 

@@ -18,14 +18,13 @@ from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.remote_settings.publisher import UnverifiedSettings
 from reconverge.remote_settings.publisher import publish as publish_orders
 from reconverge.remote_settings.signed import Orders, Secrets
-from tests.brokers import Mosquitto
-from tests.cli.checked import Said
-from tests.hubs.conftest import GuardedMosquitto, certificates, guarded_mosquitto, mosquitto
-from tests.published import OTHER, SECRET, known_by, login, post_at, sealed_now
-from tests.servers import RedisServer, free_port
-from tests.waiting import eventually
+from tests.support.brokers import Mosquitto
+from tests.support.commands.checked import Said
+from tests.support.fixtures.servers import GuardedMosquitto
+from tests.support.published import OTHER, SECRET, known_by, login, post_at, sealed_now
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import eventually
 
-__all__ = ["certificates", "guarded_mosquitto", "mosquitto"]  # fixtures of the hubs' tests, used here too
 FILE = """
 lifetime = 3600
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reconverge.simulation import COMPARED
-from tests.cli.simulated import COLUMNS, is_png, mistake, needs_other_files, say, told
+from tests.support.commands.simulated import COLUMNS, is_png, mistake, needs_other_files, say, told
 
 SMALL = ("--nodes", "4", "--limit", "50/10s", "--windows", "4", "--seeds", "1")
 FIELDS = {

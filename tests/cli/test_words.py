@@ -10,8 +10,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.twin import PATHS, ROOT
-from tests.waiting import eventually
+from tests.support.twin import PATHS, ROOT
+from tests.support.waiting import eventually
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,1 @@
+"""The simulation: its world, its figures and its fuzz."""

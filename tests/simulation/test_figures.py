@@ -10,7 +10,7 @@ from reconverge.limit import SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.truth import Decided
-from tests.simulation.judged import WINDOW_NS, at, crowd, request, ten
+from tests.support.judged import WINDOW_NS, at, crowd, request, ten
 
 PROMISED = {
     "over_mean_pct",

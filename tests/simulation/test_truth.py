@@ -9,7 +9,7 @@ import pytest
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 from reconverge.simulation.truth import Bounds, Charge, excess_by_place, ideal_admissions
-from tests.simulation.judged import at, charge, request, ten
+from tests.support.judged import at, charge, request, ten
 
 FIXED, SLIDING = ten(), ten(SLIDING_WINDOW)
 LOG, SLICES = ten(SLIDING_LOG), ten(SLIDING_SLICES)

@@ -1,0 +1,195 @@
+"""Goal: what interrupts a thread in the midst of the agent's work, and decides or raises there, leaves nothing behind.
+
+Method: signal handlers and finalizers run between two instructions. So at each instruction in turn of what the calling
+thread executes outside of the kernel, either an exception is raised or another decision is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from reconverge import Agent, Limiter
+from reconverge.agent import agent
+from reconverge.exchange import driver as exchanges
+from reconverge.exchange import ownership as runners
+from reconverge.exchange import task_runner as loop
+from reconverge.exchange import thread_runner as thread_loop
+from reconverge.hub.report import Totals
+from reconverge.limiter import queue as turns_module
+from reconverge.limiter import waiters as waiting_module
+from reconverge.runtime import event_loop, process
+from reconverge.runtime import threads as native_threads
+from reconverge_sync.memory import MemoryHub
+from tests.support.agents import NEVER_FULL
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.interruptions import Interruption, Interruptor, throw
+from tests.support.threads import running_threads
+from tests.support.waiting import eventually
+
+RUNNERS = (agent, thread_loop, loop, runners, exchanges, native_threads, process, event_loop)
+"""Where runners are started, woken and stopped."""
+QUEUES = (waiting_module, turns_module, native_threads)
+"""Where those stand who wait."""
+BEGIN_NS = 30_000_000
+"""Instead of two seconds: how long a launch may take that was interrupted."""
+
+
+@pytest.fixture(autouse=True)
+def _launches_are_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_loop, "BEGIN_NS", BEGIN_NS)
+
+
+def _net(hub: MemoryHub) -> int:
+    return asyncio.run(hub.totals()).get("login", Totals(0, 0)).net
+
+
+def _said(made: Agent, hub: MemoryHub) -> bool:
+    """Whether the hub knows all that was admitted."""
+    return made.stats().limits["login"].admitted == _net(hub)
+
+
+def _started_and_said(made: Agent, hub: MemoryHub) -> bool:
+    made.start()
+    return _said(made, hub)
+
+
+def _all_instructions(
+    act: Callable[[Agent, Limiter], object],
+    handler: Callable[[Limiter], object],
+    make_agent: MakeAgent,
+    *,
+    started: bool = False,
+) -> Iterator[tuple[Agent, MemoryHub]]:
+    """Interrupt `act` at one instruction after another, each time with another agent."""
+    for at in itertools.count():
+        hub = MemoryHub()
+        made = make_agent(hub, sync_interval=0.01)
+        login = made.limit("login", NEVER_FULL)
+        if started:
+            login.allow("bob")
+            eventually(lambda: _started_and_said(made, hub), "the first exchange")  # noqa: B023  # it is called here
+        interruptor = Interruptor(at, lambda: handler(login), *RUNNERS)  # noqa: B023  # likewise
+        _on_another_thread(lambda: _interrupted(interruptor, act, made, login))  # noqa: B023  # likewise
+        yield made, hub
+        made.stop()
+        if not interruptor.reached:
+            assert at > 10
+            return
+
+
+def _interrupted(
+    interruptor: Interruptor, act: Callable[[Agent, Limiter], object], made: Agent, login: Limiter
+) -> None:
+    with interruptor.interrupts():
+        act(made, login)
+
+
+def _on_another_thread(act: Callable[[], object]) -> None:
+    """So that what never comes back fails its test, and does not hold it up."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(30.0)
+    if thread.is_alive():
+        raise AssertionError(f"hangs in {sys._current_frames()[thread.ident or 0]}")
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
+)
+def test_a_start_that_is_interrupted_leaves_one_thread(
+    handler: Callable[[Limiter], object], make_agent: MakeAgent
+) -> None:
+    """Never two, and never none for ever: later decisions get a thread, which tells the hub of all."""
+    for made, hub in _all_instructions(lambda made, _: made.start(), handler, make_agent):
+        login = made.limiter("login")
+
+        eventually(lambda: login.allow(token_hex(4)) and _said(made, hub), "an exchange")  # noqa: B023  # called here
+        eventually(lambda: 1 == len(running_threads()), "one thread")
+        assert 0 == made.stats().bugs
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
+)
+def test_a_stop_that_is_interrupted_can_be_made_good(
+    handler: Callable[[Limiter], object], make_agent: MakeAgent
+) -> None:
+    """The next stop ends all threads, and the hub knows everything."""
+    for made, hub in _all_instructions(lambda made, _: made.stop(), handler, make_agent, started=True):
+        made.stop()
+
+        eventually(lambda: [] == running_threads(), "the end of all threads")
+        assert _said(made, hub)
+        assert 0 == made.stats().bugs
+
+
+def test_a_wake_up_that_is_interrupted_by_another_one_waits_for_nothing(make_agent: MakeAgent) -> None:
+    """A finalizer decides about a new key while its thread wakes the loop for another new key."""
+    for made, hub in _all_instructions(
+        lambda made, _: made._wake(), lambda login: login.allow("eve"), make_agent, started=True
+    ):
+        eventually(lambda: _said(made, hub), "an exchange")  # noqa: B023  # called here
+
+
+# ---------------------------------------------------------------- those who wait
+
+
+def _wait_interrupted(at: int, handler: Callable[[Limiter], object], login: Limiter) -> Interruptor:
+    interruptor = Interruptor(at, lambda: handler(login), *QUEUES)
+
+    def wait() -> None:
+        with interruptor.interrupts():
+            login.wait_blocking("ada", timeout=0.001)
+
+    _on_another_thread(wait)
+    return interruptor
+
+
+HANDLERS: dict[str, Callable[[Limiter], Any]] = {
+    "raises": lambda _: throw(),
+    "gives back": lambda login: login.refund("bob"),
+    "resets": lambda login: login.reset("eve"),
+    "waits": lambda login: login.wait_blocking("ada", timeout=0.001),
+}
+
+
+def _asked_before_and_after_a_reset(login: Limiter) -> Iterator[bool]:
+    yield login.wait_blocking("ada", timeout=0.0).allowed
+    login.reset("ada")
+    yield login.wait_blocking("ada", timeout=10.0).allowed
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_waiting_that_is_interrupted_leaves_nobody_in_the_queue(handler: str) -> None:
+    """Whoever comes afterwards is first, and gets through as soon as there is room."""
+    node = Agent(MemoryHub())
+    node._ended = True  # it never hears of the hub; whoever waits hopes for others until the end
+    for at in itertools.count():
+        login = node.limit(f"login{at}", "10/hour")
+        while login.allow("ada"):
+            pass
+
+        interruptor = _wait_interrupted(at, HANDLERS[handler], login)
+        answers: list[bool] = []
+        _on_another_thread(lambda: answers.extend(_asked_before_and_after_a_reset(login)))  # noqa: B023
+
+        assert [False, True] == answers, f"after {at} instructions"
+        if not interruptor.reached:
+            assert at > 10
+            return
+
+
+def test_an_interruption_is_one() -> None:
+    """The tool of these tests does interrupt."""
+    with pytest.raises(Interruption):
+        throw()

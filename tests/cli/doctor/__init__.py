@@ -1,0 +1,1 @@
+"""`reconverge doctor`, for each kind of hub."""

@@ -1,0 +1,1 @@
+"""`reconverge replay`, and its parts."""

@@ -1,0 +1,1 @@
+"""When and by whom an agent exchanges, and what interrupts that."""

@@ -1,0 +1,108 @@
+"""Goal: nodes that declare one name with several quotas say so, once, and count it.
+
+Method: two agents on a real Redis; how long that may go on is shortened, but for the test of just that.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from reconverge import Agent, Limit
+from reconverge.exchange import answer_stats as watch
+from reconverge.policies import STRICT
+from reconverge.testing import ManualClock
+from reconverge_sync.memory import MemoryHub
+from tests.support.node import Node
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was said of limits that several nodes declare."""
+    return [
+        each.getMessage() for each in caplog.records if "another node of this namespace declares" in each.getMessage()
+    ]
+
+
+def test_a_node_is_told_that_another_declares_a_smaller_quota(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, by the node with the larger one, with both; the smaller one holds for the keys of both."""
+    monkeypatch.setattr(watch, "SMALLER_GRACE_US", 0)
+    with (
+        Agent(redis_server.url, namespace="shop", sync_interval=0.02) as small,
+        Agent(redis_server.url, namespace="shop", sync_interval=0.02) as large,
+    ):
+        few, many = small.limit("login", "5/minute"), large.limit("login", "100/minute")
+
+        def asked() -> bool:
+            for limiter in (few, many):
+                limiter.allow("ada")
+            return large.stats().limits["login"].smaller > 3
+
+        eventually(asked, "several answers have told of it")
+        own = small.stats().limits["login"].smaller
+
+    (said,) = warnings_of(caplog)
+    assert "'login' with a capacity of 5, and this one with 100" in said
+    assert 0 == own
+
+
+def test_nothing_is_told_of_nodes_that_declare_the_same(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor of a limit of the same name in another namespace."""
+    monkeypatch.setattr(watch, "SMALLER_GRACE_US", 0)
+    with (
+        Agent(redis_server.url, namespace="shop", sync_interval=0.02) as one,
+        Agent(redis_server.url, namespace="shop", sync_interval=0.02) as two,
+        Agent(redis_server.url, namespace="other", sync_interval=0.02) as other,
+    ):
+        limiters = [
+            one.limit("login", "100/minute"),
+            two.limit("login", "100/minute"),
+            other.limit("login", "5/minute"),
+        ]
+
+        def exchanged() -> bool:
+            for limiter in limiters:
+                limiter.allow("ada")
+            return all(shard.exchanges > 5 for agent in (one, two, other) for shard in agent.stats().exchanges)
+
+        eventually(exchanged, "all have exchanged")
+        counted = [agent.stats().limits["login"].smaller for agent in (one, two, other)]
+
+    assert [0, 0, 0] == counted
+    assert [] == warnings_of(caplog)
+
+
+def test_what_goes_over_soon_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: a larger quota that reaches one node after the other is no mistake. Method: half a minute on a clock."""
+    clock = ManualClock(1_750_000_000)
+    hub, first, second, seen = MemoryHub(clock=clock), Node(clock), Node(clock), watch.Watch()
+    of_first = first.limit(Limit(5, 60.0, algorithm="sliding-window"), STRICT)
+    of_second = second.limit(Limit(100, 60.0, algorithm="sliding-window"), STRICT)
+
+    def exchange(node: Node) -> None:
+        batch = node.sends()
+        node.reaches(hub)
+        answer = None if node.flight is None else node.flight.answer
+        node.hears()
+        if node is second and batch is not None and answer is not None:
+            seen.answered(batch, answer, seconds=0.0)
+
+    def live(seconds: int) -> None:
+        for _ in range(seconds * 10):
+            clock.advance_ns(100_000_000)
+            for node, table in ((first, of_first), (second, of_second)):
+                table.decide("ada", 1, clock.monotonic_ns())
+                exchange(node)
+
+    live(20)
+    within = list(warnings_of(caplog))
+    counted = seen.smaller["limit"]
+    live(20)
+
+    assert [] == within
+    assert counted > 0
+    assert 1 == len(warnings_of(caplog))

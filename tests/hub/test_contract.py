@@ -1,0 +1,163 @@
+"""Goal: a hub that breaks a promise fails the contract. Method: hubs with one fault each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from unittest import SkipTest
+
+import pytest
+
+from reconverge.hub import Hub
+from reconverge.testing import HubContract, ManualClock
+from reconverge_sync.memory import MemoryHub
+from tests.support.hubs import wrong_hubs as wrong
+
+FAULTS: list[tuple[type[MemoryHub], str]] = [
+    (wrong.Maximum, "test_counts_can_fall"),
+    (wrong.Accumulating, "test_the_newest_count_replaces_the_older_ones"),
+    (wrong.Renumbering, "test_a_batch_that_comes_twice_counts_once"),
+    (wrong.Renumbering, "test_a_batch_that_comes_late_changes_nothing"),
+    (wrong.Renumbering, "test_lines_sum_to_at_most_the_capacity"),
+    (wrong.Renumbering, "test_strict_nodes_never_exceed_the_limit"),
+    (wrong.Generous, "test_lines_sum_to_at_most_the_capacity"),
+    (wrong.Generous, "test_strict_nodes_never_exceed_the_limit"),
+    (wrong.Trusting, "test_what_is_given_back_goes_to_whoever_needs_it"),
+    (wrong.Trusting, "test_all_nodes_counts_are_summed"),
+    (wrong.Trusting, "test_balanced_nodes_stay_within_their_bound"),
+    (wrong.Trusting, "test_all_views_agree_after_quiet"),
+    (wrong.Ungrateful, "test_what_a_node_has_used_stays_used_when_it_leaves"),
+    (wrong.Ungrateful, "test_a_departed_nodes_bucket_drains"),
+    (wrong.Ungrateful, "test_strict_nodes_never_exceed_the_limit"),
+    (wrong.Patient, "test_a_lease_that_is_over_is_not_renewed"),
+    (wrong.Hasty, "test_a_lease_lasts_to_its_end"),
+    (wrong.Grand, "test_the_smallest_capacity_of_all_live_nodes_counts"),
+    (wrong.Lavish, "test_a_node_holds_little_unused_if_the_window_outlasts_its_lease"),
+    (wrong.Lavish, "test_a_node_that_vanishes_takes_little_of_a_long_window_along"),
+    (wrong.Piecemeal, "test_an_ask_is_granted_whole_or_not_at_all"),
+    (wrong.Piecemeal, "test_the_oldest_ask_comes_first"),
+    (wrong.Unforgiving, "test_a_reset_is_for_all_nodes"),
+    (wrong.Unforgiving, "test_the_newest_reset_wins"),
+    (wrong.Anonymous, "test_lost_data_come_back_under_another_incarnation"),
+    (wrong.Restless, "test_the_incarnation_is_the_same_for_all"),
+    (wrong.Curt, "test_refused_batches_are_told_the_incarnation_too"),
+    (wrong.Unlearned, "test_lines_survive_the_loss_of_data"),
+    (wrong.Unlearned, "test_nothing_new_is_granted_until_all_can_have_spoken"),
+    (wrong.Unlearned, "test_a_node_that_brings_news_of_lost_data_warns_the_hub"),
+    (wrong.NameCounting, "test_totals_are_not_doubled_by_a_new_name"),
+    (wrong.Mangling, "test_hostile_keys_do_not_collide"),
+    (wrong.Stripping, "test_hostile_keys_do_not_collide"),
+    (wrong.Normalizing, "test_hostile_keys_do_not_collide"),
+    (wrong.Truncating, "test_hostile_keys_do_not_collide"),
+    (wrong.Shortening, "test_hostile_keys_do_not_collide"),
+    (wrong.Tagged, "test_hostile_keys_do_not_collide"),
+    (wrong.LimitBlind, "test_limits_do_not_share_keys"),
+    (wrong.Reversing, "test_a_batch_may_have_256_cells"),
+    (wrong.Rounding, "test_large_numbers_are_exact"),
+    (wrong.Shardless, "test_shards_share_nothing_but_totals"),
+    (wrong.Forgetful, "test_a_sliding_window_remembers_the_one_before"),
+    (wrong.Forgetful, "test_what_was_asked_in_the_last_window_is_told_in_the_next"),
+    (wrong.Faithful, "test_it_can_be_used_from_another_loop_after_closing"),
+    (wrong.Faithful, "test_it_outlives_a_loop_that_was_closed_under_it"),
+    (wrong.Confused, "test_a_cancelled_exchange_does_no_harm"),
+    (wrong.Single, "test_exchanges_may_overlap"),
+    (wrong.OnceClosed, "test_closing_twice_is_harmless"),
+    (wrong.OnceClosed, "test_it_can_be_used_again_after_closing"),
+    (wrong.Frank, "test_a_hub_that_is_not_there_is_unavailable"),
+]
+
+
+def _contract_of(hub_class: type[MemoryHub]) -> HubContract:
+    """The contract, as it is tried on hubs of that class."""
+
+    class Contract(HubContract):
+        def make_hub(self, clock: ManualClock) -> Hub:
+            self.clock = clock
+            return hub_class(clock=clock, shards=2)
+
+        def make_unreachable(self) -> Hub:
+            return hub_class()
+
+        async def lose_data(self, hub: Hub) -> None:
+            assert isinstance(hub, MemoryHub)
+            hub.lose_data()
+
+    return Contract()
+
+
+@pytest.mark.parametrize(
+    ("hub_class", "claim"), FAULTS, ids=[f"{hub_class.__name__}-{claim[5:]}" for hub_class, claim in FAULTS]
+)
+def test_a_wrong_hub_is_found_out(hub_class: type[MemoryHub], claim: str) -> None:
+    """The claim that its fault contradicts fails."""
+    with pytest.raises((AssertionError, RuntimeError, ConnectionRefusedError)):
+        getattr(_contract_of(hub_class), claim)()
+
+
+@pytest.mark.parametrize(
+    "claim", sorted({claim for _, claim in FAULTS} - {"test_a_hub_that_is_not_there_is_unavailable"})
+)
+def test_a_right_hub_is_not_accused(claim: str) -> None:
+    """The same claims hold for the hub that those were made from, in the same frame."""
+    getattr(_contract_of(MemoryHub), claim)()
+
+
+def test_what_a_hub_cannot_be_asked_is_skipped() -> None:
+    """Only the making of a hub must be given; claims that need more end as skipped, which any runner understands."""
+
+    class Contract(HubContract):
+        def make_hub(self, clock: ManualClock) -> Hub:
+            return MemoryHub(clock=clock)
+
+    for claim in (
+        "test_namespaces_share_nothing",
+        "test_a_hub_that_is_not_there_is_unavailable",
+        "test_lost_data_come_back_under_another_incarnation",
+    ):
+        with pytest.raises(SkipTest):
+            getattr(Contract(), claim)()
+
+
+def test_time_is_only_travelled_where_it_can_be() -> None:
+    """For a hub that goes by its own clock, claims about leases are skipped, and claims about lines are not."""
+
+    class Contract(HubContract):
+        own_clock = True
+
+        def make_hub(self, clock: ManualClock) -> Hub:
+            return MemoryHub()
+
+    Contract().test_all_of_the_limit_can_be_used_by_one_node()
+    with pytest.raises(SkipTest):
+        Contract().test_a_lease_that_is_over_is_not_renewed()
+
+
+WITHOUT_PYTEST = """
+import sys, unittest
+from reconverge.testing import HubContract
+from reconverge_sync.memory import MemoryHub
+
+class TestMine(HubContract, unittest.TestCase):
+    def make_hub(self, clock):
+        return MemoryHub(clock=clock)
+
+    async def lose_data(self, hub):
+        hub.lose_data()
+
+assert not any(name.startswith(("pytest", "_pytest", "hypothesis")) for name in sys.modules)
+unittest.main()
+"""
+
+
+def test_the_contract_needs_no_pytest() -> None:
+    """Whatever runs tests can run it, and a dozen lines are enough to say which hub is meant."""
+    run = subprocess.run([sys.executable, "-c", WITHOUT_PYTEST], capture_output=True, text=True, check=False)
+
+    assert 0 == run.returncode, run.stderr
+    assert run.stderr.rstrip().endswith("OK (skipped=2)")
+
+
+def test_a_contract_without_a_hub_says_what_is_missing() -> None:
+    """Whoever inherits it and forgets the one thing to say is told."""
+    with pytest.raises(NotImplementedError, match="make_hub"):
+        HubContract().test_closing_twice_is_harmless()

@@ -1,1 +1,0 @@
-"""Tests of hubs: what each promises, and what happens when it breaks."""

@@ -1,0 +1,1 @@
+"""Calls to servers that limit."""

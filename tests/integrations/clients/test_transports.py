@@ -1,0 +1,129 @@
+"""Transports for httpx and requests, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import httpx
+import pytest
+import requests
+
+from reconverge import Agent, Limiter
+from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
+from reconverge.integrations.httpx import QuotaUsedUp as HttpxQuotaUsedUp
+from reconverge.integrations.requests import LimitedAdapter
+from reconverge.integrations.requests import QuotaUsedUp as RequestsQuotaUsedUp
+from tests.support.applications.metered import Metered, metered_server
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def server() -> Iterator[Metered]:
+    """A server that answers at once."""
+    with metered_server() as metered:
+        yield metered
+
+
+@pytest.fixture
+def limiter() -> Limiter:
+    """Three calls a day for every server."""
+    return Agent("memory://").limit("api", "3/day", algorithm="token-bucket")
+
+
+def test_httpx_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Limiter) -> None:
+    """The fourth call raises, with the grounds, and never reaches the server."""
+    with httpx.Client(transport=LimitedTransport(limiter, timeout=0)) as client:
+        for _ in range(3):
+            assert 200 == client.get(server.url).status_code
+        with pytest.raises(HttpxQuotaUsedUp, match="'api' of 3 has no room") as refused:
+            client.get(server.url)
+
+    assert 3 == server.calls
+    assert 0 < refused.value.retry_after <= 8 * 3600
+
+
+def test_httpx_does_so_under_asyncio(server: Metered, limiter: Limiter) -> None:
+    """Five calls at once: three are sent, two are refused."""
+
+    async def five() -> list[object]:
+        async with httpx.AsyncClient(transport=AsyncLimitedTransport(limiter, timeout=0)) as client:
+            return await asyncio.gather(*(client.get(server.url) for _ in range(5)), return_exceptions=True)
+
+    refused = [answer for answer in asyncio.run(five()) if isinstance(answer, HttpxQuotaUsedUp)]
+    assert (2, 3) == (len(refused), server.calls)
+
+
+def test_requests_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Limiter) -> None:
+    """The fourth call raises, as what callers of requests expect, and never reaches the server."""
+    with requests.Session() as session:
+        session.mount("http://", LimitedAdapter(limiter, timeout=0))
+        for _ in range(3):
+            assert 200 == session.get(server.url).status_code
+        with pytest.raises(requests.RequestException) as refused:
+            session.get(server.url)
+
+    assert isinstance(refused.value, RequestsQuotaUsedUp)
+    assert 3 == server.calls
+
+
+def test_every_transport_hears_what_the_server_says(server: Metered, limiter: Limiter) -> None:
+    """Whichever sent the call, what the server then has left is all that is left."""
+    server.fields = {"RateLimit": '"api";r=0;t=60'}
+
+    async def once() -> None:
+        async with httpx.AsyncClient(transport=AsyncLimitedTransport(limiter, timeout=0)) as client:
+            await client.get(server.url)
+
+    asyncio.run(once())
+    assert 0 == limiter.test(server.origin).remaining
+    limiter.reset(server.origin)
+    with httpx.Client(transport=LimitedTransport(limiter, timeout=0)) as client:
+        client.get(server.url)
+    assert 0 == limiter.test(server.origin).remaining
+    limiter.reset(server.origin)
+    with requests.Session() as session:
+        session.mount("http://", LimitedAdapter(limiter, timeout=0))
+        session.get(server.url)
+    assert 0 == limiter.test(server.origin).remaining
+
+
+def test_a_call_may_have_a_key_and_a_cost_of_its_own_or_none(server: Metered, limiter: Limiter) -> None:
+    """Calls are told apart by what the application says, and what it lets pass is not counted."""
+
+    def user(request: httpx.Request) -> str | None:
+        name: str | None = request.headers.get("user")
+        return name
+
+    transport = LimitedTransport(limiter, key=user, cost=lambda _: 3, timeout=0)
+    with httpx.Client(transport=transport) as client:
+        for _ in range(4):
+            client.get(server.url)
+        client.get(server.url, headers={"user": "ada"})
+        client.get(server.url, headers={"user": "eve"})
+        with pytest.raises(HttpxQuotaUsedUp):
+            client.get(server.url, headers={"user": "ada"})
+
+    assert 6 == server.calls
+
+
+def test_workers_share_one_quota(server: Metered, redis_server: RedisServer) -> None:
+    """Two workers that never speak to each other send together what the quota has, and no more."""
+    with ExitStack() as ends:
+        agents = [ends.enter_context(Agent(redis_server.url, policy="strict", sync_interval=0.02)) for _ in range(2)]
+        transports = [LimitedTransport(agent.limit("api", "20/day"), timeout=0) for agent in agents]
+        clients = [ends.enter_context(httpx.Client(transport=transport)) for transport in transports]
+
+        def send() -> bool:
+            for client in clients:
+                with suppress(HttpxQuotaUsedUp):
+                    client.get(server.url)
+            return server.calls >= 20
+
+        eventually(send, "all of the quota is sent")
+        for _ in range(100):
+            send()
+
+    assert 20 == server.calls

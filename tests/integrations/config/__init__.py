@@ -1,0 +1,1 @@
+"""Agents and limits from files, the environment and arguments."""

@@ -1,0 +1,1 @@
+"""Storages and caches for libraries that count on a server today."""

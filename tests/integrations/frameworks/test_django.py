@@ -1,0 +1,598 @@
+"""Goal: a Django project is limited as its setting says, under WSGI and under ASGI, and nothing else of it changes.
+
+Method: requests through Django's own handlers, synchronous and asynchronous, with a real database; then gunicorn and
+uvicorn on a Redis that is killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, Self
+from weakref import WeakSet
+
+import pytest
+import uvicorn
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
+from django.test import AsyncClient, Client, override_settings
+from django.urls import clear_url_caches, include
+from django.utils.decorators import method_decorator
+from django.utils.functional import SimpleLazyObject
+from django.views import View
+
+from reconverge.errors import InvalidLimit, InvalidSetting
+from reconverge.integrations import Addresses
+from reconverge.integrations.django import exemptions as django_exempt
+from reconverge.integrations.django import middleware as django_integration
+from reconverge.integrations.django.middleware import DjangoRequest, Serving, guard, limit, outcome_of
+from reconverge.integrations.django.settings import configured as what_is_said
+from reconverge.integrations.web.request.request import CANCELLED
+from tests.support.applications import django_project
+from tests.support.applications.asking import environment_of
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[3]
+PROCESS_S_MAX = 30.0
+PROBLEM = "application/problem+json"
+TEN_MB = 10 * 1024 * 1024
+Get = Callable[..., Any]
+
+
+def sync_get(url: str, user: Any = None, method: str = "get", **headers: str) -> Any:
+    """The response to a request through Django's handler for WSGI."""
+    client = Client(raise_request_exception=False)
+    if user is not None:
+        client.force_login(user)
+    return getattr(client, method)(url, headers=headers)
+
+
+def async_get(url: str, user: Any = None, method: str = "get", **headers: str) -> Any:
+    """The response to a request through Django's handler for ASGI."""
+    return asyncio.run(_get_slowly(url, user, method, headers))
+
+
+async def _get_slowly(url: str, user: Any, method: str, headers: dict[str, str]) -> Any:
+    client = AsyncClient(raise_request_exception=False)
+    if user is not None:
+        await client.aforce_login(user)
+    response = await getattr(client, method)(url, headers=headers)
+    if response.streaming:
+        response.body = b"".join([part async for part in response])
+        response.close()
+    return response
+
+
+ASYNCHRONY = pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
+"""Django says so of every stream that is made for the other kind of server, as files are."""
+
+
+@pytest.fixture(params=[sync_get, async_get], ids=["wsgi", "asgi"])
+def get(request: pytest.FixtureRequest) -> Get:
+    """Ask through one or the other of Django's handlers."""
+    found: Get = request.param
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_settled() -> None:
+    """What other tests have settled is forgotten."""
+    django_project.settled.clear()
+
+
+@pytest.fixture(scope="session")
+def users() -> list[Any]:
+    """Two users, in a database."""
+    django_project.prepare()
+    return [get_user_model().objects.create_user(name) for name in ("ada", "bob")]
+
+
+@contextlib.contextmanager
+def configured(**setting: Any) -> Iterator[None]:
+    """The project with that setting."""
+    with override_settings(RECONVERGE=setting):
+        yield
+
+
+def remaining(response: Any) -> dict[str, int]:
+    """What a response says is left, by the name of the limit."""
+    return {name: int(left) for name, left in re.findall(r'"([^"]+)";r=(\d+)', response.headers.get("RateLimit", ""))}
+
+
+# -------------------------------------------------------------------- the middleware
+
+
+@pytest.mark.parametrize("setting", [{}, {"HUB": "memory://"}, {"RULES": []}])
+def test_a_middleware_that_limits_nothing_is_an_error(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the other frameworks, when the server starts; a view with a limit, or ENABLED=False, is reason enough."""
+    with configured(**setting):
+        WSGIHandler()
+        monkeypatch.setattr(django_integration, "LIMITED", WeakSet())
+        with pytest.raises(ImproperlyConfigured, match="nothing is limited; write 'LIMITS'"):
+            WSGIHandler()
+    with configured(**setting, ENABLED=False):
+        WSGIHandler()
+
+
+def test_a_middleware_that_is_named_twice_charges_once(get: Get) -> None:
+    """Whoever has put it into MIDDLEWARE a second time still has the whole quota."""
+    twice = [*django_project.MIDDLEWARE, django_project.MIDDLEWARE[-1]]
+    with override_settings(MIDDLEWARE=twice), configured(LIMITS="4/hour"):
+        assert [200] * 4 + [429] == [get("/").status_code for _ in range(5)]
+
+
+def test_a_limit_of_included_urls_says_that_they_are_no_view() -> None:
+    """`limit("2/minute")(include(...))`: there are parentheses, and no view."""
+    included: Any = include((django_project.shop, "shop"))
+    with pytest.raises(InvalidSetting, match=r"put on what include\(\.\.\.\) returns, which is no view; .* 'PATHS'"):
+        limit("2/minute")(included)
+
+
+@ASYNCHRONY
+def test_every_response_says_what_is_left_and_the_last_one_refuses(get: Get) -> None:
+    """Whether it is there, not found, broken or a file; the refusal has problem details and says when to come back."""
+    with configured(LIMITS="4/hour"):
+        responses = [get(url) for url in ("/", "/nowhere/", "/broken/", "/file/", "/")]
+
+    assert [200, 404, 500, 200, 429] == [response.status_code for response in responses]
+    assert [3, 2, 1, 0, 0] == [remaining(response)["requests"] for response in responses]
+    assert PROBLEM == responses[-1].headers["Content-Type"]
+    assert 429 == json.loads(responses[-1].content)["status"]
+    assert int(responses[-1].headers["Retry-After"]) > 0
+
+
+def test_a_stream_is_a_stream_still() -> None:
+    """It has the fields, and its parts come one by one; so do those of an asynchronous one."""
+
+    async def stream() -> tuple[Any, list[bytes]]:
+        response: Any = await AsyncClient().get("/count-slowly/3/")
+        return response, [part async for part in response]
+
+    with configured(LIMITS="9/hour"):
+        response: Any = Client().get("/count/3/")
+        slow, slow_parts = asyncio.run(stream())
+
+    assert [b"0\n", b"1\n", b"2\n"] == list(response) == slow_parts
+    assert ({"requests": 8}, {"requests": 7}) == (remaining(response), remaining(slow))
+    assert response.streaming
+    assert slow.is_async
+
+
+def test_rules_are_about_paths_views_and_methods(get: Get) -> None:
+    """Each counts what it is about; the names of views are those of the URLs, with their namespaces."""
+    rules = [
+        {"LIMITS": "9/hour", "PATHS": ["/shop/*"], "NAME": "shop"},
+        {"LIMITS": "5/hour", "VIEWS": ["shop:item", "slow"]},
+        {"LIMITS": "3/hour", "METHODS": ["POST"], "NAME": "writing"},
+    ]
+    with configured(RULES=rules):
+        found = [remaining(get(url)) for url in ("/", "/slow/", "/shop/items/1/", "/shop/items/2/", "/shop/x/")]
+        written = remaining(get("/shelf/", method="post"))
+
+    slow = {"shop:item": 4} if "shop:item" in found[1] else {next(iter(found[1])): 4}
+    name = next(iter(slow))
+    assert [{}, slow, {"shop": 8, name: 3}, {"shop": 7, name: 2}, {"shop": 6}] == found
+    assert 2 == written["writing"]
+
+
+@pytest.mark.parametrize("name", ["home", "slow", "gate", "slow-gate"])
+def test_a_view_may_be_exempt_from_the_middleware(get: Get, name: str) -> None:
+    """Function, coroutine function or class; it says nothing of limits, and other uses of the same view are limited."""
+    with configured(LIMITS="1/hour", RULES=[{"LIMITS": "1/hour", "PATHS": ["/free/*"], "NAME": "paths"}]):
+        found = [get(url) for url in (f"/free/{name}/", f"/free/{name}/", "/", "/", f"/free/{name}/")]
+
+    assert [200, 200, 200, 429, 200] == [response.status_code for response in found]
+    assert {} == remaining(found[0]) == remaining(found[-1])
+
+
+def test_the_first_request_may_be_for_an_exempt_view(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it nobody had imported the view, so nobody knew that any was exempt."""
+    monkeypatch.setattr(django_exempt, "_used", threading.Event())
+    sys.modules.pop("tests.support.applications.late_urls", None)
+    clear_url_caches()
+    with configured(LIMITS="1/hour"), override_settings(ROOT_URLCONF="tests.support.applications.late_urls"):
+        found = [get(url) for url in ("/free/", "/", "/", "/free/")]
+
+    assert [200, 200, 429, 200] == [response.status_code for response in found]
+    assert {} == remaining(found[0])
+
+
+@pytest.mark.parametrize("name", ["shelf", "limited", "exempt-limited"])
+def test_an_exempt_view_keeps_limits_of_its_own(get: Get, name: str) -> None:
+    """Whichever of both decorators stands above the other."""
+    with configured(LIMITS="1/hour"):
+        found = [get(f"/free/{name}/") for _ in range(3)]
+
+    assert [200, 200, 429] == [response.status_code for response in found]
+    assert [[1], [0], [0]] == [list(remaining(response).values()) for response in found]
+
+
+def test_urls_that_are_broken_are_an_error_as_ever(get: Get) -> None:
+    """Who is exempt is not known then; the middleware does not say so before Django does."""
+    broken = override_settings(ROOT_URLCONF="tests.integrations.no_such_module")
+    with configured(LIMITS="9/hour"), broken, pytest.raises(ModuleNotFoundError):
+        get("/")
+
+
+def test_functions_may_be_dotted_paths(get: Get) -> None:
+    """A key function is found by its path; those that send different keys count apart."""
+    with configured(LIMITS="1/hour", KEY_FUNC=f"{django_project.HERE}.by_api_key"):
+        statuses = [get("/", **{"X-Api-Key": key}).status_code for key in ("a", "b", "a")]
+
+    assert [200, 200, 429] == statuses
+
+
+def test_users_are_counted_each_on_his_own(get: Get, users: list[Any]) -> None:
+    """Wherever they come from, and though asking the database must not hold up an event loop."""
+    with configured(LIMITS="2/hour", KEY_FUNC="reconverge.integrations.by_user"):
+        statuses = [get("/", user=users[number]).status_code for number in (0, 0, 1, 0, 1)]
+        stranger = get("/")
+        failures = guard().stats().failures
+
+    assert [200, 200, 200, 429, 200] == statuses
+    assert (200, {"requests": 1}) == (stranger.status_code, remaining(stranger))
+    assert {} == failures
+
+
+def test_whoever_cannot_be_loaded_is_counted_by_address(users: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+    """A database that fails is counted and logged, and the request goes on."""
+
+    async def broken() -> Any:
+        raise ConnectionError("no database")
+
+    with configured(LIMITS="2/hour", KEY_FUNC="reconverge.integrations.by_user"):
+        request = ASGIRequest({"type": "http", "method": "GET", "path": "/", "headers": []}, None)
+        request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), broken
+        answer = asyncio.run(Serving(request).check_slowly(what_is_said().rules))
+        failures = guard().stats().failures
+
+    assert answer is None
+    assert outcome_of(request)
+    assert {"ConnectionError": 1} == failures
+    assert "'user' failed" in caplog.text
+
+
+def test_a_broken_function_lets_requests_go_on_or_not_as_said(get: Get, caplog: pytest.LogCaptureFixture) -> None:
+    """Open, they go on; closed, they are refused with 503; either is counted, and logged once."""
+    caplog.set_level(logging.ERROR, "django.request")
+    broken = {"LIMITS": "9/hour", "KEY_FUNC": f"{django_project.HERE}.broken"}
+    with configured(**broken):
+        goes_on = [get("/").status_code for _ in range(3)]
+        failures = guard().stats().failures
+    with configured(**broken, FAIL="closed"):
+        refused = get("/").status_code
+
+    assert [200, 200, 200] == goes_on
+    assert {"ZeroDivisionError": 3} == failures
+    assert 503 == refused
+
+
+@ASYNCHRONY
+def test_what_depends_on_the_response_is_settled_when_it_has_ended(get: Get) -> None:
+    """With the bytes that were sent: of a plain one, a stream of either kind, a file, and a failure."""
+    django_project.settled.clear()
+    with configured(LIMITS="1000/hour", RULES=[{"LIMITS": "900/hour", "NAME": "bytes", "SETTLE": SETTLE}]):
+        for url in ("/", "/count/5/", "/count-slowly/5/", "/file/", "/broken/"):
+            response = get(url)
+            if response.streaming and not hasattr(response, "body"):
+                b"".join(response)
+                response.close()
+        left = remaining(get("/"))["bytes"]
+    ended = [(response.status, response.bytes_sent, response.complete) for response in django_project.settled]
+
+    assert [(200, 7, True), (200, 10, True), (200, 10, True), (200, 6, True)] == ended[:4]
+    assert 500 == ended[4][0]
+    assert 900 - sum(sent for _, sent, _ in ended[:5]) - 1 == left
+
+
+SETTLE = f"{django_project.HERE}.settle"
+
+
+def test_a_setting_that_is_empty_limits_nothing(get: Get) -> None:
+    """The middleware is there, and says nothing."""
+    with configured():
+        response = get("/")
+
+    assert (200, {}) == (response.status_code, remaining(response))
+
+
+# -------------------------------------------------------------------- the decorator
+
+
+@pytest.mark.parametrize("url", ["/limited/", "/limited-slowly/", "/shelf/", "/drawer/", "/box/"])
+@pytest.mark.parametrize(
+    "middleware", [django_project.MIDDLEWARE, django_project.WITHOUT_OURS], ids=["with", "without"]
+)
+def test_views_are_limited_whatever_they_are(url: str, middleware: list[str], get: Get) -> None:
+    """Functions, coroutine functions, classes; with the middleware and without it."""
+    with override_settings(MIDDLEWARE=middleware), configured():
+        responses = [get(url) for _ in range(3)]
+
+    assert [200, 200, 429] == [response.status_code for response in responses]
+    assert [[1], [0], [0]] == [list(remaining(response).values()) for response in responses]
+    assert PROBLEM == responses[-1].headers["Content-Type"]
+
+
+def test_a_view_that_refuses_costs_the_others_nothing(get: Get) -> None:
+    """What the middleware, or a limit of the class, has charged is given back."""
+    with configured(LIMITS="9/hour"):
+        first = [get("/box/", method="post").status_code for _ in range(3)]
+        shown = get("/box/")
+
+    assert [200, 429, 429] == first
+    assert {0, 7} == set(remaining(shown).values())
+
+
+def test_a_view_says_itself_what_it_has_used(get: Get) -> None:
+    """Of an estimate of ten, three were used."""
+    with configured():
+        first, second = get("/spending/"), get("/spending/")
+
+    assert ({"spending": 90}, {"spending": 87}) == (remaining(first), remaining(second))
+
+
+def test_a_decorated_view_makes_one_limit_however_often_it_is_called() -> None:
+    """Django decorates methods anew for each call; that declares nothing anew."""
+    with configured():
+        for _ in range(5):
+            sync_get("/shelf/")
+            sync_get("/box/", method="post")
+        method_decorator(limit("2/hour"), name="get")(type("Late", (View,), {"get": lambda view, request: None}))
+        names = {name.rpartition(".")[2] for name in guard().agent.stats().limits}
+
+    assert {"Shelf", "Box", "post"} == names & {"Shelf", "Box", "post", "dispatch", "dummy"}
+
+
+def test_a_limit_that_cannot_be_read_is_no_decorator() -> None:
+    """The mistake is told where it is made."""
+    with pytest.raises(InvalidLimit, match="often"):
+        limit("often")
+
+
+def test_a_method_that_is_decorated_as_a_function_is_told() -> None:
+    """It takes itself first, and no request; the error says what to do."""
+
+    class Wrong(View):  # type: ignore[misc]  # Django has no types
+        @limit("1/hour")
+        def get(self, request: Any) -> Any:
+            raise AssertionError
+
+    with configured(), pytest.raises(TypeError, match="method_decorator"):
+        Wrong().get(None)
+
+
+# -------------------------------------------------------------------- what is wrong is told at the start
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"LIMIT": "1/hour"}, r"RECONVERGE\['LIMIT'\]: there is no such setting; known: .*LIMITS"),
+        ({"LIMITS": "often"}, r"RECONVERGE\['LIMITS'\]: .*often"),
+        ({"FAIL": "maybe"}, r"RECONVERGE\['FAIL'\]: .*'maybe'.*'open'"),
+        ({"STATUS": 418}, r"RECONVERGE\['STATUS'\]"),
+        ({"DIALECT": "klingon"}, r"RECONVERGE\['DIALECT'\]"),
+        ({"TRUSTED_PROXIES": ["10.0.0.0/99"]}, r"RECONVERGE\['TRUSTED_PROXIES'\]"),
+        ({"MISSING": "perhaps"}, r"RECONVERGE\['MISSING'\]"),
+        ({"COLD": "slowly"}, r"RECONVERGE\['COLD'\]"),
+        ({"HUB": "carrier-pigeon://"}, r"RECONVERGE\['HUB'\].*carrier-pigeon"),
+        ({"NAMESPACE": "a b"}, r"RECONVERGE\['NAMESPACE'\]"),
+        ({"KEY_FUNC": "no.such.function"}, r"RECONVERGE\['KEY_FUNC'\]: cannot be imported"),
+        ({"KEY_FUNC": "by_ip"}, r"RECONVERGE\['KEY_FUNC'\].*not a function"),
+        ({"AGENT": "os.path"}, r"RECONVERGE\['AGENT'\]"),
+        ({"AGENT": "os.path", "HUB": "memory://"}, r"RECONVERGE\['HUB'\].*'AGENT'"),
+        ({"RULES": {"PATHS": ["/"]}}, r"RECONVERGE\['RULES'\]: is no list"),
+        ({"RULES": ["1/hour"]}, r"RECONVERGE\['RULES'\]\[0\]: is neither"),
+        ({"RULES": [{"PATHS": ["/"]}]}, r"RECONVERGE\['RULES'\]\[0\]: has no 'LIMITS'"),
+        ({"RULES": [{"LIMITS": "1/hour", "PATH": "/"}]}, r"RECONVERGE\['RULES'\]\[0\]\['PATH'\]"),
+        ({"RULES": [{"LIMITS": "1/hour", "PATHS": "/"}]}, r"RECONVERGE\['RULES'\]\[0\]\['PATHS'\]"),
+        ({"RULES": [{"LIMITS": "1/hour", "VIEWS": "home"}]}, r"RECONVERGE\['RULES'\]\[0\]\['VIEWS'\]: is no list"),
+        (
+            {"RULES": [{"LIMITS": "1/hour", "VIEWS": ["hone"]}]},
+            r"\['VIEWS'\]: no view is called 'hone'.*home.*shop:item",
+        ),
+        ("1/hour", "RECONVERGE: is no dictionary"),
+    ],
+)
+@pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
+def test_a_wrong_setting_is_named_when_the_server_starts(handler: Any, setting: Any, message: str) -> None:
+    """Before any request, whichever server it is."""
+    with override_settings(RECONVERGE=setting), pytest.raises(ImproperlyConfigured, match=message):
+        handler()
+
+
+@pytest.mark.parametrize("where", ["KEY_FUNC", "RULES"])
+def test_what_nobody_would_await_is_told_when_the_server_starts(where: str) -> None:
+    """A coroutine function serves under ASGI, and not under WSGI."""
+    slow = f"{django_project.HERE}.home_slowly"
+    setting: dict[str, Any] = {"RULES": [{"LIMITS": "1/hour", "EXEMPT_WHEN": slow}]}
+    with override_settings(RECONVERGE=setting if where == "RULES" else {"LIMITS": "1/hour", "KEY_FUNC": slow}):
+        ASGIHandler()
+        with pytest.raises(ImproperlyConfigured, match="coroutine function"):
+            WSGIHandler()
+
+
+# -------------------------------------------------------------------- hostile input
+
+
+def test_forwarding_headers_are_believed_of_trusted_proxies_only(get: Get) -> None:
+    """Otherwise whoever makes them up is counted by his own address, every time."""
+    forged = [{"X-Forwarded-For": f"192.0.2.{number}"} for number in range(3)]
+    with configured(LIMITS="2/hour"):
+        statuses = [get("/", **headers).status_code for headers in forged]
+    with configured(LIMITS="2/hour", TRUSTED_PROXIES=["127.0.0.0/8"]):
+        trusted = [get("/", **headers).status_code for headers in forged]
+
+    assert [200, 200, 429] == statuses
+    assert [200, 200, 200] == trusted
+
+
+def test_an_underscore_is_no_hyphen() -> None:
+    """In an event loop Django has both for one header field; ours does not, so a proxy's field cannot be smuggled."""
+    headers = [
+        (b"x_forwarded_for", b"192.0.2.1"),
+        (b"x-forwarded-for", b"192.0.2.2"),
+        (b"x-forwarded-for", b"192.0.2.3"),
+    ]
+    request = ASGIRequest({"type": "http", "method": "GET", "path": "/", "headers": headers}, None)
+
+    assert "192.0.2.2, 192.0.2.3" == DjangoRequest(request, Addresses()).header("X-Forwarded-For")
+
+
+def test_a_key_of_ten_megabytes_is_counted_like_any_other(get: Get) -> None:
+    """And is stored as its hash."""
+    with configured(LIMITS="2/hour", KEY_FUNC=f"{django_project.HERE}.by_api_key"):
+        statuses = [get("/", **{"X-Api-Key": "k" * TEN_MB}).status_code for _ in range(3)]
+        other = get("/", **{"X-Api-Key": "k" * TEN_MB + "l"}).status_code
+
+    assert ([200, 200, 429], 200) == (statuses, other)
+
+
+@pytest.mark.parametrize(("missing", "statuses"), [("refuse", [429]), ("exempt", [200] * 3), ("shared", [200, 429])])
+def test_requests_without_a_key_are_treated_as_said(missing: str, statuses: list[int], get: Get) -> None:
+    """Refused, let pass, or counted together."""
+    with configured(LIMITS="1/hour", KEY_FUNC=f"{django_project.HERE}.by_api_key", MISSING=missing):
+        assert statuses == [get("/").status_code for _ in statuses]
+
+
+# -------------------------------------------------------------------- real servers
+
+
+class Uvicorn:
+    """A uvicorn of the project, on a thread of this process."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        config = uvicorn.Config(ASGIHandler(), host="127.0.0.1", port=self.port, log_level="error", lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        eventually(lambda: self._server.started, "uvicorn listens")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(PROCESS_S_MAX)
+
+
+def asked(port: int, path: str = "/") -> tuple[int, dict[str, str]]:
+    """The status and the fields of an answer; 0 when nobody listens yet."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        response.read()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}
+    except ConnectionError:
+        return 0, {}
+    finally:
+        connection.close()
+
+
+def test_a_client_that_goes_away_has_used_what_it_was_sent() -> None:
+    """In the middle of a stream without an end: it ends, and what was sent is settled."""
+    rules = [{"LIMITS": "1000000000/hour", "NAME": "bytes", "SETTLE": SETTLE}]
+    with configured(RULES=rules), Uvicorn() as server:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=PROCESS_S_MAX)
+        connection.request("GET", "/count-slowly/1000000000/")
+        connection.getresponse().read(100)
+        connection.close()
+        eventually(lambda: django_project.settled, "the stream is settled")
+    (response,) = django_project.settled
+
+    assert response.status in {200, CANCELLED}
+    assert not response.complete
+    assert response.bytes_sent >= 100
+
+
+def test_workers_keep_one_limit_and_go_on_without_redis(own_redis: RedisServer, tmp_path: Path) -> None:
+    """Two workers of gunicorn never admit more than the limit; when their Redis is killed no request fails."""
+    setting = {"HUB": own_redis.url, "NAMESPACE": "django", "LIMITS": "60/hour", "SYNC_INTERVAL": 0.02}
+    answers: list[tuple[int, dict[str, str]]] = []
+    with gunicorn(tmp_path, {**setting, "POLICY": "strict"}) as port, ThreadPoolExecutor(8) as threads:
+
+        def ask_until_most_is_used_up() -> bool:
+            answers.extend(threads.map(lambda _: asked(port), range(20)))
+            return [status for status, _ in answers].count(200) >= 40
+
+        eventually(ask_until_most_is_used_up, "the workers admit most of the limit")
+        answers.extend(threads.map(lambda _: asked(port), range(100)))
+        statuses = [status for status, _ in answers]
+        own_redis.kill()
+        after = [asked(port)[0] for _ in range(40)]
+
+    assert {200, 429} == set(statuses)
+    assert 40 <= statuses.count(200) <= 60
+    assert all("ratelimit" in fields and "ratelimit-policy" in fields for _, fields in answers)
+    assert {200, 429} >= set(after)
+
+
+def test_an_event_loop_goes_on_without_redis() -> None:
+    """Nobody listens where the hub should be: all requests are answered, within the limit."""
+    with configured(HUB=f"redis://127.0.0.1:{free_port()}/0", LIMITS="20/hour"), Uvicorn() as server:
+        statuses = [asked(server.port)[0] for _ in range(30)]
+
+    assert [200] * 20 + [429] * 10 == statuses
+
+
+@contextlib.contextmanager
+def gunicorn(directory: Path, setting: dict[str, Any]) -> Iterator[int]:
+    """A gunicorn of the project with two workers, made before they are forked; its port."""
+    port = free_port()
+    environment = {**os.environ, "TEST_RECONVERGE": json.dumps(setting), "TEST_SERVER": "wsgi"}
+    environment |= {"TEST_DATABASE": str(directory / "db"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "2", "--threads", "2", "--no-control-socket"]
+    command += ["--bind", f"127.0.0.1:{port}", "--log-level", "error", f"{django_project.HERE}:wsgi"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
+        try:
+            eventually(lambda: asked(port, "/nowhere/")[0], "gunicorn answers")
+            yield port
+        finally:
+            process.terminate()
+            process.wait(PROCESS_S_MAX)
+
+
+def django_request() -> DjangoRequest:
+    """A request of Ada's, as Django's middlewares leave it."""
+    request: Any = WSGIRequest(environment_of("/", client="192.0.2.9", X_TENANT="shop"))
+    request.user = "ada"
+    request.tenant = "of a middleware"
+    return DjangoRequest(request, Addresses())
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (lambda request: request.META["REMOTE_ADDR"], "192.0.2.9"),
+        (lambda request: request.headers["X-Tenant"], "shop"),
+        (lambda request: request.user, "ada"),
+        (lambda request: request.tenant, "of a middleware"),
+        (lambda request: request.GET.get("tenant", "none"), "none"),
+    ],
+    ids=["META", "headers", "user", "of a middleware", "GET"],
+)
+def test_what_djangos_requests_have_is_there(key: Callable[[Any], object], expected: str) -> None:
+    """As Django's users write it."""
+    assert expected == key(django_request())
+
+
+def test_what_djangos_requests_do_not_have_is_told() -> None:
+    """With what there is."""
+    with pytest.raises(AttributeError, match=r"has no 'remote_addr'; it has `method`.*and what Django's has"):
+        django_request().remote_addr  # noqa: B018  # which raises

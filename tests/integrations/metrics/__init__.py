@@ -1,0 +1,1 @@
+"""What metrics and the dashboard show."""

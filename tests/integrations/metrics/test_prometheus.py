@@ -1,0 +1,191 @@
+"""Goal: what Prometheus scrapes is what happened, under names and labels that have a bound.
+
+Method: a real registry, read back from the text that is scraped; a real Redis; real forked workers with their files.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from reconverge import Agent, InvalidSetting
+from reconverge.integrations.metrics import METRICS
+from reconverge.integrations.prometheus import AgentCollector, WorkerMetrics
+from reconverge.testing import ManualClock
+from tests.support.agents import introduce
+from tests.support.hooked import hooked
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import eventually
+
+Series = dict[tuple[str, tuple[str, ...]], float]
+
+
+def scraped(registry: CollectorRegistry) -> Series:
+    """What a scrape of a registry says, by the name of the series and the values of its labels."""
+    text = generate_latest(registry).decode()
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def registry_of(agent: Agent, limits_max: int = 100) -> CollectorRegistry:
+    """A registry in which an agent tells all it has to."""
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(agent, limits_max=limits_max))
+    return registry
+
+
+def test_every_decision_is_told_by_what_became_of_it() -> None:
+    """Under the limit's name, and nothing by key."""
+    agent = Agent("memory://", clock=ManualClock(start=0))
+    limiter = agent.limit("login", "2/minute")
+    for to in ("on", "shadow", "off"):
+        limiter.switch(to)
+        for _ in range(3):
+            limiter.allow("ada")
+    series = scraped(registry_of(agent))
+    results = {labels[1]: count for (name, labels), count in series.items() if name == "reconverge_requests_total"}
+
+    assert {"admitted": 2, "refused": 1, "would_refuse": 3, "unlimited": 3} == results
+    assert 1 == series["reconverge_keys", ("login",)]
+    assert 1 == series["reconverge_health", ("ready",)]
+    assert "ada" not in generate_latest(registry_of(agent)).decode()
+
+
+def test_limits_beyond_the_bound_are_told_together() -> None:
+    """Those that were declared first keep their series, and nothing is lost of the others."""
+    agent = Agent("memory://")
+    for number in range(1000):
+        agent.limit(f"route-{number}", "1/hour").allow("ada")
+    registry = registry_of(agent, limits_max=10)
+    series = scraped(registry)
+    admitted = {labels[0]: count for (_, labels), count in series.items() if labels[1:] == ("admitted",)}
+
+    assert 11 == len(admitted)
+    assert 990 == admitted["(other)"]
+    assert 1 == admitted["route-9"]
+    with pytest.raises(InvalidSetting, match="limits_max=0"):
+        registry_of(agent, limits_max=0)
+
+
+def test_exchanges_are_told(redis_server: RedisServer) -> None:
+    """How many were answered, how long they took, and how old the last answer is."""
+    with Agent(redis_server.url, sync_interval=0.02) as agent:
+        introduce(agent.limit("login", "1000/hour"))
+        registry = registry_of(agent)
+        series = scraped(registry)
+    (exchanges,) = agent.stats().exchanges
+    count = series["reconverge_sync_duration_seconds_count", ()]
+
+    assert 0 < count <= exchanges.exchanges
+    assert count == series["reconverge_sync_duration_seconds_bucket", ("+Inf",)]
+    assert 0 < series["reconverge_sync_duration_seconds_sum", ()]
+    assert 0 <= series["reconverge_staleness_seconds", ()] < float("inf")
+    assert exchanges.exchanges == sum(agent.stats().durations.counts)
+
+
+def test_failures_are_told_by_class() -> None:
+    """And as long as nothing was ever answered, what is known is infinitely old."""
+    with Agent(f"redis://127.0.0.1:{free_port()}/0", sync_interval=0.02, stop_timeout=0.0) as agent:
+        limiter = agent.limit("login", "1000/hour")
+        limiter.allow("ada")
+        eventually(lambda: agent.stats().exchanges[0].failures, "a failure")
+        series = scraped(registry_of(agent))
+
+    assert series["reconverge_sync_failures_total", ("refused",)] > 0
+    assert float("inf") == series["reconverge_staleness_seconds", ()]
+    assert 1 == series["reconverge_pending_reports", ()]
+    assert 0 == series["reconverge_keys_not_taken_total", ()]
+    assert 1 == series["reconverge_health", ("partitioned",)]
+
+
+def test_a_key_near_its_end_and_what_is_beyond_are_told(redis_server: RedisServer) -> None:
+    """Once for each time that a key comes near; and of the over-admission as much as there is."""
+    with Agent(redis_server.url, sync_interval=0.02) as agent:
+        limiter = agent.limit("login", "100 per 10 minutes", algorithm="fixed-window")
+        introduce(limiter, "ada", "bob")
+        first, second = limiter.reserve("ada", 9), limiter.reserve("ada", 1)
+        first.settle(128)
+        eventually(lambda: agent.stats().limits["login"].overadmitted == 30, "an exchange that tells of the excess")
+        second.settle(2)
+        eventually(lambda: agent.stats().limits["login"].overadmitted > 30, "another one that tells of more")
+        series = scraped(registry_of(agent))
+
+    assert 1 == series["reconverge_near_limit_total", ("login",)]
+    assert 31 == series["reconverge_overadmitted_total", ("login",)]
+
+
+def test_a_registry_notices_a_second_agent() -> None:
+    """As with any two things of one name: two agents need two registries."""
+    registry = registry_of(Agent("memory://"))
+
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(AgentCollector(Agent("memory://")))
+
+
+def test_workers_write_down_what_collectors_read() -> None:
+    """Once for each look, and what was counted already is not counted again."""
+    agent = Agent("memory://", clock=ManualClock(start=0))
+    limiter = agent.limit("login", "2/minute")
+    registry = CollectorRegistry()
+    with hooked(agent, WorkerMetrics(registry=registry)):
+        for _ in range(3):
+            limiter.allow("ada")
+            agent.look()
+        agent.look()
+        told, written = scraped(registry_of(agent)), scraped(registry)
+
+    assert {} == {name: value for name, value in told.items() if written.get(name, 0) != value}
+    assert {metric.name.removesuffix("_total") for metric in METRICS} == {family.name for family in registry.collect()}
+
+
+PREFORK = """
+import os, sys
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+from reconverge import Agent
+from reconverge.integrations.prometheus import WorkerMetrics
+
+agent = Agent("memory://")
+limiter = agent.limit("login", "100/hour")
+agent.add_hooks(WorkerMetrics(registry=CollectorRegistry()))
+limiter.allow("parent")
+agent.look()
+children = []
+for worker in range(3):
+    child = os.fork()
+    if not child:
+        for _ in range(10):
+            limiter.allow("ada")
+        agent.look()
+        agent.look()
+        os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+registry = CollectorRegistry()
+MultiProcessCollector(registry)
+sys.stdout.write(generate_latest(registry).decode())
+"""
+
+
+def test_a_scrape_of_any_worker_tells_of_all(tmp_path: Path) -> None:
+    """Forked workers add up, each counting from zero, and what the parent did is counted once."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PREFORK],
+        env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert 'reconverge_requests_total{limit="login",result="admitted"} 31.0' in done.stdout

@@ -1,0 +1,1 @@
+"""What every web integration shares: rules, fields, failures, clients that mean harm."""

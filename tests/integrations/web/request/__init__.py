@@ -1,0 +1,1 @@
+"""What a rule asks of a request: its key, its address, its path."""

@@ -1,0 +1,383 @@
+"""Goal: nothing that a client can choose makes its requests unlimited, and nothing of it is silent.
+
+Method: functions of an application that fail as a client likes; limits with costs by kind; costs that never fit.
+Requests are made of values, and the same is asked of the faces that have functions of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flask
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+
+from reconverge import Agent, InvalidSetting, Limit
+from reconverge.errors import UnknownKind
+from reconverge.integrations import SPENT, Guard, PlainRequest, Response, Rule
+from reconverge.integrations import wsgi as wsgi_limits
+from reconverge.integrations.asgi import middleware as asgi_limits
+from reconverge.integrations.config import load
+from reconverge.integrations.decorators import limited
+from reconverge.integrations.fastapi import limits as fastapi_limits
+from reconverge.integrations.flask import extension as flask_limits
+from reconverge.integrations.httpx import LimitedTransport, QuotaUsedUp
+from reconverge.integrations.web.bound_rule import TIERS_MAX
+from reconverge.integrations.web.outcome import RateLimited
+from tests.support.applications.asking import ADA
+
+METHODS = {"GET": 1, "POST": 2}
+KINDS = {"search": 1, "export": 4}
+
+
+def ask(method: str = "GET", path: str = "/", client: str = ADA, **headers: str) -> PlainRequest:
+    """A request of somebody."""
+    return PlainRequest(method, path, client=client, headers=headers)
+
+
+def answers(guard: Guard, rule: Rule, *requests: PlainRequest) -> list[bool]:
+    """Whether requests may go on, one after the other."""
+    declared = guard.declare(rule)
+    return [bool(guard.check(request, [declared])) for request in requests]
+
+
+def fail(*_: Any) -> Any:
+    """What an application's function may do."""
+    raise KeyError("an application's mistake")
+
+
+def by_key(request: Any) -> str:
+    """A key function that fails where a client leaves the field out."""
+    key: str = {"ada": "ada", "bob": "bob"}[request.header("x-key") or ""]
+    return key
+
+
+# -------------------------------------------------------------------- functions that fail
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected", "key"),
+    [
+        ("address", [True, True, False], f"~address:{ADA}"),
+        ("exempt", [True, True, False], f"~address:{ADA}"),
+        ("shared", [True, True, False], "~nobody"),
+        ("refuse", [False, False, False], None),
+    ],
+)
+def test_a_key_function_that_raises_finds_no_key(
+    guard: Guard, agent: Agent, missing: str, expected: list[bool], key: str | None
+) -> None:
+    """What the rule says of requests without one is done; but that they are exempt, which a client would choose."""
+    rule = Rule(limits="2/hour", name="keyed", key_func=by_key, missing=missing)
+
+    assert expected == answers(guard, rule, *[ask()] * 3)
+    assert ([] if key is None else [key]) == list(agent.limiter("keyed").table.cells)
+    assert {"KeyError": 3} == guard.stats().failures
+
+
+def test_what_failed_is_said_once_with_what_becomes_of_it(guard: Guard, caplog: pytest.LogCaptureFixture) -> None:
+    """Each failure of another kind, too, even in the same minute."""
+    with caplog.at_level(logging.WARNING, "reconverge"):
+        answers(guard, Rule(limits="2/hour", name="one", key_func=fail), *[ask()] * 3)
+        answers(guard, Rule(limits="2/hour", name="two", exempt_when=fail), *[ask()] * 3)
+
+    said = [record.getMessage() for record in caplog.records]
+    assert 2 == len(said)
+    assert "'one: key_func fail' failed, and the request is counted by its address" in said[0]
+    assert "'two: exempt_when fail' failed, and the request is not exempt" in said[1]
+
+
+def test_the_strictest_limit_so_far_stands_for_one_that_cannot_be_told(guard: Guard) -> None:
+    """By its rate; a key that has no tier is counted in that one, and before there is any, it is refused."""
+    tiers: dict[str, Any] = {"free": "2/hour", "paid": "100/hour", "fast": "10/second", "none": None, "empty": ""}
+    declared = guard.declare(Rule(limits=lambda request: tiers[request.header("x-plan")], name="plan"))
+
+    def checked(plan: str, times: int) -> list[bool]:
+        return [bool(guard.check(ask(**{"x-plan": plan}), [declared])) for _ in range(times)]
+
+    assert [False] == checked("made up", 1)
+    for plan in ("fast", "paid", "free"):
+        assert [True] == checked(plan, 1)
+    assert [True, False] == checked("made up", 2)
+    assert [False] == checked("empty", 1)
+    assert [True] * 5 == checked("none", 5)
+
+
+def test_before_any_limit_is_known_a_request_is_refused_as_one_that_cannot_be_checked(guard: Guard) -> None:
+    """With 503: it is no quota that is used up."""
+    refusal = guard.check(ask(), [guard.declare(Rule(limits=fail, name="plan"))]).refusal
+
+    assert refusal is not None
+    assert 503 == refusal.status
+
+
+def test_a_hundred_and_first_tier_is_the_strictest(guard: Guard) -> None:
+    """However much it would admit."""
+    declared = guard.declare(Rule(limits=lambda request: f"{request.path[1:]}/hour", name="plans"))
+    for number in range(1, TIERS_MAX + 1):
+        guard.check(ask(path=f"/{number}", client="192.0.2.9"), [declared])
+
+    assert [True, False, False] == [bool(guard.check(ask(path="/1000000"), [declared])) for _ in range(3)]
+    assert {"TooManyTiers": 3} == guard.stats().failures
+
+
+@pytest.mark.parametrize("said", [fail, lambda: -1, lambda: "many", lambda: 1.5, lambda: None, lambda: True])
+def test_a_cost_that_cannot_be_told_is_one(guard: Guard, said: Callable[..., Any]) -> None:
+    """As long as no higher one is known."""
+    assert [True, True, False] == answers(guard, Rule(limits="2/hour", cost=said), *[ask()] * 3)
+    assert 3 == sum(guard.stats().failures.values())
+
+
+def test_a_cost_that_cannot_be_told_is_the_highest_so_far(guard: Guard, agent: Agent) -> None:
+    """So a client gains nothing by writing what is no number; and it is never more than fits at all."""
+    rule = guard.declare(Rule(limits="10/hour", name="sized", cost=lambda request: int(request.header("x-size"))))
+
+    def used(size: str, client: str) -> int:
+        guard.check(ask(client=client, **{"x-size": size}), [rule])
+        return agent.limiter("sized").usage(client).own
+
+    assert 4 == used("4", "192.0.2.1")
+    assert 4 == used("four", "192.0.2.2")
+    assert 0 == used("1000000", "192.0.2.3")
+    assert 10 == used("a million", "192.0.2.4")
+
+
+def test_functions_that_only_say_who_is_spared_spare_nobody_when_they_fail(guard: Guard) -> None:
+    """Filters, exemptions, and what looks at a response."""
+    guard.request_filter(fail)
+    rule = guard.declare(Rule(limits="2/hour", exempt_when=fail, deduct_when=fail, on_breach=fail, error_message=fail))
+
+    def served() -> bool:
+        outcome = guard.check(ask(), [rule])
+        outcome.finish(Response(200))
+        return bool(outcome)
+
+    assert [True, True, False, False] == [served() for _ in range(4)]
+
+
+@pytest.mark.parametrize(("fail_", "status"), [("open", 429), ("closed", 503)])
+@pytest.mark.parametrize("face", ["asgi", "wsgi", "fastapi", "flask"])
+def test_a_field_that_is_left_out_makes_no_request_unlimited(face: str, fail_: str, status: int) -> None:
+    """Six requests at a quota of two, whatever the framework."""
+    settings: dict[str, Any] = {"agent": "memory://", "fail": fail_}
+    app = FastAPI() if face in {"asgi", "fastapi"} else flask.Flask("unlimited")
+    get: Any = app.get("/")
+    if face == "fastapi":
+        limits = fastapi_limits.Limits(**settings, key_func=by_key)
+        get = app.get("/", dependencies=[Depends(limits("2/hour"))])
+    get(lambda: "yes")
+    served: Any = app
+    if face == "flask":
+        assert isinstance(app, flask.Flask)
+        flask_limits.Limits(by_key, app=app, default_limits=["2/hour"], **settings)
+    elif face == "asgi":
+        served = asgi_limits.RateLimitMiddleware(served, "2/hour", key_func=by_key, **settings)
+    elif face == "wsgi":
+        served = wsgi_limits.RateLimitMiddleware(served, "2/hour", key_func=by_key, **settings)
+
+    async def ask_asgi() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://host") as client:
+            return [(await client.get("/")).status_code for _ in range(6)]
+
+    def ask_wsgi() -> list[int]:
+        with httpx.Client(transport=httpx.WSGITransport(served), base_url="http://host") as client:
+            return [client.get("/").status_code for _ in range(6)]
+
+    statuses = asyncio.run(ask_asgi()) if isinstance(app, FastAPI) else ask_wsgi()
+
+    assert ([200, 200] if fail_ == "open" else [503, 503]) + [status] * 4 == statuses
+
+
+# -------------------------------------------------------------------- costs of the limit's own
+
+
+def declared_limits(agent: Agent) -> dict[str, Any]:
+    """Five an hour by methods, said in every way."""
+    return {
+        "a limit": Limit(5, 3600, costs=METHODS),
+        "a list": [Limit(5, 3600, costs=METHODS), "100/day"],
+        "a limiter": agent.limit("limiter", "5/hour", costs=METHODS),
+        "several quotas": agent.limit("several", "5/hour; 100/day", costs=METHODS),
+        "a function": lambda: Limit(5, 3600, costs=METHODS),
+    }
+
+
+@pytest.mark.parametrize("way", ["a limit", "a list", "a limiter", "several quotas", "a function"])
+def test_a_limit_charges_its_own_costs_by_method(guard: Guard, agent: Agent, way: str) -> None:
+    """Two of POST are four, and then one of GET fits; HEAD costs what GET does."""
+    rule = Rule(limits=declared_limits(agent)[way], name="priced")
+    requests = [ask(method) for method in ("POST", "POST", "POST", "HEAD", "GET")]
+
+    assert [True, True, False, True, False] == answers(guard, rule, *requests)
+
+
+def test_a_method_without_a_price_costs_as_much_as_the_dearest(guard: Guard) -> None:
+    """A client makes up methods; that is counted. Where all others have a price, it is that one."""
+    known = Rule(limits=Limit(5, 3600, costs=METHODS), name="known")
+    others = Rule(limits=Limit(5, 3600, costs={"GET": 1, "*": 3}), name="others")
+
+    assert [True, True, False] == answers(guard, known, *[ask("MADE-UP")] * 3)
+    assert {"UnknownKind": 3} == guard.stats().failures
+    assert [True, False, True] == answers(guard, others, ask("MADE-UP"), ask("MADE-UP"), ask("GET"))
+    assert {"UnknownKind": 3} == guard.stats().failures
+
+
+def test_a_rule_says_a_kind_that_is_no_method(guard: Guard) -> None:
+    """As its cost, or as what a function returns; one that the limit does not name is the dearest."""
+    fixed = Rule(limits=Limit(8, 3600, costs=KINDS), name="fixed", cost="export")
+    chosen = Rule(limits=Limit(8, 3600, costs=KINDS), name="chosen", cost=lambda request: request.path[1:])
+
+    assert [True, True, False] == answers(guard, fixed, *[ask()] * 3)
+    assert [True, True, False, True] == answers(
+        guard, chosen, ask(path="/export"), ask(path="/search"), ask(path="/made-up"), ask(path="/search")
+    )
+
+
+def test_what_is_charged_by_kind_is_given_back_by_kind(guard: Guard, agent: Agent) -> None:
+    """To each of several quotas with prices of their own, when another limit refuses."""
+    limiter = agent.limit("priced", [Limit(10, 3600, costs=METHODS), Limit(100, 86_400, costs={"*": 5}, name="daily")])
+    rules = [guard.declare(Rule(limits=limiter)), guard.declare(Rule(limits="1/hour", name="tight"))]
+    outcomes = [bool(guard.check(ask("POST"), rules)) for _ in range(3)]
+    used = {name: usage.own for name, usage in limiter.usages(ADA).items()}
+
+    assert [True, False, False] == outcomes
+    assert {"priced": 2, "priced#daily": 5} == used
+
+
+def test_an_estimate_by_kind_is_settled_in_plain_cost(guard: Guard, agent: Agent) -> None:
+    """What the application has spent is what is charged in the end."""
+    rule = guard.declare(Rule(limits=Limit(100, 3600, costs={"POST": 20}), name="spent", settle=SPENT))
+    outcome = guard.check(ask("POST"), [rule])
+    before = agent.limiter("spent").usage(ADA).own
+    outcome.spend(7)
+    outcome.finish(Response(200))
+
+    assert (20, 7) == (before, agent.limiter("spent").usage(ADA).own)
+
+
+def test_costs_from_a_file_count(tmp_path: Path) -> None:
+    """Also when a reload says others."""
+    file = tmp_path / "limits.toml"
+    file.write_text('hub = "memory://"\n[limits.api]\nlimit = "5/hour"\ncosts = { GET = 1, POST = 2 }\n')
+    configuration = load(file)
+    guard = Guard(configuration.agent)
+    rule = Rule(limits=configuration.limiter("api"))
+    first = answers(guard, rule, *[ask("POST")] * 3)
+    file.write_text('hub = "memory://"\n[limits.api]\nlimit = "5/hour"\ncosts = { GET = 1, POST = 5 }\n')
+    configuration.reload()
+
+    assert [True, True, False] == first
+    assert [True, False] == answers(guard, rule, *[ask("POST", client="192.0.2.9")] * 2)
+
+
+def test_a_limited_function_says_the_kind_of_its_calls(agent: Agent) -> None:
+    """It has no method; a number alone would pass the costs by, and is a mistake."""
+    limiter = agent.limit("calls", "8/hour", costs=KINDS)
+    exported = limited(limiter, cost="export")(lambda: "yes")
+    others = limited(agent.limit("others", "4/hour", costs={"*": 2}))(lambda: "yes")
+    counted = limited(limiter, cost=lambda: 1)(lambda: "yes")
+
+    assert ["yes"] * 2 == [exported() for _ in range(2)]
+    assert ["yes"] * 2 == [others() for _ in range(2)]
+    for call in (exported, others):
+        with pytest.raises(RateLimited):
+            call()
+    with pytest.raises(UnknownKind):
+        counted()
+    with pytest.raises(InvalidSetting, match="costs by kind: export, search"):
+        limited(limiter)(lambda: "yes")
+
+
+def test_a_call_to_another_server_costs_what_its_method_does(agent: Agent) -> None:
+    """Of a limit with costs, also where calls are paced."""
+    limiter = agent.limit("outgoing", "5/hour", costs=METHODS)
+    inner = httpx.MockTransport(lambda _request: httpx.Response(200))
+    with httpx.Client(transport=LimitedTransport(limiter, inner, timeout=0)) as client:
+        for _ in range(2):
+            client.post("http://host/")
+        with pytest.raises(QuotaUsedUp):
+            client.post("http://host/")
+
+        assert 200 == client.get("http://host/").status_code
+
+
+# -------------------------------------------------------------------- costs that never fit
+
+
+@pytest.mark.parametrize(
+    ("limits", "cost", "says"),
+    [
+        ("10/hour", 11, "is more than 10"),
+        ("10/hour; 5/minute", 6, "is more than 5"),
+        ("10/hour burst 3", 4, "is more than 3"),
+        (Limit(10, 3600, costs=METHODS), 6, "comes to 12 more than 10"),
+        (Limit(10, 3600, costs=KINDS), 1, "kinds of requests that are no methods: export, search"),
+        (Limit(10, 3600, costs=KINDS), "exprot", "is no kind of request that the limit's costs name: export, search"),
+        ("10/hour", "export", "has no costs by kind"),
+        ("10/hour", "", "no kind of request"),
+    ],
+)
+def test_a_cost_that_no_request_can_ever_pay_is_a_mistake(guard: Guard, limits: Any, cost: Any, says: str) -> None:
+    """Told where it is declared, with the limit and what would fit."""
+    with pytest.raises(InvalidSetting, match=says):
+        guard.declare(Rule(limits=limits, name="never", cost=cost))
+
+
+@pytest.mark.parametrize(
+    ("limits", "cost"),
+    [("10/hour", 10), ("10/hour burst 30", 30), (Limit(10, 3600, costs=METHODS), 5), (Limit(10, 3600, soft=0.5), 15)],
+)
+def test_a_cost_that_just_fits_is_none(guard: Guard, limits: Any, cost: int) -> None:
+    """By the burst, what is soft, and the dearest method."""
+    assert [True] == answers(guard, Rule(limits=limits, cost=cost), ask("POST"))
+
+
+def test_a_limited_function_that_can_never_be_called_is_a_mistake(agent: Agent) -> None:
+    """Told when it is decorated."""
+    with pytest.raises(InvalidSetting, match="is more than 2"):
+        limited("2/hour", agent=agent, cost=3)(lambda: None)
+
+
+def test_a_cost_may_be_what_a_parent_can_lend(guard: Guard, agent: Agent) -> None:
+    """Its own share need not be enough."""
+    parent = agent.limit("parent", "100/hour")
+    share = agent.limit("share", "10/hour", parent=parent)
+
+    assert [True] == answers(guard, Rule(limits=share, cost=50), ask())
+
+
+@pytest.mark.parametrize("limits", [lambda: "2/hour", None], ids=["given by request", "lowered"])
+def test_a_limit_that_is_too_low_for_its_rule_is_said(
+    guard: Guard, agent: Agent, limits: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where that is known only later: every request is refused, and that is counted and logged once."""
+    limiter = agent.limit("lowered", "5/hour")
+    declared = guard.declare(Rule(limits=limits or limiter, name="rule", cost=3))
+    limiter.change("2/hour")
+    with caplog.at_level(logging.WARNING, "reconverge"):
+        allowed = [bool(guard.check(ask(), [declared])) for _ in range(3)]
+
+    assert [False] * 3 == allowed
+    assert {"CostExceedsQuota": 3} == guard.stats().failures
+    assert 1 == len(caplog.records)
+    assert "is refused, as every request of this cost is" in caplog.records[0].getMessage()
+
+
+def test_a_coroutine_that_fails_is_as_any(guard: Guard) -> None:
+    """Limits, keys and costs that are awaited."""
+
+    async def broken(_request: Any) -> Any:
+        await asyncio.sleep(0)
+        raise KeyError("an application's mistake")
+
+    rule = guard.declare(Rule(limits="2/hour", key_func=broken, cost=broken, scope=broken, exempt_when=broken))
+
+    async def run() -> list[bool]:
+        return [bool(await guard.check_async(ask(), [rule])) for _ in range(3)]
+
+    assert [True, True, False] == asyncio.run(run())

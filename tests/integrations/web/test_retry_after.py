@@ -1,0 +1,85 @@
+"""Goal: whoever keeps to what a refusal says finds room on whichever node he meets, and is not sent away for longer.
+
+Method: real nodes and the real merge rule, with a clock of the test's own; the decision before and after.
+"""
+
+from __future__ import annotations
+
+from reconverge import Agent
+from reconverge.clock import SECOND_NS
+from reconverge.integrations.web.retry_after import INTERVALS_MAX, ROOM_FOR, for_any_node
+from reconverge.limit import Limit
+from reconverge.policies import AVAILABLE, STRICT, Policy
+from reconverge.testing import ManualClock
+from tests.support.kernel.talker import Talker, World, busy
+from tests.support.node import INTERVAL_NS
+
+NODES = 4
+
+
+def used_up(limit: Limit, policy: Policy = STRICT) -> World:
+    """Four nodes that have used all of a quota, and know it."""
+    world = busy(limit, policy, nodes=NODES)
+    for _ in range(20):
+        for node in world.nodes:
+            node.admitted_of(limit.capacity)
+        world.all_speak()
+    return world
+
+
+def refused(node: Talker) -> tuple[float, float]:
+    """What the decision says, and what the response should, in seconds."""
+    decision = node.table.hit("ada")
+    assert not decision.allowed
+    return decision.retry_after, for_any_node(node.table.tables, "ada", 1, decision).retry_after
+
+
+def test_there_is_room_for_two_on_every_node_by_then() -> None:
+    """When the decision alone would have it there is room for one request, on one of them."""
+    node = used_up(Limit(100, 60)).nodes[0]
+    earliest, told = refused(node)
+
+    assert node.table.test("ada", 1).retry_after == earliest < told
+    assert node.table.test("ada", ROOM_FOR * NODES).retry_after == told
+
+
+def test_of_a_small_quota_a_quarter_has_to_come_back_at_most() -> None:
+    """Else whoever may come five times a minute would have to wait for most of the minute."""
+    earliest, told = refused(used_up(Limit(5, 60, algorithm="token-bucket")).nodes[0])
+
+    assert earliest == told
+
+
+def test_a_window_that_ends_ends_for_all() -> None:
+    """There is nothing to be waited for after its edge."""
+    earliest, told = refused(used_up(Limit(100, 60, algorithm="fixed-window")).nodes[0])
+
+    assert earliest == told
+
+
+def test_what_is_left_on_other_nodes_is_worth_some_intervals() -> None:
+    """And not the rest of the window; in windows that outlast the lease, nodes hold next to nothing ahead of need."""
+    world = busy(Limit(100, 600, algorithm="fixed-window"), nodes=NODES)
+    for _ in range(20):
+        for node in world.nodes:
+            node.admitted_of(max(0, (97 - node.table.usage("ada").total) // NODES))
+        world.all_speak()
+    node = next(each for each in world.nodes if not each.table.test("ada", 4).allowed)
+    while node.table.allow("ada"):
+        pass
+    earliest, told = refused(node)
+
+    assert INTERVAL_NS / SECOND_NS == earliest
+    assert INTERVALS_MAX * INTERVAL_NS / SECOND_NS == told
+
+
+def test_who_goes_by_the_total_has_no_line_to_wait_for() -> None:
+    """Nor has who has been admitted, or is alone."""
+    earliest, told = refused(used_up(Limit(100, 60), AVAILABLE).nodes[0])
+    agent = Agent("memory://", clock=ManualClock(start=0))
+    limiter = agent.limit("login", "100/minute")
+    decisions = [limiter.hit("ada") for _ in range(101)]
+
+    assert earliest == told
+    for decision in (decisions[0], decisions[-1]):
+        assert decision is for_any_node(limiter.tables, "ada", 1, decision)

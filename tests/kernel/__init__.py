@@ -1,0 +1,1 @@
+"""The kernel: decisions, and what cells report and learn."""

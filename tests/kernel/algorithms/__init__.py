@@ -1,0 +1,1 @@
+"""The arithmetic of each algorithm, against references and worked examples."""

@@ -1,0 +1,287 @@
+"""Goal: what has dates counts until its date says so, whatever is settled, reset or set back, and in bounded memory.
+
+Method: a lone node, and both sides of every edge.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from reconverge import Limit
+from reconverge.clock import SECOND_NS
+from reconverge.kernel.history import History
+from tests.support.kernel.lone import Lone, in_ns
+
+LOG = Limit(10, 60, algorithm="sliding-log")
+REFUSED = Limit(10, 60, algorithm="sliding-log", count_refused=True)
+SLICES = Limit(10, 60, algorithm="sliding-slices", slices=6)
+"""Of ten seconds each."""
+each_limit = pytest.mark.parametrize("limit", [LOG, SLICES], ids=["log", "slices"])
+
+
+def history(node: Lone) -> History:
+    """What the node remembers of the key."""
+    kept = node.limiter.table.cells["ada"].history
+    assert kept is not None
+    return kept
+
+
+def used(node: Lone) -> int:
+    """What counts on the key at the moment."""
+    return node.limiter.usage("ada").own
+
+
+# ---------------------------------------------------------------- until when something counts
+
+
+def test_a_charge_counts_in_a_log_for_one_window_to_the_nanosecond() -> None:
+    """Exactly a window later it does not."""
+    node = Lone(LOG)
+    node.passes(ns=12_345)
+    node.admitted_of(10)
+
+    node.passes(60.0, ns=-1)
+    before = node.admits()
+    node.passes(ns=1)
+
+    assert (False, 10) == (before, node.admitted_of(11))
+
+
+def test_a_charge_counts_with_its_slice() -> None:
+    """One at 12:00:17 counts until 12:01:10, when the slice that began at 12:00:10 has left the window."""
+    node = Lone(SLICES)
+    node.passes(17.0)
+    node.admitted_of(10)
+
+    node.passes(53.0, ns=-1)
+    before = node.admits()
+    node.passes(ns=1)
+
+    assert (False, 10) == (before, node.admitted_of(11))
+
+
+def test_slices_end_together_with_the_window_though_they_are_no_whole_nanoseconds() -> None:
+    """A third of a hundred milliseconds is none; the third slice ends with the window all the same."""
+    node = Lone(Limit(10, 0.1, algorithm="sliding-slices", slices=3))
+    edges_ns: list[int] = []
+
+    for _ in range(3):
+        node.admits()
+        edges_ns.append(in_ns(node.limiter.test("ada", 10).retry_after) - 100_000_000)
+        node.passes(ns=33_333_334)
+
+    assert [0, 33_333_334 - 33_333_334, 66_666_667 - 2 * 33_333_334] == edges_ns
+
+
+@each_limit
+def test_what_was_reset_does_not_come_back(limit: Limit) -> None:
+    """Nor does it expire once more."""
+    node = Lone(limit)
+    node.admitted_of(10)
+    node.limiter.reset("ada")
+    node.passes(5.0)
+    node.admitted_of(4)
+
+    node.passes(56.0)
+
+    assert (4 if limit is LOG else 0) == used(node)
+    node.passes(60.0)
+    assert (0, 10) == (used(node), node.admitted_of(11))
+
+
+def test_a_wall_clock_set_back_within_a_window_gives_no_slices_back() -> None:
+    """The slice that is open stays open until the clock has caught up."""
+    node = Lone(SLICES)
+    node.passes(45.0)
+    node.admitted_of(10)
+
+    node.clock.jump(-40.0)
+    node.passes(60.0)
+
+    assert 0 == node.admitted_of(10)
+
+
+def test_a_wall_clock_set_back_by_an_hour_is_followed() -> None:
+    """When the slice would have ended, at the price of one extra window: nothing waits for an hour."""
+    node = Lone(SLICES)
+    node.admitted_of(10)
+
+    node.clock.jump(-3600.0)
+    node.passes(10.0)
+
+    assert 10 == node.admitted_of(11)
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, -40.0, 40.0, 3600.0])
+def test_a_log_does_not_care_what_time_it_is(jump_s: float) -> None:
+    """Only how long ago it was."""
+    node = Lone(LOG)
+    node.admitted_of(10)
+    node.clock.jump(jump_s)
+
+    node.passes(60.0, ns=-1)
+    before = node.admits()
+    node.passes(ns=1)
+
+    assert (False, 10) == (before, node.admitted_of(11))
+
+
+# ---------------------------------------------------------------- settling
+
+
+@each_limit
+def test_what_is_given_back_is_taken_from_what_was_charged(limit: Limit) -> None:
+    """So that the rest of it expires when the charge does, and others when they do."""
+    node = Lone(limit)
+    first = node.limiter.reserve("ada", 4)
+    node.passes(20.0)
+    second = node.limiter.reserve("ada", 6)
+
+    second.settle(1)
+    first.settle(3)
+
+    assert 4 == used(node)
+    node.passes(40.0)
+    assert 1 == used(node)
+    node.passes(20.0)
+    assert 0 == used(node)
+
+
+@each_limit
+def test_nothing_is_given_back_of_what_has_expired(limit: Limit) -> None:
+    """Whatever has been charged since."""
+    node = Lone(limit)
+    reservation = node.limiter.reserve("ada", 10)
+    node.passes(60.0)
+    node.admitted_of(10)
+
+    reservation.settle(0)
+
+    assert 10 == used(node)
+
+
+@each_limit
+def test_what_was_given_back_whole_is_not_waited_for(limit: Limit) -> None:
+    """The key is as good as new when the rest has expired."""
+    node = Lone(limit)
+    node.admits()
+    node.passes(20.0)
+    node.limiter.reserve("ada", 5).settle(0)
+
+    assert 40.0 == node.limiter.test("ada", 0).reset_after
+
+
+@each_limit
+def test_what_settling_adds_is_charged_when_it_settles(limit: Limit) -> None:
+    """It has become known only now."""
+    node = Lone(limit)
+    reservation = node.limiter.reserve("ada", 4)
+    node.passes(20.0)
+
+    reservation.settle(10)
+
+    assert (10, False) == (used(node), node.admits())
+    node.passes(40.0, ns=-1)
+    assert 10 == used(node)
+    node.passes(ns=1)
+    assert 6 == used(node)
+    node.passes(20.0)
+    assert 0 == used(node)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_a_log_remembers_no_more_than_fits_into_the_quota() -> None:
+    """Requests of the same moment are one entry, and what has expired is none."""
+    node = Lone(LOG)
+    node.admitted_of(5)
+    assert 1 == len(history(node))
+
+    for _ in range(1000):
+        node.admits()
+        node.passes(1.0)
+
+    kept = history(node)
+    assert 10 >= len(kept)
+    assert 2 * 11 >= len(kept._dates) == len(kept._amounts)
+
+
+def test_a_log_that_counts_refused_requests_remembers_the_latest_only() -> None:
+    """What is beyond the quota makes no difference, as it expires earlier than what has to."""
+    node = Lone(REFUSED)
+
+    for number in range(1000):
+        node.admits(cost=1 + number % 3)
+        node.passes(ns=1)
+
+    assert 11 >= len(history(node))
+
+
+def test_what_no_quota_bounds_is_put_together() -> None:
+    """Settled debts can be more than fit: then the two oldest become one, which expires with the younger."""
+    node = Lone(LOG)
+    reservations = [node.limiter.reserve("ada", 0) for _ in range(50)]
+    for reservation in reservations:
+        reservation.settle(1)
+        node.passes(ns=1)
+
+    assert (11, 50) == (len(history(node)), used(node))
+    node.passes(60.0, ns=-12)
+    assert 50 == used(node)
+    node.passes(ns=1)
+    assert 10 == used(node)
+
+
+def test_what_has_been_put_together_is_found_when_it_settles() -> None:
+    """An entry that has become part of a younger one is taken out of that."""
+    node = Lone(LOG)
+    first = node.limiter.reserve("ada", 5)
+    for debt in [node.limiter.reserve("ada", 0) for _ in range(20)]:
+        node.passes(ns=1)
+        debt.settle(1)
+
+    first.settle(3)
+
+    assert (11, 5 + 20 - 2) == (len(history(node)), used(node))
+
+
+def test_slices_are_remembered_as_far_as_they_are_in_use() -> None:
+    """A thousand of them cost nothing until then, and at most one for each afterwards."""
+    node = Lone(Limit(10_000, 60, algorithm="sliding-slices", slices=1000))
+    node.admits()
+    assert 1 >= len(history(node))
+
+    for _ in range(3000):
+        node.passes(0.06)
+        node.admits()
+
+    assert 1000 == used(node) > len(history(node)) > 990
+
+
+def test_other_algorithms_remember_no_dates() -> None:
+    """Their cells do not grow."""
+    node = Lone("10/minute")
+    node.admits()
+
+    assert node.limiter.table.cells["ada"].history is None
+
+
+# ---------------------------------------------------------------- the short way
+
+
+def test_within_a_slice_requests_are_simply_added_up() -> None:
+    """As in a fixed window: the fast path holds until the slice ends."""
+    node = Lone(SLICES)
+    node.admits()
+    cell = node.limiter.table.cells["ada"]
+
+    assert (10, 10 * SECOND_NS) == (cell.room, cell.until_ns - node.clock.monotonic_ns())
+
+
+def test_in_a_log_every_request_is_written_down() -> None:
+    """So that none takes the fast path."""
+    node = Lone(LOG)
+    node.admits()
+
+    assert -1 == node.limiter.table.cells["ada"].room

@@ -1,0 +1,1 @@
+"""Several quotas of one limit, and shares of a parent."""

@@ -1,0 +1,1 @@
+"""Which keys have a cell, and what is kept of the others."""

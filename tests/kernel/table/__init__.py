@@ -1,0 +1,1 @@
+"""Decisions about one limit: charges, corrections, refusals, locks."""

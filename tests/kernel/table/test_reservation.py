@@ -1,0 +1,391 @@
+"""Goal: settling puts the true cost in the place of the estimate, as if it had been known from the start.
+
+Method: examples on both sides of the moments at which an estimate stops to count, and a brute-force reference that is
+simply told the true costs.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from reconverge import Agent, InvalidCost, Limit, Reservation
+from reconverge.clock import ManualClock
+from reconverge.limit import BUCKETS, METERED
+from tests.support.kernel.lone import NOON_S, Lone
+from tests.support.kernel.odd import HUGE, named
+from tests.support.kernel.reference import SlicesInDebt
+
+
+@pytest.fixture(params=METERED)
+def node(request: pytest.FixtureRequest) -> Lone:
+    """A hundred per minute, by each algorithm in turn."""
+    return Lone("100/minute", algorithm=request.param)
+
+
+@pytest.fixture(params=BUCKETS)
+def bucket(request: pytest.FixtureRequest) -> Lone:
+    """A bucket of a hundred, which drains within a minute."""
+    return Lone("100/minute", algorithm=request.param)
+
+
+def used_on(node: Lone) -> int:
+    """What counts on the key at the moment."""
+    return node.limiter.usage("ada").own
+
+
+# ---------------------------------------------------------------- within the window
+
+
+def test_an_estimate_is_charged_at_once(node: Lone) -> None:
+    """Whoever asks meanwhile finds it used."""
+    node.limiter.reserve("ada", 80)
+
+    assert (80, False) == (used_on(node), node.admits(21))
+
+
+def test_settling_for_less_gives_the_difference_back(node: Lone) -> None:
+    """And not a unit more."""
+    node.limiter.reserve("ada", 80).settle(30)
+
+    assert (30, 70) == (used_on(node), node.admitted_of(100))
+
+
+def test_settling_for_more_charges_the_difference(node: Lone) -> None:
+    """The request has happened, so that nothing is refused; whoever comes next pays for it."""
+    node.limiter.reserve("ada", 80).settle(150)
+
+    assert (150, False) == (used_on(node), node.admits(0))
+
+
+def test_settling_for_the_estimate_changes_nothing(node: Lone) -> None:
+    """A good guess is left alone."""
+    node.limiter.reserve("ada", 80).settle(80)
+
+    assert 80 == used_on(node)
+
+
+def test_settling_for_nothing_gives_everything_back(node: Lone) -> None:
+    """A request that came to nothing need not cost anything."""
+    node.limiter.reserve("ada", 80).settle(0)
+
+    assert (0, 100) == (used_on(node), node.admitted_of(101))
+
+
+def test_only_the_first_settlement_counts(node: Lone) -> None:
+    """Settling again, for less or for more, changes nothing."""
+    reservation = node.limiter.reserve("ada", 80)
+
+    for actual in (30, 0, 100):
+        reservation.settle(actual)
+
+    assert 30 == used_on(node)
+
+
+def test_a_reservation_that_was_refused_has_nothing_to_settle(node: Lone) -> None:
+    """Nothing was charged, so that nothing can be given back or added."""
+    node.admitted_of(30)
+    reservation = node.limiter.reserve("ada", 71)
+
+    reservation.settle(0)
+    reservation.settle(100)
+
+    assert (False, 30) == (reservation.allowed, used_on(node))
+
+
+def test_a_reservation_that_is_never_settled_keeps_its_estimate(node: Lone) -> None:
+    """Leaving its block says nothing about the cost."""
+    with node.limiter.reserve("ada", 80):
+        pass
+
+    assert 80 == used_on(node)
+
+
+def test_a_failure_in_the_block_is_not_swallowed(node: Lone) -> None:
+    """The estimate stays charged, and the exception goes on."""
+    with pytest.raises(LookupError), node.limiter.reserve("ada", 80):
+        raise LookupError
+
+    assert 80 == used_on(node)
+
+
+@pytest.mark.parametrize("actual", [-1, 1.5, True, "1", None, -HUGE], ids=named)
+def test_a_settlement_is_a_cost_like_any_other(node: Lone, actual: int) -> None:
+    """What is no cost is a mistake, and the reservation can still be settled afterwards."""
+    reservation = node.limiter.reserve("ada", 80)
+    with pytest.raises(InvalidCost):
+        reservation.settle(actual)
+
+    reservation.settle(30)
+
+    assert 30 == used_on(node)
+
+
+def test_a_settlement_may_exceed_the_quota(node: Lone) -> None:
+    """Nothing is asked, so that nothing can be impossible."""
+    node.limiter.reserve("ada", 80).settle(1000)
+
+    assert 1000 == used_on(node)
+
+
+def test_a_reservation_says_how_it_stands() -> None:
+    """Refused, allowed or settled, with the key and the estimate."""
+    node = Lone("100/minute")
+    reservation = node.limiter.reserve("ada", 80)
+    allowed = repr(reservation)
+    reservation.settle(0)
+    node.admits(100)
+
+    assert [
+        "Reservation('ada', estimate=80, allowed)",
+        "Reservation('ada', estimate=80, settled)",
+        "Reservation('ada', estimate=80, refused)",
+    ] == [allowed, repr(reservation), repr(node.limiter.reserve("ada", 80))]
+
+
+# ---------------------------------------------------------------- after its time
+
+
+def test_what_was_charged_to_a_fixed_window_is_not_given_back_to_the_next() -> None:
+    """A nanosecond before the edge it is, at the edge it is not."""
+    before, after = (Lone("100/minute", algorithm="fixed-window") for _ in range(2))
+    for node, late_ns in [(before, -1), (after, 0)]:
+        reservation = node.limiter.reserve("ada", 80)
+        node.passes(60.0, ns=late_ns)
+        node.admits(20)
+        reservation.settle(0)
+
+    assert (20, 20) == (used_on(before), used_on(after))
+
+
+def test_what_was_charged_to_a_sliding_window_is_given_back_while_it_is_in_sight() -> None:
+    """Half of it is, half a minute into the next minute; what was charged since stays."""
+    node = Lone("100/minute")
+    reservation = node.limiter.reserve("ada", 80)
+    node.passes(90.0)
+    node.admits(20)
+    before = used_on(node)
+
+    reservation.settle(40)
+
+    assert (60, 40) == (before, used_on(node))
+
+
+def test_what_is_out_of_sight_is_not_given_back() -> None:
+    """Two windows later the estimate counts for nothing, and what counts is not touched."""
+    node = Lone("100/minute")
+    reservation = node.limiter.reserve("ada", 80)
+    node.passes(120.0)
+    node.admits(20)
+
+    reservation.settle(0)
+
+    assert 20 == used_on(node)
+
+
+def test_what_has_drained_is_not_given_back(bucket: Lone) -> None:
+    """A bucket that has run dry since has forgotten the estimate; what was poured in later is not touched."""
+    reservation = bucket.limiter.reserve("ada", 80)
+    bucket.passes(48.0)
+    bucket.admits(100)
+
+    reservation.settle(0)
+
+    assert (100, False) == (used_on(bucket), bucket.admits())
+
+
+def test_what_has_not_drained_yet_is_given_back(bucket: Lone) -> None:
+    """Of the estimate as much as the bucket has held ever since."""
+    reservation = bucket.limiter.reserve("ada", 80)
+    bucket.passes(30.0)
+    bucket.admits(50)
+
+    reservation.settle(0)
+
+    assert 50 == used_on(bucket)
+
+
+def test_a_bucket_that_was_never_dry_gives_everything_back(bucket: Lone) -> None:
+    """However much has drained meanwhile: others have been paying for it."""
+    bucket.admits(60)
+    reservation = bucket.limiter.reserve("ada", 40)
+    bucket.passes(30.0)
+    bucket.admits(50)
+
+    reservation.settle(10)
+
+    assert 70 == used_on(bucket)
+
+
+def test_what_was_reset_is_not_given_back(node: Lone) -> None:
+    """A reset has forgotten the estimate; what was charged since is not touched."""
+    reservation = node.limiter.reserve("ada", 80)
+    node.limiter.reset("ada")
+    node.admits(100)
+
+    reservation.settle(0)
+
+    assert (100, False) == (used_on(node), node.admits())
+
+
+def test_what_costs_more_is_charged_after_a_reset_too(node: Lone) -> None:
+    """The work was done, whenever it is known how much it was."""
+    reservation = node.limiter.reserve("ada", 80)
+    node.limiter.reset("ada")
+
+    reservation.settle(100)
+
+    assert 20 == used_on(node)
+
+
+def test_a_key_that_has_left_meanwhile_is_not_confused_with_its_successor() -> None:
+    """A key that was idle, forgotten and came back gives nothing back for its past life."""
+    bucket = Lone("100/minute", algorithm="gcra", keys_max=1)
+    reservation = bucket.limiter.reserve("ada", 80)
+    bucket.passes(60.0)
+    bucket.admits(key="bob")
+    bucket.passes(60.0)
+    bucket.admits(100)
+
+    reservation.settle(0)
+
+    assert 100 == used_on(bucket)
+
+
+# ---------------------------------------------------------------- any schedule
+
+
+class Act(NamedTuple):
+    """A pause, and what happens then."""
+
+    pause: int
+    """In hundredths of the window."""
+    estimate: int
+    settles: int
+    """Which of the open reservations is settled first, if any."""
+    share: Fraction
+    """For which part of its estimate."""
+
+
+ACTS = st.builds(
+    Act,
+    pause=st.sampled_from([0, 0, 0, 1, 5, 20, 50, 99, 100, 120, 200]),
+    estimate=st.integers(0, 100),
+    settles=st.integers(-1, 4),
+    share=st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(1), Fraction(3, 2)]),
+)
+SCHEDULES = st.lists(ACTS, min_size=5, max_size=25)
+
+
+class Ledger:
+    """The charges of one key as they turned out: what was given back was never charged."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._charges: list[tuple[int, int]] = []
+
+    def charge(self, at_ns: int, cost: int) -> int:
+        """A cost is charged; returns which charge it is."""
+        self._charges.append((at_ns, cost))
+        return len(self._charges) - 1
+
+    def lower(self, charge: int, amount: int) -> None:
+        """A charge turns out to be so much lower."""
+        at_ns, cost = self._charges[charge]
+        self._charges[charge] = (at_ns, cost - amount)
+
+    def used(self, at_ns: int) -> Fraction:
+        """What counts at that moment."""
+        if self._limit.bucket:
+            return self._level(at_ns)
+        if self._limit.algorithm == "sliding-log":
+            return self._charged_since(at_ns - self._limit.window_ns + 1)
+        if self._limit.algorithm == "sliding-slices":
+            return Fraction(self._paid_off(at_ns))
+        window, passed_ns = divmod(at_ns, self._limit.window_ns)
+        current, previous = (self._charged_in(number) for number in (window, window - 1))
+        if self._limit.algorithm == "fixed-window":
+            return Fraction(current)
+        return current + previous * (1 - Fraction(passed_ns, self._limit.window_ns))
+
+    def _paid_off(self, at_ns: int) -> int:
+        """What counts in slices, of which a window holds the capacity and what is more waits for its turn."""
+        slices = SlicesInDebt(self._limit)
+        for charged_ns, cost in self._charges:
+            slices.settle(charged_ns, cost, charged_in=0)
+        return slices.used(at_ns)
+
+    def _level(self, at_ns: int) -> Fraction:
+        level, last_ns = Fraction(0), 0
+        for charged_ns, cost in [*self._charges, (at_ns, 0)]:
+            drained = Fraction((charged_ns - last_ns) * self._limit.quota, self._limit.window_ns)
+            level, last_ns = max(Fraction(0), level - drained) + cost, charged_ns
+        return level
+
+    def _charged_since(self, since_ns: int) -> Fraction:
+        return Fraction(sum(cost for at_ns, cost in self._charges if at_ns >= since_ns))
+
+    def _charged_in(self, window: int) -> int:
+        return sum(cost for at_ns, cost in self._charges if at_ns // self._limit.window_ns == window)
+
+
+def play(limit: Limit, schedule: list[Act]) -> list[tuple[int, Fraction]]:
+    """What the node says is used and what the ledger says, after each act."""
+    clock = ManualClock(NOON_S)
+    limiter = Agent("memory://", clock=clock).limit("limit", limit)
+    ledger = Ledger(limit)
+    opened: list[tuple[Reservation, int]] = []
+    uses: list[tuple[int, Fraction]] = []
+    for act in schedule:
+        clock.advance_ns(limit.window_ns * act.pause // 100)
+        if 0 <= act.settles < len(opened):
+            reservation, charge = opened.pop(act.settles)
+            actual = int(reservation.estimate * act.share)
+            reservation.settle(actual)
+            if actual < reservation.estimate:
+                ledger.lower(charge, reservation.estimate - actual)
+            else:
+                ledger.charge(clock.wall_ns(), actual - reservation.estimate)
+        reservation = limiter.reserve("ada", act.estimate)
+        if reservation:
+            opened.append((reservation, ledger.charge(clock.wall_ns(), act.estimate)))
+        uses.append((limiter.usage("ada").own, ledger.used(clock.wall_ns())))
+    return uses
+
+
+@pytest.mark.parametrize("algorithm", [name for name in METERED if name not in BUCKETS])
+@settings(max_examples=200)
+@given(schedule=SCHEDULES)
+def test_windows_count_the_true_costs(algorithm: str, schedule: list[Act]) -> None:
+    """Whatever is settled when, what counts is what one would count who had known the truth from the start.
+
+    Of slices that is so without a debt.
+    """
+    if algorithm == "sliding-slices":
+        schedule = [act._replace(share=min(act.share, Fraction(1))) for act in schedule]
+    for said, true in play(Limit(100, 60, algorithm=algorithm), schedule):
+        assert -(-true // 1) == said
+
+
+@pytest.mark.parametrize("algorithm", ["token-bucket", "sliding-slices"])
+@settings(max_examples=200)
+@given(schedule=SCHEDULES)
+def test_what_pays_debts_off_counts_the_true_costs_or_more(algorithm: str, schedule: list[Act]) -> None:
+    """Never less than one would count who had known the truth from the start, so that nothing extra is admitted."""
+    for said, true in play(Limit(100, 60, algorithm=algorithm), schedule):
+        assert true <= said
+
+
+@settings(max_examples=200)
+@given(schedule=SCHEDULES)
+@example([Act(0, 100, -1, Fraction(0)), Act(50, 50, -1, Fraction(0)), Act(0, 0, 0, Fraction(0))])
+def test_buckets_count_the_true_cost_of_one_reservation_exactly(schedule: list[Act]) -> None:
+    """When only the first of all reservations is corrected, nothing that can be given back is lost."""
+    once = [act._replace(settles=-1) for act in schedule[:-1]] + [schedule[-1]._replace(settles=0)]
+
+    for said, true in play(Limit(100, 60, algorithm="token-bucket"), once):
+        assert -(-true // 1) == said

@@ -1,0 +1,76 @@
+"""Goal: a reset makes all nodes forget what was used before it, and nothing of what is used after it.
+
+Method: nodes that are reset before, while and after they exchange.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from reconverge.limit import METERED, Limit
+from reconverge.policies import AVAILABLE
+from tests.support.kernel.talker import MINUTE, busy
+
+
+@pytest.mark.parametrize("algorithm", METERED)
+def test_a_reset_reaches_every_node(algorithm: str) -> None:
+    """With their next exchange; what each used before is forgotten."""
+    world = busy(Limit(100, 3600, algorithm=algorithm), nodes=3)
+    for node in world.nodes:
+        node.admitted_of(5)
+    world.all_speak(2)
+
+    world.nodes[0].table.reset("ada")
+    world.all_speak(2)
+
+    assert [(0, 0)] * 3 == [(usage.own, usage.total) for usage in (node.table.usage("ada") for node in world.nodes)]
+
+
+@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
+def test_what_others_use_after_a_reset_is_not_mistaken_for_what_was_reset(algorithm: str) -> None:
+    """The answer that tells a node of the reset counts without what the node has just reported."""
+    world = busy(Limit(100, 3600, algorithm=algorithm), AVAILABLE, nodes=2)
+    resetting, other = world.nodes
+    other.admitted_of(30)
+    other.exchanges_with(world.hub)
+    world.passes(0.1)
+    resetting.table.reset("ada")
+    used = resetting.admitted_of(20)
+    resetting.exchanges_with(world.hub)
+    other.admitted_of(1)
+
+    world.passes(0.1)
+    other.exchanges_with(world.hub)
+
+    assert (20, 0, 20) == (used, other.table.usage("ada").own, other.table.usage("ada").total)
+
+
+@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
+def test_what_was_used_after_a_reset_is_not_taken_for_what_was_confirmed_before(algorithm: str) -> None:
+    """A reset while a report is under way: its answer confirms counts that are no more."""
+    world = busy(Limit(100, 3600, algorithm=algorithm))
+    (node,) = world.nodes
+    node.admitted_of(30)
+    world.passes(0.1)
+    node.says()
+    node.table.reset("ada")
+    node.reaches(world.hub)
+    node.hears()
+    used = node.admitted_of(10)
+
+    world.passes(601.0)
+    node.exchanges_with(world.hub, rounds=3)
+
+    assert (10, 10) == (used, node.table.usage("ada").own)
+
+
+def test_a_reset_does_not_take_lines_away() -> None:
+    """Every node goes on with the line that it has."""
+    world = busy(MINUTE)
+    (node,) = world.nodes
+    line = node.line()
+    node.admitted_of(100)
+
+    node.table.reset("ada")
+
+    assert line == node.admitted_of(100)

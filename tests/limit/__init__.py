@@ -1,0 +1,1 @@
+"""Limits: how they are written, checked and shown."""

@@ -1,0 +1,1 @@
+"""Asking one limit: modes, reservations, many at once, waiting."""

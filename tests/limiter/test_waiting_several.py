@@ -1,0 +1,353 @@
+"""Goal: who waits for several quotas goes when all of them have room, in turn, and leaves nothing behind.
+
+Method: on a clock that is moved by hand, so that every moment is exact; and two agents on one Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from random import Random
+
+import pytest
+
+from reconverge import CostExceedsQuota, Limit, Limiter, UnknownKind
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.limiter.waiters import waiting_at
+from reconverge.policies import STRICT
+from reconverge_sync.memory import MemoryHub
+from tests.kernel.composite.test_several import said_by
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.node import START_S, Node
+from tests.support.servers import RedisServer
+from tests.support.waiters import Scene, counted_tries, run, scene_of, settled
+from tests.support.waiting import eventually_in_loop
+
+FIXED = Limit(3, 10, algorithm="fixed-window")
+
+
+# ---------------------------------------------------------------- several quotas
+
+QUOTAS: dict[str, tuple[list[Limit], list[float]]] = {
+    "windows": ([FIXED, Limit(5, 60, algorithm="fixed-window")], [0, 0, 0, 10, 10, 60, 60]),
+    "a bucket and a window": ([Limit(1, 4, algorithm="token-bucket"), FIXED], [0, 4, 8, 12, 16, 20, 24]),
+    "a log and a window": ([Limit(2, 7, algorithm="sliding-log"), FIXED], [0, 0, 7, 10, 14, 17, 21]),
+    "a pace and a window": ([Limit(1, 2, algorithm="leaky-bucket"), FIXED], [0, 2, 4, 10, 12, 14, 20]),
+    "a pace that catches up": ([Limit(100, 1, algorithm="leaky-bucket"), FIXED], [0, 0.01, 0.02, 10, 10, 10, 20]),
+    "stored permits and a window": ([Limit(2, 10, algorithm="smooth-bursty"), FIXED], [0, 5, 10, 15, 20, 25, 30]),
+    "a warm-up": ([Limit(2, 10, algorithm="smooth-warming-up", warmup=20), FIXED], [0, 12.5, 20, 25, 30, 35, 40]),
+    "first hits": ([Limit(2, 9, algorithm="fixed-window", align="first-hit"), FIXED], [0, 0, 9, 10, 18, 18, 27]),
+    "three": ([FIXED, Limit(2, 4, algorithm="fixed-window"), Limit(6, 30)], [0, 0, 4, 10, 10, 12, 35]),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_who_waits_goes_in_the_first_moment_in_which_all_quotas_would_admit_him(name: str) -> None:
+    """Seven who come at once go in the order in which they came, and each is charged to every quota."""
+    quotas, moments = QUOTAS[name]
+    scene = scene_of(*quotas)
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(7)]
+        await settled()
+        while not all(task.done() for task in tasks):
+            await scene.passes(0.5 if moments[1] in (0, 2, 4, 5, 12.5) else 0.01)
+
+    run(story)
+
+    assert [(f"{number}", moment) for number, moment in enumerate(moments)] == scene.released
+    assert {7} == set(scene.charges)
+    assert scene.is_empty()
+
+
+def test_a_nanosecond_before_the_last_quota_has_room_nobody_goes() -> None:
+    """Whichever it is: nothing is charged to the others until then."""
+    for quotas in ([Limit(1, 3), FIXED], [FIXED, Limit(1, 3)]):
+        scene = scene_of(*(Limit(each.quota, each.window, algorithm="sliding-log") for each in quotas))
+
+        async def story(scene: Scene = scene) -> None:
+            await scene.waits("now")
+            task = asyncio.create_task(scene.waits("later"))
+            await settled()
+            scene.clock.advance_ns(3 * SECOND_NS - 1)
+            await settled()
+            assert (False, [1, 1]) == (task.done(), scene.charges)
+            scene.clock.advance_ns(1)
+            await settled()
+            assert (True, [2, 2]) == (task.done(), scene.charges)
+
+        run(story)
+
+
+def test_any_schedule_of_waiters_keeps_every_quota_and_their_order() -> None:
+    """Also with costs by kind, which differ from quota to quota."""
+    random = Random(7)
+    by_kind = Limit(9, 5, algorithm="sliding-log", costs={"big": 4, "small": 1})
+    scene = scene_of(by_kind, Limit(4, 3, algorithm="sliding-log"))
+    kinds = [random.choice(["big", "small"]) for _ in range(40)]
+
+    async def story() -> None:
+        tasks = []
+        for number, kind in enumerate(kinds):
+            tasks.append(asyncio.create_task(scene.waits(f"{number:02}", kind=kind)))
+            await scene.passes(random.uniform(0, 0.3))
+        while not all(task.done() for task in tasks):
+            await scene.passes(random.uniform(0, 0.3))
+
+    run(story)
+
+    assert [f"{number:02}" for number in range(40)] == [name for name, _ in scene.released]
+    went = [(moment, 4 if kinds[int(name)] == "big" else 1) for name, moment in scene.released]
+    for _, end in scene.released:
+        assert sum(cost for moment, cost in went if end - 5 < moment <= end) <= 9
+        assert sum(1 for moment, _ in went if end - 3 < moment <= end) <= 4
+    assert scene.is_empty()
+
+
+def test_a_kind_that_no_quota_knows_is_a_mistake() -> None:
+    """As it is for `hit`; so is a cost that one of the quotas could never admit, which is named."""
+    scene = scene_of(FIXED, Limit(9, 60))
+
+    with pytest.raises(UnknownKind):
+        scene.limiter.wait_blocking("ada", kind="big")
+    with pytest.raises(CostExceedsQuota, match="'queue' admits at most 3"):
+        scene.limiter.wait_blocking("ada", 4)
+
+    assert scene.is_empty()
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_a_refusal_names_the_quota_to_wait_for_longest() -> None:
+    """With the time that those ahead take by that one; nothing is charged, and the others count no refusal."""
+    scene = scene_of(Limit(2, 1, algorithm="leaky-bucket"), Limit(4, 60, algorithm="fixed-window"))
+
+    async def story() -> None:
+        await scene.waits("now")
+        pace = await scene.waits("pace", timeout=0)
+        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
+        await settled()
+        window = await scene.waits("window", timeout=59.0)
+        full = await scene.waits("full", max_queue=3)
+        assert ("queue", 0.5) == (pace.binding, pace.retry_after)
+        assert [("queue#2", 60.0)] * 2 == [(each.binding, each.retry_after) for each in (window, full)]
+        await scene.passes(1.5, steps=3)
+        await asyncio.gather(*tasks)
+
+    run(story)
+
+    limits = scene.agent.stats().limits
+    assert ["pace", "window", "full"] == scene.refused
+    assert [4, 4] == scene.charges
+    assert (3, 2) == (limits["queue"].refused, limits["queue#2"].refused)
+    assert scene.is_empty()
+
+
+def test_whose_time_is_up_is_told_which_quota_it_was() -> None:
+    """Somebody overtook, by one of the two quotas; the next one moves up."""
+    scene = scene_of(Limit(1, 10, algorithm="fixed-window"), Limit(9, 3600, algorithm="fixed-window"))
+
+    async def story() -> None:
+        await scene.waits("now")
+        first = asyncio.create_task(scene.waits("first", timeout=10.5))
+        second = asyncio.create_task(scene.waits("second"))
+        await settled()
+        scene.clock.advance_ns(10 * SECOND_NS)
+        assert scene.limiter.allow("ada")
+        await settled()
+        assert not first.done()
+        await scene.passes(0.5)
+        assert (False, "queue", 9.5) == ((await first).allowed, (await first).binding, (await first).retry_after)
+        await scene.passes(9.5)
+        assert await second
+
+    run(story)
+
+    assert [("now", 0.0), ("second", 20.0)] == scene.released
+    assert [3, 3] == scene.charges
+    assert scene.is_empty()
+
+
+# ---------------------------------------------------------------- leaving
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_thousand_who_are_cancelled_leave_nothing_behind(seed: int) -> None:
+    """At whatever moment; what was charged, to every quota alike, was let through, and in order."""
+    random = Random(seed)
+    pace = Limit(100, 1, algorithm=random.choice(["leaky-bucket", "token-bucket", "smooth-bursty"]))
+    scene = scene_of(pace, Limit(300, 4, algorithm=random.choice(["sliding-window", "fixed-window"])))
+    threads = set(threading.enumerate())
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(scene.waits(f"{number:04}")) for number in range(1000)]
+        await settled()
+        for _ in range(20):
+            await scene.passes(random.uniform(0.001, 0.2))
+            for task in random.sample(tasks, 10):
+                task.cancel()
+            scene.clock.advance_ns(random.randrange(SECOND_NS // 10))
+            random.choice(tasks[:200]).cancel()  # maybe the one whose turn has come just now
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(story)
+
+    names = [name for name, _ in scene.released]
+    assert sorted(names) == names
+    assert 100 < len(names) < 700
+    assert [len(names)] * 2 == scene.charges
+    assert threads >= set(threading.enumerate())
+    assert scene.is_empty()
+
+
+def test_threads_and_coroutines_share_the_queue() -> None:
+    """A thread, a coroutine, a thread: each goes when both quotas have room."""
+    scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"), Limit(3, 10, algorithm="fixed-window"))
+    scene.limiter.allow("ada")
+
+    async def story() -> None:
+        threads = [scene.waits_blocking("thread")]
+        task = asyncio.create_task(scene.waits("coroutine"))
+        await settled()
+        threads.append(scene.waits_blocking("last"))
+        for seconds, count in ((1, 1), (1, 2), (7, 2), (1, 3)):
+            scene.clock.advance_ns(seconds * SECOND_NS)
+            await eventually_in_loop(lambda count=count: count == len(scene.released), "the next one")  # type: ignore[misc]
+        await task
+        for thread in threads:
+            thread.join()
+
+    run(story)
+
+    assert [("thread", 1.0), ("coroutine", 2.0), ("last", 10.0)] == scene.released
+    assert scene.is_empty()
+
+
+def test_whatever_makes_room_in_any_quota_is_told_to_the_first() -> None:
+    """A reset, a refund, and a reservation that is settled for less."""
+    scene = scene_of(Limit(2, 3600, algorithm="fixed-window"), Limit(3, 3600, algorithm="sliding-log"))
+
+    async def story() -> None:
+        reservation = scene.limiter.reserve("ada", 2)
+        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(4)]
+        await settled()
+        reservation.settle(1)
+        await settled()
+        assert 1 == sum(task.done() for task in tasks)
+        scene.limiter.refund("ada")
+        await settled()
+        assert 2 == sum(task.done() for task in tasks)
+        scene.limiter.reset("ada")
+        await settled()
+        assert 4 == sum(task.done() for task in tasks)
+
+    run(story)
+
+    assert scene.is_empty()
+
+
+def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten who go one by one try twice each: they sleep until the last of the quotas that lack room may have it."""
+    scene = scene_of(*(Limit(1, seconds, algorithm="sliding-log") for seconds in (2, 9, 3)))
+    tries = counted_tries(scene, monkeypatch)
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]
+        await scene.passes(90.0, steps=900)
+        await asyncio.gather(*tasks)
+
+    run(story)
+
+    assert len(tries) <= 2 * 10
+
+
+# ---------------------------------------------------------------- in a fleet
+
+
+def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:
+    """For what all who wait need, every interval; an ask is only for what is lacking."""
+    clock = ManualClock(START_S)
+    hub, node = MemoryHub(clock=clock), Node(clock)
+    quotas = {"api": Limit(100, 60), "api#2": Limit(4, 60)}
+    limiter = Limiter(node.kernel.composites.joint("api", quotas, STRICT))
+    for _ in range(4):
+        limiter.allow("ada")
+        node.exchanges_with(hub)
+        clock.advance_ns(SECOND_NS // 10)
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(limiter.wait("ada", 3)) for _ in range(5)]
+        await settled()
+        for _ in range(3):
+            reports = said_by(node)
+            assert {"api", "api#2"} == set(reports)
+            assert {"api#2": 3} == {name: report.ask for name, report in reports.items() if report.ask}
+            assert reports["api"].need_milli >= 15_000
+            assert reports["api#2"].need_milli >= 4_000
+            node.reaches(hub)
+            node.hears()
+            clock.advance_ns(SECOND_NS // 5)
+            await settled()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(story)
+
+
+def test_waiting_does_not_count_as_demand_over_and_over() -> None:
+    """By no quota: what was asked for is what arrived, however often those who wait have tried."""
+    scene = scene_of(Limit(10, 1, algorithm="token-bucket"), Limit(10, 2, algorithm="leaky-bucket"))
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
+        await settled()
+        for _ in range(600):
+            scene.limiter.tables[1].tell("ada")
+            await scene.passes(0.01)
+        await asyncio.gather(*tasks)
+
+    run(story)
+
+    cells = [cell for table in scene.limiter.tables for cell in table.all_cells()]
+    assert [25, 25] == scene.charges
+    assert [25 * table.unit for table in scene.limiter.tables] == [cell.arrived for cell in cells]
+
+
+@pytest.mark.parametrize("several", [True, False], ids=["several quotas", "a share"])
+def test_two_agents_on_one_redis_let_out_the_whole_quota_and_no_more(
+    several: bool, redis_server: RedisServer, make_agent: MakeAgent
+) -> None:
+    """In strict, to threads that wait on both: each is let through once, and the others are refused in the end."""
+    limiters: list[Limiter] = []
+    for agent in (make_agent(redis_server.url, policy="strict") for _ in range(2)):
+        if several:
+            limiters.append(agent.limit("queue", "100/year; 40/year as scarce; 60/year"))
+        else:
+            limiters.append(agent.limit("queue", "15/year", parent=agent.limit("api", "40/year")))
+    admitted = 0
+
+    async def wait(limiter: Limiter) -> None:
+        nonlocal admitted
+        while await limiter.wait("ada"):
+            admitted += 1
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(wait(limiter)) for limiter in limiters for _ in range(30)]
+        await eventually_in_loop(lambda: admitted >= 40, "the whole quota")
+        assert 60 == sum(waiting_at(limiter._table).waiters("ada") for limiter in limiters)
+        refused = await limiters[0].wait("ada", timeout=0.1)
+        assert (False, not several) == (refused.allowed, refused.binding in ("api", "queue"))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(story)
+
+    assert 40 == admitted
+    assert {(0, 0)} == {
+        (cell.waiters, cell.waiting) for limiter in limiters for table in limiter.tables for cell in table.all_cells()
+    }

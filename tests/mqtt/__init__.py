@@ -1,0 +1,1 @@
+"""Members that meet at a broker of MQTT."""

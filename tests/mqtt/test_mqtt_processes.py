@@ -1,0 +1,130 @@
+"""Goal: processes that meet at a broker lose nothing and count nothing twice, whoever of them keeps the ledger.
+
+Method: real processes and a real mosquitto, which is restarted without a memory while they admit; whoever keeps the
+ledger is stopped, or killed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.support.brokers import Mosquitto
+from tests.support.waiting import eventually as eventually_within
+
+ELECTED_S = 200.0
+"""An election takes six seconds of it; with less than a tenure of four, a busy machine elects again and again."""
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    """Wait until that holds, which may take elections."""
+    eventually_within(condition, what, ELECTED_S)
+
+
+class Member:
+    """One of the processes."""
+
+    def __init__(self, url: str) -> None:
+        command = [sys.executable, "-m", "tests.support.programs.mqtt_member", url]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, line: str) -> int:
+        """What it answers."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextmanager
+def members(broker: Mosquitto, number: int) -> Iterator[list[Member]]:
+    """So many processes, of which one has been elected."""
+    all_of_them = [Member(f"{broker.url}?tenure=4") for _ in range(number)]
+    try:
+        for member in all_of_them:
+            member("ask 10")
+        eventually(lambda: keeper(all_of_them), "somebody is elected")
+        yield all_of_them
+    finally:
+        for member in all_of_them:
+            member.kill()
+
+
+def keeper(some: list[Member]) -> list[Member]:
+    """Whoever keeps the ledger; never more than one."""
+    found = [member for member in some if member("keeps")]
+    assert len(found) <= 1
+    return found
+
+
+def admitted(some: list[Member]) -> int:
+    """How much all have admitted, and a little more."""
+    return sum(member("ask 10") for member in some)
+
+
+def test_nothing_is_lost_or_doubled_when_the_broker_forgets_everything(own_mosquitto: Mosquitto) -> None:
+    """What the hub knows in the end is what four processes have admitted, through two restarts."""
+    with members(own_mosquitto, 4) as fleet:
+        for _ in range(2):
+            own_mosquitto.kill()
+            admitted(fleet)
+            own_mosquitto.start()
+            eventually(lambda: fleet[0]("known") == admitted_so_far(fleet), "all is known again")
+
+        assert 4 * 10 < admitted_so_far(fleet)
+
+
+def test_what_survivors_admitted_is_known_after_the_ledger_is_lost(own_mosquitto: Mosquitto) -> None:
+    """Whoever keeps the ledger is killed; another one begins anew, and the living tell it what they know."""
+    with members(own_mosquitto, 4) as fleet:
+        eventually(lambda: fleet[0]("known") == admitted_so_far(fleet), "all is known")
+        for _ in range(2):
+            (lost,) = keeper(fleet)
+            fleet.remove(lost)
+            lost.kill()
+            admitted(fleet)
+            eventually(lambda: keeper(fleet), "another one is elected")
+            eventually(lambda: fleet[0]("known") == admitted_so_far(fleet), "the survivors' counts are known")
+
+
+def test_whoever_stops_hands_the_ledger_over(own_mosquitto: Mosquitto) -> None:
+    """Nothing has to be told again, and what the one that stopped had admitted stays known."""
+    with members(own_mosquitto, 4) as fleet:
+        eventually(lambda: fleet[0]("known") == admitted_so_far(fleet), "all is known")
+        (stops,) = keeper(fleet)
+        others = [member for member in fleet if member is not stops]
+        eventually(lambda: all(admitted([member]) and not member("reborn") for member in others), "all have exchanged")
+        everything = admitted_so_far(others) + stops("stop")
+
+        eventually(lambda: keeper(others), "another one goes on")
+        eventually(lambda: others[0]("known") == everything, "all is known")
+        assert [0, 0, 0] == [member("reborn") for member in others]
+
+
+def test_a_fork_is_a_member_of_its_own(own_mosquitto: Mosquitto) -> None:
+    """What it admits is known, and the parent goes on as if nothing had happened."""
+    with members(own_mosquitto, 2) as fleet:
+        (forks,) = keeper(fleet)
+        of_the_fork = forks("fork 25")
+        assert 25 == of_the_fork
+
+        eventually(lambda: fleet[0]("known") == admitted_so_far(fleet) + of_the_fork, "all is known")
+        admitted(fleet)
+        eventually(lambda: fleet[0]("known") == admitted_so_far(fleet) + of_the_fork, "what came later, too")
+        assert [forks] == keeper(fleet)
+
+
+def admitted_so_far(some: list[Member]) -> int:
+    """How much all have admitted."""
+    return sum(member("ask 0") for member in some)

@@ -1,0 +1,1 @@
+"""The project itself: documents, examples, packages, types, benchmarks."""

@@ -1,0 +1,153 @@
+"""Goal: `make bench` measures what it says, and says it so that it can be read.
+
+Method: a short run of what needs no peers, as `python -m bench` does it, and its three kinds of output are read. How
+long anything took is of no interest here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import kept
+from bench.capacity import DATA, GRID
+from bench.capacity_page import tables
+from bench.child import Missing
+from bench.decisions import FLOOR
+from bench.found import Part, Row, Spread, find
+from bench.page import cell, page
+from bench.peers import peer
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("decisions", "memory", "threads", "blocks", "sync")
+RUN_S_MAX = 500.0
+OURS = "reconverge, `allow`"
+PURE = "reconverge in pure Python, `allow`"
+
+
+@pytest.fixture(scope="module")
+def results(compiled_kernel: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with what a short run has left."""
+    directory = tmp_path_factory.mktemp("bench")
+    path = os.pathsep.join([str(ROOT / "agent"), str(ROOT / "sync")])
+    command = [sys.executable, "-m", "bench", *PARTS, "--quick", "--results", str(directory)]
+    ran = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    assert 0 == ran.returncode, ran.stderr
+    assert (directory / "table.md").read_text().strip() == ran.stdout.strip()
+    return directory
+
+
+def rows_of(directory: Path) -> list[Row]:
+    """What was found."""
+    return [row for part in kept(directory) for row in part.rows]
+
+
+def tables_of(text: str) -> list[list[list[str]]]:
+    """The cells of all tables of a page."""
+    tables: list[list[list[str]]] = [[]]
+    for line in text.splitlines():
+        if line.startswith("|"):
+            tables[-1].append([one.strip() for one in line.strip("|").split("|")])
+        elif tables[-1]:
+            tables.append([])
+    return [table for table in tables if table]
+
+
+def test_every_table_is_well_formed(results: Path) -> None:
+    """Each has a header, a rule and rows, all of as many cells, and each row says what it is about."""
+    tables = tables_of((results / "table.md").read_text())
+
+    assert len(tables) > len(PARTS)
+    for header, rule, *rows in tables:
+        assert {"---"} == set(rule)
+        assert rows
+        assert {len(header)} == {len(row) for row in (rule, *rows)}
+        assert all(header)
+        assert all(row[0] for row in rows)
+
+
+def test_we_stand_beside_the_floor(results: Path) -> None:
+    """The first table has the floor, and both twins of ours, with numbers in each cell."""
+    rows = {row[0]: row[1:] for row in tables_of((results / "table.md").read_text())[0][2:]}
+
+    assert {FLOOR, OURS, PURE} <= set(rows)
+    assert all("·" in text for name in (FLOOR, OURS, PURE) for text in rows[name])
+
+
+def test_every_number_is_on_the_page(results: Path) -> None:
+    """No row of the JSON is left out of the tables."""
+    rows = rows_of(results)
+    shown = {text for table in tables_of((results / "table.md").read_text()) for row in table for text in row}
+
+    assert [] == [row for row in rows if cell(row) not in shown]
+    assert set(PARTS) - {"blocks"} | {"longest block"} == {row.part for row in rows}
+
+
+def test_ratios_are_to_what_was_measured_beside(results: Path) -> None:
+    """Whatever has a ratio says to what; the floor's own is one."""
+    rows = rows_of(results)
+
+    assert [] == [row for row in rows if (row.ratio is not None) != bool(row.beside)]
+    assert {1.0} == {row.ratio.median for row in rows if row.what == FLOOR and row.ratio is not None}
+
+
+def test_threads_lose_nothing_and_admit_nothing_too_much(results: Path) -> None:
+    """As the run itself has counted."""
+    for what in ("lost", "admitted too much"):
+        row = find(rows_of(results), "threads", "8 threads", f"{OURS}: {what}")
+
+        assert row is not None
+        assert Spread(0, 0, 0) == row.measured
+
+
+def test_there_is_a_picture(results: Path) -> None:
+    """With something in it."""
+    assert (results / "chart.png").read_bytes().startswith(b"\x89PNG")
+    assert (results / "chart.png").stat().st_size > 10_000
+
+
+def test_a_peer_that_is_not_there_is_said_to_be_missing() -> None:
+    """On the page, in its place, with the reason."""
+    with pytest.raises(Missing) as caught:
+        peer("no_such_limiter.strategies")
+    row = Row("decisions", "1 key, same strings, admitted", "no such limiter", missing=str(caught.value))
+    about = {"commit": "", "date": "", "processors": 2, "model": "", "changed": False, "busy": False, "load": 0.0}
+    text = page([Part("decisions", {**about, "python": "", "redis": "", "packages": {}}, [row])])
+
+    assert "| no such limiter | missing: no_such_limiter is not installed |" in text
+    assert "not measured" in text
+
+
+def test_a_short_run_tells_what_a_fleet_costs(compiled_kernel: None, tmp_path: Path) -> None:
+    """Tables, a JSON file with every point, and a picture; and what `reconverge tune` goes by is left alone."""
+    before = DATA.read_bytes()
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench.capacity", "--quick", "--results", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "agent"), str(ROOT / "sync")])},
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    found = json.loads((tmp_path / "capacity.json").read_text())
+
+    assert 0 == ran.returncode, ran.stderr
+    assert tables(found).strip() == ran.stdout.strip()
+    assert [len(GRID)] == [len(table) - 2 for table in tables_of(ran.stdout) if "nodes" in table[0]]
+    assert all(point["spent"]["cells"] > 0 for point in found["points"])
+    assert (tmp_path / "chart-of-capacity.png").read_bytes().startswith(b"\x89PNG")
+    assert before == DATA.read_bytes()

@@ -1,0 +1,1 @@
+"""State machines of whole fleets, and the twins: promises that hold whatever the network does."""

@@ -1,0 +1,1 @@
+"""The merge rule, case by case: what the hub grants, remembers and forgets."""

@@ -1,0 +1,134 @@
+"""Goal: lines go to where they are needed, whole where they are asked for whole, and to the last unit.
+
+Method: a few nodes that ask as much as they can, round after round.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.limit import Limit
+from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge_sync.memory import MemoryHub
+from tests.support.kernel.talker import MINUTE, World, reported
+from tests.support.node import INTERVAL_NS, START_S, Node
+
+
+def test_a_large_ask_is_met_whole() -> None:
+    """Two nodes that each need more than half are not both given half for ever."""
+    world = World(MINUTE, STRICT, nodes=2)
+    world.all_speak()
+    admitted = 0
+
+    for _ in range(10):
+        admitted += sum(node.admitted_of(1, cost=60) for node in world.nodes)
+        world.all_speak()
+
+    assert 1 == admitted
+
+
+def test_the_older_ask_is_met_first() -> None:
+    """Whoever was refused first is served first, though the other one asks more often."""
+    world = World(MINUTE, STRICT, nodes=3, lease_ns=60 * SECOND_NS)
+    holder, first, second = world.nodes
+    world.all_speak()
+    holder.admitted_of(1, cost=30)
+    world.all_speak(2)
+    admitted = {id(first): 0, id(second): 0}
+    assert 1 == holder.admitted_of(1, cost=30)
+    first.admitted_of(1, cost=60)
+    first.exchanges_with(world.hub)
+    world.passes(0.05)
+
+    for _ in range(30):
+        for node, cost in [(second, 50), (first, 60)]:
+            admitted[id(node)] += node.admitted_of(1, cost=cost)
+        world.all_speak()
+
+    assert {id(first): 1, id(second): 0} == admitted
+
+
+@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
+def test_a_node_alone_gets_all_of_it(algorithm: str) -> None:
+    """To the last unit, at the regular pace."""
+    world = World(Limit(100, 3600, algorithm=algorithm), STRICT)
+    (node,) = world.nodes
+    admitted = 0
+
+    for _ in range(20):
+        world.all_speak()
+        admitted += node.admitted_of(100)
+
+    assert 100 == admitted
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 7])
+@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
+def test_nodes_together_get_all_of_it(algorithm: str, nodes: int) -> None:
+    """To the last unit, and not one more."""
+    world = World(Limit(100, 3600, algorithm=algorithm), STRICT, nodes=nodes)
+    admitted = 0
+
+    for _ in range(40):
+        world.all_speak()
+        admitted += sum(node.admitted_of(20) for node in world.nodes)
+
+    assert 100 == admitted
+
+
+class Idler(World):
+    """A node that sits on a large unused line, and another one that could use it; little is left for either."""
+
+    def __init__(self) -> None:
+        super().__init__(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=2, lease_ns=600 * SECOND_NS)
+        self.idler, self.other = self.nodes
+        for _ in range(10):
+            self.all_speak()
+            for node in self.nodes:
+                node.admitted_of(40)
+        self.idler.exchanges_with(self.hub)
+        self.unused = self.idler.line() - self.idler.table.usage("ada").own
+        assert self.unused > 30
+
+
+def test_a_line_that_nobody_fills_comes_back_with_the_next_regular_exchange() -> None:
+    """A node that was asked for nothing since looks after an interval whether it holds too much."""
+    world = Idler()
+
+    (batch, *_) = world.idler.speaks_when_due(world.hub, 0.2)
+
+    assert reported(batch).line < reported(batch).current + world.unused
+
+
+@pytest.mark.parametrize(("part", "goes_along"), [(0.3, False), (0.4, True)])
+def test_a_large_unused_line_goes_along_with_an_early_exchange(part: float, goes_along: bool) -> None:
+    """From a third of the interval on, whatever key it was that asked for it."""
+    world = Idler()
+    world.clock.advance_ns(int(part * INTERVAL_NS))
+    world.idler.table.usage("bob")
+
+    batch = world.idler.says()
+
+    assert goes_along == ("ada" in {cell.key for cell in batch.cells})
+
+
+@pytest.mark.parametrize("policy", [STRICT, BALANCED], ids=lambda policy: policy.name)
+def test_a_key_that_was_warmed_has_a_line_to_begin_with(policy: Policy) -> None:
+    """A burst on a key that nobody has used yet finds more than nothing, and all nodes' lines sum to the limit."""
+    clock = ManualClock(START_S)
+    hub = MemoryHub(clock=clock)
+    nodes = [Node(clock) for _ in range(4)]
+    tables = [node.limit(Limit(1000, 60.0), policy) for node in nodes]
+    for table in tables:
+        table.warm(["ada"])
+    for _ in range(5):
+        for node in nodes:
+            node.exchanges_with(hub)
+        clock.advance(0.1)
+
+    lines = [table.cells["ada"].line for table in tables]
+
+    assert all(line >= 10 for line in lines)
+    assert sum(lines) <= 1000
+    assert all(tables[0].allow("ada") for _ in range(lines[0]))

@@ -1,0 +1,68 @@
+"""Goal: the bounds hold that are declared for a key nobody has heard of yet, and for `available`.
+
+Method: the state machine of the protocol, with policies that may admit before the first answer.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant
+
+from reconverge.limit import ALGORITHMS
+from reconverge.policies import choose
+from reconverge.simulation.truth import declared_bound
+from tests.protocol.test_protocol import COST_MAX, KEYS, KEYS_MAX, NODES_MAX, Protocol, limit_of
+from tests.support.aligned import TWISTS, twisted
+
+
+class Daring(Protocol):
+    """The same nodes, hub and network, but nodes that do not wait for the first answer."""
+
+    @initialize(
+        algorithm=st.sampled_from(ALGORITHMS),
+        quota=st.sampled_from([7, 40, 300]),
+        window_s=st.sampled_from([2.0, 9.0]),
+        overshoot=st.sampled_from([0.1, 0.5, inf]),
+        cold_allowance=st.sampled_from([0.25, 1.0]),
+        soft=st.sampled_from([0.0, 0.0, 0.3]),
+        nodes=st.integers(2, NODES_MAX),
+        twist=st.sampled_from(TWISTS),
+        keys_max=KEYS_MAX,
+    )
+    def begin(
+        self,
+        algorithm: str,
+        quota: int,
+        window_s: float,
+        overshoot: float,
+        cold_allowance: float,
+        soft: float,
+        nodes: int,
+        twist: str,
+        keys_max: int,
+    ) -> None:
+        """Start the nodes, with one limit."""
+        self.keys_max = keys_max
+        limit = limit_of(quota, window_s, algorithm, 12, soft=soft)
+        self.waits = False
+        self.policy = choose(max_overshoot=overshoot, cold_allowance=cold_allowance)
+        self._begin(twisted(limit, twist), twist, nodes)
+
+    @invariant()
+    def the_limit_holds(self) -> None:
+        """No key is admitted beyond the declared bound, to which each node adds what it may do to a new key."""
+        if not hasattr(self, "truth"):
+            return
+        capacity = self.limit.capacity
+        bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX)
+        if self.policy.max_overshoot < inf and not self.limit.smooth:
+            bound += self.nodes_ever * self.policy.cold_allowance * capacity
+        for key in KEYS:
+            assert self.truth[key].excess() <= bound + 1e-6, f"{key}: {self.truth[key].excess()} > {bound}"
+
+
+TestDaring = Daring.TestCase
+TestDaring.settings = settings(max_examples=200, stateful_step_count=30)

@@ -1,0 +1,497 @@
+"""Goal: the promises hold whatever the network does.
+
+Method: a state machine that drives real syncers and the real merge rule through lost, late, repeated and reordered
+messages, cuts, crashes, lost data and ended leases.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange.syncer import SILENCE_NS
+from reconverge.hub.report import Batch, Totals
+from reconverge.kernel import COMPILED, Cell, Verdict, gate_of
+from reconverge.kernel.eviction import UNTOUCHED_NS
+from reconverge.limit import (
+    ALGORITHMS,
+    BURSTING,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SMOOTH,
+    SMOOTH_WARMING_UP,
+    Limit,
+)
+from reconverge.policies import STRICT, Policy, choose
+from reconverge.remote_settings.caps import as_daring
+from reconverge.simulation.truth import declared_bound
+from reconverge_sync.memory import MemoryHub
+from tests.support.aligned import (
+    TWISTS,
+    BucketTruth,
+    FirstHitTruth,
+    WatchedHub,
+    follow_calendar,
+    next_edge_ns,
+    truth_of,
+    twisted,
+    usable,
+)
+from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
+
+KEYS = ("ada", "bob")
+COST_MAX = 5
+NODES_MAX = 4
+NODES = st.integers(0, NODES_MAX - 1)
+COSTS = st.sampled_from([1, 1, 1, 2, COST_MAX])
+KEYS_MAX = st.sampled_from([1000, len(KEYS)])
+"""With room for no more than there are, a node lets keys leave while they count, and meets them again."""
+
+
+def limit_of(
+    quota: int,
+    window_s: float,
+    algorithm: str,
+    burst: int | None,
+    *,
+    slices: int | None = None,
+    count_refused: bool = False,
+    soft: float = 0.0,
+) -> Limit:
+    """A limit of that algorithm, with what goes with it."""
+    return Limit(
+        quota,
+        window_s,
+        algorithm=algorithm,
+        burst=burst if algorithm in BURSTING else None,
+        slices=slices if algorithm == SLIDING_SLICES else None,
+        count_refused=count_refused and algorithm == SLIDING_LOG,
+        warmup=1.5 * window_s if algorithm == SMOOTH_WARMING_UP else None,
+        soft=soft if algorithm not in SMOOTH else 0.0,
+    )
+
+
+class Protocol(RuleBasedStateMachine):
+    """A few nodes, one hub, and a network that does its worst."""
+
+    quota_name = "limit"
+    leases_s: tuple[float | None, ...] = (None,)
+    keys_max = 1000
+
+    @initialize(
+        algorithm=st.sampled_from(ALGORITHMS),
+        quota=st.sampled_from([7, 40, 300]),
+        window_s=st.sampled_from([2.0, 2.0, 9.0]),
+        burst=st.sampled_from([None, 12]),
+        slices=st.sampled_from([1, 3, 10]),
+        count_refused=st.booleans(),
+        overshoot=st.sampled_from([0.0, 0.0, 0.1, 0.5]),
+        soft=st.sampled_from([0.0, 0.0, 0.3]),
+        nodes=st.integers(2, NODES_MAX),
+        certainly_new=st.booleans(),
+        twist=st.sampled_from(TWISTS),
+        waits=st.booleans(),
+        leases_s=st.sampled_from([(None,), (0.5,), (1.5, 1.5, None), (1.5, 0.5)]),
+        keys_max=KEYS_MAX,
+    )
+    def begin(
+        self,
+        algorithm: str,
+        quota: int,
+        window_s: float,
+        burst: int | None,
+        slices: int,
+        count_refused: bool,
+        overshoot: float,
+        soft: float,
+        nodes: int,
+        certainly_new: bool,
+        twist: str,
+        waits: bool,
+        leases_s: tuple[float | None, ...],
+        keys_max: int,
+    ) -> None:
+        """Start the nodes, with one limit; no cold allowance, which is a bound of its own.
+
+        The lease on its lines is shorter than the node's, on some nodes or all; None stands for the node's.
+        """
+        self.leases_s = leases_s
+        self.keys_max = keys_max
+        limit = limit_of(quota, window_s, algorithm, burst, slices=slices, count_refused=count_refused, soft=soft)
+        self.waits = waits
+        self.policy: Policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
+        self._begin(twisted(limit, twist), twist, nodes)
+        if not certainly_new:
+            self.hub.lose_data()
+
+    def _begin(self, limit: Limit, twist: str, nodes: int) -> None:
+        self.clock = ManualClock(START_S)
+        self.limit = limit
+        self.twist = twist
+        self.nodes: list[Node] = []
+        self.late: list[Batch] = []
+        self.truth = {key: truth_of(self.limit, self.clock, twist) for key in KEYS}
+        self.hub: MemoryHub = WatchedHub(self.clock, self.truth)
+        self.nodes_ever = self.departures = 0
+        self.remembered_until_ns = 0
+        self.witness_needed = False
+        for _ in range(nodes):
+            self._start_node()
+
+    # ------------------------------------------------------------ requests
+
+    @rule(node=NODES, key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 60))
+    def requests(self, node: int, key: str, cost: int, times: int) -> None:
+        """Somebody asks many times on one node."""
+        self._ask(self._node(node), key, cost, times)
+
+    @rule(node=NODES, share=st.sampled_from([0.0, 0.3, 1.0]))
+    def is_told_to_dare_less(self, node: int, share: float) -> None:
+        """One node keeps to a part of what its policy dares, or to all of it again."""
+        policy = as_daring(self.policy, share * self.policy.max_overshoot if share else 0.0)
+        for table in self._node(node).kernel.tables.values():
+            table.dare(policy)
+
+    @rule(key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 300))
+    def a_crowd(self, key: str, cost: int, times: int) -> None:
+        """Everybody asks on all nodes."""
+        for node in self.nodes:
+            self._ask(node, key, cost, times)
+
+    @precondition(lambda self: self.waits)
+    @rule(node=NODES, key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 30), part=st.integers(0, 2))
+    def somebody_waits(self, node: int, key: str, cost: int, times: int, part: int) -> None:
+        """A queue of requests is let out, as time passes, as far as they are let through."""
+        chosen = self._node(node)
+        table = chosen.kernel.tables[self.quota_name]
+        cost = min(cost, self.limit.capacity)
+        self._asked(key)
+        gate, costs = gate_of(table), table.costs_of(cost)
+        place: list[Cell] = []
+        gate.queue_up(key, costs, place)
+        for _ in range(times):
+            if gate.try_turn(key, costs, again=True).decision is not None:
+                self._admitted(chosen, key, cost, table.observe(key, self.clock.monotonic_ns()))
+            self.clock.advance_ns(part * self.limit.window_ns // 97)
+            self.the_limit_holds()
+        gate.step_out(place, costs)
+
+    @rule(node=NODES, key=st.sampled_from(KEYS), estimate=COSTS, actual=st.integers(0, 3))
+    def settles_for_less(self, node: int, key: str, estimate: int, actual: int) -> None:
+        """A request was cheaper than it looked."""
+        chosen = self._node(node)
+        table = chosen.kernel.tables[self.quota_name]
+        self._asked(key)
+        verdict = table.decide(key, estimate, self.clock.monotonic_ns())
+        if verdict.allowed:
+            self._admitted(chosen, key, estimate, verdict)
+            if actual < estimate:
+                table.correct(key, verdict.epoch, actual - estimate)
+                self._gave_back(chosen, key, estimate - actual, verdict)
+                chosen.refunded += estimate - actual
+
+    @precondition(lambda self: self.keys_max == len(KEYS))
+    @rule(node=NODES, key=st.sampled_from(KEYS), cost=COSTS, rounds=st.integers(2, 5))
+    def a_key_comes_and_goes(self, node: int, key: str, cost: int, rounds: int) -> None:
+        """A key is asked about much, and then only others until it leaves; again and again within a window."""
+        chosen = self._node(node)
+        for _ in range(rounds):
+            self._ask(chosen, key, cost, 300)
+            for _ in range(3):
+                for other in KEYS:
+                    if other != key:
+                        self._ask(chosen, other, 1, 1)
+                self._go_on([chosen], 1, UNTOUCHED_NS // 2, key, 1, 0)
+
+    # ------------------------------------------------------------ time
+
+    @rule(part=st.sampled_from([0.003, 0.03, 0.3, 0.999, 1.0, 2.5]))
+    def time_passes(self, part: float) -> None:
+        """Some part of a window goes by."""
+        self.clock.advance_ns(int(part * self.limit.window_ns))
+
+    @rule()
+    def an_edge_comes(self) -> None:
+        """The window is about to end, by one nanosecond."""
+        self.clock.advance_ns(next_edge_ns(self.limit, self.clock, self.twist) - 1)
+
+    # ------------------------------------------------------------ the network
+
+    @rule(rounds=st.integers(1, 5), key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(0, 60))
+    def all_is_well(self, rounds: int, key: str, cost: int, times: int) -> None:
+        """Everybody exchanges for a while, and asks meanwhile."""
+        self._go_on(self.nodes, rounds, INTERVAL_NS, key, cost, times)
+
+    @rule(
+        cut=st.integers(1, 2**NODES_MAX - 1),
+        lasts=st.sampled_from([0.1, 0.3, 0.9, 0.999_999, 1.0, 1.1, 1.3, 3.0]),
+        key=st.sampled_from(KEYS),
+        cost=COSTS,
+        times=st.integers(0, 100),
+    )
+    def a_partition(self, cut: int, lasts: float, key: str, cost: int, times: int) -> None:
+        """Some nodes hear nothing for a share of a lease, while the others go on, and all are asked."""
+        connected: list[Node] = []
+        for index, node in enumerate(self.nodes):
+            if cut >> index & 1:
+                self._give_up(node)
+                node.sends()
+                self._give_up(node)
+            else:
+                connected.append(node)
+        self._go_on(connected, 6, int(lasts * LEASE_NS) // 6, key, cost, times)
+
+    @rule(
+        node=NODES, out=st.sampled_from([0.001, 0.2]), back=st.sampled_from([0.001, 0.6, 1.0]), times=st.integers(0, 60)
+    )
+    def a_slow_round_trip(self, node: int, out: float, back: float, times: int) -> None:
+        """A batch and its answer take their time, across the edge of a window perhaps, and requests go on."""
+        chosen = self._node(node)
+        if chosen.flight is None and self._may_speak(chosen) and chosen.sends() is not None:
+            self.clock.advance_ns(int(out * self.limit.window_ns))
+            chosen.reaches(self.hub)
+            self.witness_needed = False
+            self._ask(chosen, KEYS[0], 1, times)
+            self.clock.advance_ns(int(back * self.limit.window_ns))
+            chosen.hears()
+            for each in self.nodes:
+                self._ask(each, KEYS[0], 1, times)
+
+    @rule(rounds=st.integers(1, 4), key=st.sampled_from(KEYS), times=st.integers(1, 60))
+    def the_dead_speak(self, rounds: int, key: str, times: int) -> None:
+        """Messages that everybody had given up on arrive between newer ones."""
+        for _ in range(rounds):
+            for batch in self.late if not self.witness_needed else []:
+                self.hub.merge(batch)
+            self._go_on(self.nodes, 1, INTERVAL_NS, key, 1, times)
+
+    @rule(node=NODES)
+    def send(self, node: int) -> None:
+        """A batch leaves its node."""
+        self._node(node).sends()
+
+    @precondition(lambda self: self.under_way())
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        """It arrives at the hub."""
+        node = data.draw(st.sampled_from(self.under_way()))
+        if self._may_speak(node):
+            node.reaches(self.hub)
+            self.witness_needed = False
+
+    @precondition(lambda self: self.under_way())
+    @rule(data=st.data())
+    def hear(self, data: st.DataObject) -> None:
+        """The answer arrives at the node, if there is one."""
+        data.draw(st.sampled_from(self.under_way())).hears()
+
+    @precondition(lambda self: self.under_way())
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        """The request or the reply is lost; the request may turn up later."""
+        self._give_up(data.draw(st.sampled_from(self.under_way())))
+
+    @precondition(lambda self: self.under_way())
+    @rule(data=st.data())
+    def arrive_twice(self, data: st.DataObject) -> None:
+        """A message is delivered twice; the node hears the first answer."""
+        node = data.draw(st.sampled_from(self.under_way()))
+        if node.flight is not None and self._may_speak(node):
+            node.reaches(self.hub)
+            self.hub.merge(node.flight.batch)
+            self.witness_needed = False
+
+    # ------------------------------------------------------------ worse
+
+    @rule(node=NODES)
+    def crash_and_restart(self, node: int) -> None:
+        """A process dies, with all it has not reported, and another one starts in its place."""
+        chosen = self._node(node)
+        self._give_up(chosen)
+        self.nodes.remove(chosen)
+        self._start_node()
+
+    @rule(node=NODES)
+    def leave_and_restart(self, node: int) -> None:
+        """A process stops gracefully, and another one starts in its place."""
+        chosen = self._node(node)
+        self._give_up(chosen)
+        if not self._may_speak(chosen):
+            return
+        chosen.syncer.leave(self.clock.monotonic_ns())
+        for _ in range(20):
+            chosen.exchanges_with(self.hub)
+            if chosen.syncer.left:
+                break
+        assert chosen.syncer.left
+        self.witness_needed = False
+        self.nodes.remove(chosen)
+        self._start_node()
+
+    @precondition(lambda self: self.clock.monotonic_ns() >= self.remembered_until_ns)
+    @rule()
+    def data_are_lost(self) -> None:
+        """The hub comes back empty.
+
+        Not covered by any promise: what only the hub remembered, because the node that used it has crashed, left or
+        lapsed within the window; and that the first to reach it is a node that never heard of the hub, while others
+        hold lines. Nor, outside of strict, that a node with lines stays away for longer than a back-off.
+        """
+        for node in self.nodes:
+            node.hears()
+        self.hub.lose_data()
+        witnesses = [node for node in self.nodes if node.syncer._incarnation]
+        self.witness_needed = bool(witnesses)
+        if self.policy.max_overshoot > 0:
+            self.clock.advance_ns(SILENCE_NS)
+            for node in witnesses:
+                self._give_up(node)
+            for node in witnesses:
+                node.exchanges_with(self.hub, rounds=3)
+            self.witness_needed = False
+
+    # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    def note_departures(self) -> None:
+        """Not a promise: remember for how long the hub alone knows what departed nodes have used."""
+        if hasattr(self, "truth"):
+            now_ns = self.clock.monotonic_ns()
+            departures = self.nodes_ever + sum(node.syncer.stats(now_ns).lapses for node in self.nodes)
+            # What was used of a key that a node has forgotten is known to the hub alone, too.
+            departures += sum(node.kernel.room.evicted.total() for node in self.nodes)
+            if departures != self.departures:
+                idle_ns = self.nodes[0].kernel.tables[self.quota_name].meter.idle_ns
+                self.departures, self.remembered_until_ns = departures, now_ns + 2 * idle_ns
+
+    @invariant()
+    def the_limit_holds(self) -> None:
+        """No key is admitted beyond the declared bound, not for a moment."""
+        if not hasattr(self, "truth"):
+            return
+        bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX, waits=self.waits)
+        for key in KEYS:
+            assert self.truth[key].excess() <= bound + 1e-6, f"{key}: {self.truth[key].excess()} > {bound}"
+
+    @invariant()
+    def lines_sum_to_the_capacity_at_most(self) -> None:
+        """What nodes may fill by themselves never exceeds the limit in total."""
+        if not hasattr(self, "truth"):
+            return
+        now_ns = self.clock.monotonic_ns()
+        for key in KEYS:
+            cells = [node.kernel.tables[self.quota_name].cells.get(key) for node in self.nodes]
+            live = [cell for cell in cells if cell is not None and now_ns < cell.table.lease_until_ns(cell.shard)]
+            for window in {cell.epoch for cell in live}:
+                assert sum(usable(cell, window) for cell in live) <= self.limit.capacity * self.limit.unit
+            assert sum(cell.base for cell in live) <= self.limit.capacity * self.limit.unit
+            overdrafts_max = self.limit.capacity * self.limit.unit * self.policy.max_overshoot
+            assert sum(cell.overdraft for cell in live) <= overdrafts_max
+
+    @invariant()
+    def the_hub_never_knows_more_than_happened(self) -> None:
+        """No charge is counted twice, whatever was repeated."""
+        if not hasattr(self, "truth"):
+            return
+        totals = self.hub._shards[0].totals().get(self.quota_name)
+        if totals is not None:
+            assert totals.charged <= sum(truth.charged for truth in self.truth.values())
+            assert totals.refunded <= sum(truth.refunded for truth in self.truth.values())
+
+    def teardown(self) -> None:
+        """When all have spoken, the hub knows exactly what each living node has admitted and given back."""
+        if not hasattr(self, "truth"):
+            return
+        for node in sorted(self.nodes, key=lambda node: not node.syncer._incarnation):
+            self._give_up(node)
+            node.says_everything_to(self.hub)
+            account = self.hub._shards[0].accounts[node.syncer.account].limits
+            told = account.get(self.quota_name, Totals(0, 0))
+            assert told == Totals(node.charged, node.refunded)
+        admitted = sum(truth.charged for truth in self.truth.values())
+        event(f"keys evicted: {min(4, sum(node.kernel.room.evicted.total() for node in self.nodes))}+")
+        event(f"cost admitted: {10 ** len(str(admitted)) // 10}+")
+
+    # ------------------------------------------------------------ inside
+
+    def under_way(self) -> list[Node]:
+        """The nodes that have a batch on its way."""
+        return [node for node in self.nodes if node.flight is not None]
+
+    def _start_node(self) -> None:
+        node = Node(self.clock, keys_max=self.keys_max)
+        table = node.limit(self.limit, self.policy)
+        lease_s = self.leases_s[self.nodes_ever % len(self.leases_s)]
+        if lease_s is not None and self.limit.calendar is None and self.twist != "calendar":
+            table.take_lease(int(lease_s * SECOND_NS))
+        follow_calendar(node, self.limit, self.twist)
+        self.nodes.append(node)
+        self.nodes_ever += 1
+
+    def _node(self, index: int) -> Node:
+        return self.nodes[index % len(self.nodes)]
+
+    def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
+        table = node.kernel.tables[self.quota_name]
+        self._asked(key)
+        for _ in range(times):
+            verdict = table.decide(key, cost, self.clock.monotonic_ns())
+            if verdict.allowed:
+                self._admitted(node, key, cost, verdict)
+        self.the_limit_holds()
+
+    def _admitted(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:
+        truth = self.truth[key]
+        if isinstance(truth, FirstHitTruth):
+            truth.admitted_by(node.number, cost, verdict.epoch)
+        else:
+            truth.admitted(cost, verdict.epoch, verdict.slice_number)
+        node.charged += cost
+
+    def _gave_back(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:
+        truth = self.truth[key]
+        if isinstance(truth, FirstHitTruth):
+            truth.gave_back_by(node.number, cost, verdict.epoch)
+        else:
+            truth.gave_back(cost, verdict.epoch, verdict.slice_number)
+
+    def _asked(self, key: str) -> None:
+        truth = self.truth[key]
+        if isinstance(truth, BucketTruth):
+            truth.asked()
+
+    def _go_on(self, nodes: list[Node], rounds: int, step_ns: int, key: str, cost: int, times: int) -> None:
+        """Let `nodes` exchange, all nodes be asked, and time pass."""
+        for _ in range(rounds):
+            for node in sorted(nodes, key=lambda node: not node.syncer._incarnation):
+                if self._may_speak(node):
+                    spoke = node.flight is not None or node.sends() is not None
+                    node.reaches(self.hub)
+                    node.hears()
+                    self.witness_needed = self.witness_needed and not spoke
+            for node in self.nodes:
+                self._ask(node, key, cost, times)
+            self.clock.advance_ns(step_ns)
+
+    def _may_speak(self, node: Node) -> bool:
+        return not self.witness_needed or bool(node.syncer._incarnation)
+
+    def _give_up(self, node: Node) -> None:
+        batch = node.gives_up()
+        if batch is not None:
+            self.late = [*self.late[-5:], batch]
+
+
+TestProtocol = Protocol.TestCase
+# The twin in Python takes the same steps, many times as slowly.
+TestProtocol.settings = settings(max_examples=500 if COMPILED else 150, stateful_step_count=50)
+pytestmark = pytest.mark.timeout(1500)  # it has work for minutes, of which the others on the machine take their part
+
+
+def test_strict_has_no_allowance_at_all() -> None:
+    """The bound that the state machine checks for strict is zero, not merely small."""
+    assert STRICT.bound(capacity=1000, nodes=50, cost_max=100) == 0.0
+    assert SECOND_NS == 1_000_000_000

@@ -1,0 +1,1 @@
+"""Hubs on Redis: one server, TLS, rights, errors, outages."""

@@ -1,0 +1,1 @@
+"""The hub on a Redis Cluster."""

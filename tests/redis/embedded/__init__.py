@@ -1,0 +1,1 @@
+"""The hub on a private server."""

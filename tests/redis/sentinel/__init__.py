@@ -1,0 +1,1 @@
+"""The hub behind Sentinels."""

@@ -1,0 +1,121 @@
+"""Goal: the hub that Sentinels lead to keeps every promise of a hub, however it is reached.
+
+Method: the contract that all hubs share, on a real master with a replica and three Sentinels: with the test's clock and
+with the server's, with users who may do nothing else, and over TLS as those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from reconverge.hub import Hub
+from reconverge.hub.registry import HubSettings
+from reconverge.testing import HubContract, ManualClock
+from reconverge_sync.sentinel.hub import SentinelHub
+from tests.support.certificates import Certificates, tls_options
+from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
+from tests.support.redis_sentinel import SERVICE, RedisService
+from tests.support.servers import free_port
+
+TIMEOUT_S = 30.0
+SETTINGS = HubSettings("contract", TIMEOUT_S)
+FINDER = re.search(r"ACL SETUSER finder (on .*)", SentinelHub.__doc__ or "")
+assert FINDER is not None
+FINDER_LINE = f"user finder {FINDER[1].replace('>PASSWORD', '>hunter2')}"
+FINDER_OPTIONS = "sentinel_username=finder&sentinel_password=hunter2"
+
+
+@pytest.fixture(scope="session")
+def shared_service() -> Iterator[RedisService]:
+    """A service for all tests that leave it as they found it; its Sentinels have a user who may ask one thing."""
+    with RedisService(sentinel_lines=(FINDER_LINE,)) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def tls_service(certificates: Certificates) -> Iterator[RedisService]:
+    """Likewise, with TLS everywhere."""
+    with RedisService(tls=tls_options(certificates), sentinel_lines=(FINDER_LINE,)) as service:
+        yield service
+
+
+class TestSentinelHub(HubContract):
+    """The master's time is the test's; every node has connections of its own."""
+
+    seeds = range(2)
+    settings = SETTINGS
+
+    @pytest.fixture(autouse=True)
+    def on_a_service(self, shared_service: RedisService) -> None:
+        """Use the service that the tests share."""
+        self.service = shared_service
+        self.url = shared_service.url
+
+    def make_hub(self, clock: ManualClock) -> Hub:
+        """A hub without data."""
+        self.service.master.command("FLUSHALL")
+        self.clock = clock
+        return self.open_hub(self.url, self.settings)
+
+    def join(self, hub: Hub) -> Hub:
+        """Another client of the same service."""
+        return self.open_hub(self.url, self.settings)
+
+    def make_stranger(self, hub: Hub) -> Hub:
+        """Another fleet on the same service; another user's, where there are users."""
+        return self.open_hub(self.url.replace(f"shop:{QUOTED_PASSWORD}@", ""), HubSettings("contract2", TIMEOUT_S))
+
+    def make_unreachable(self) -> Hub:
+        """A hub without any Sentinel."""
+        return SentinelHub(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{free_port()}/{SERVICE}", SETTINGS)
+
+    async def lose_data(self, hub: Hub) -> None:
+        """Master and replica come back empty."""
+        self.service.master.command("FLUSHALL")
+
+    def open_hub(self, url: str, settings: HubSettings) -> Hub:
+        """One more client."""
+        return SentinelHub(url, settings, clock=self.clock)
+
+
+class TestSentinelHubWithItsOwnClock(TestSentinelHub):
+    """The way it is used."""
+
+    own_clock = True
+    seeds = range(1)
+
+    def open_hub(self, url: str, settings: HubSettings) -> Hub:
+        """A client that has the script ask for the time."""
+        return SentinelHub(url, settings)
+
+
+class TestSentinelHubOfUsersWithFewRights(TestSentinelHub):
+    """All that a hub does is allowed to users who may do nothing else, of the servers and of the Sentinels."""
+
+    seeds = range(1)
+    settings = HubSettings("shop", TIMEOUT_S)
+
+    @pytest.fixture(autouse=True)
+    def on_a_service(self, shared_service: RedisService, acl_line: str) -> None:
+        """Have such a user on the master."""
+        allow(shared_service.master, acl_line)
+        self.service = shared_service
+        self.url = f"{shared_service.url.replace('://', f'://shop:{QUOTED_PASSWORD}@')}?{FINDER_OPTIONS}"
+
+
+class TestSentinelHubBehindTLS(TestSentinelHub):
+    """Sentinels and servers have certificates that an authority of our own has signed; users have few rights."""
+
+    seeds = range(1)
+    settings = HubSettings("shop", TIMEOUT_S)
+
+    @pytest.fixture(autouse=True)
+    def on_a_service(self, tls_service: RedisService, certificates: Certificates, acl_line: str) -> None:
+        """Have such a user on the master."""
+        allow(tls_service.master, acl_line)
+        self.service = tls_service
+        place = tls_service.url.replace("redis+sentinel://", f"rediss+sentinel://shop:{QUOTED_PASSWORD}@")
+        self.url = f"{place}?{FINDER_OPTIONS}&ssl_ca_certs={certificates.authority}"

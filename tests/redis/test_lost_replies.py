@@ -1,0 +1,134 @@
+"""Goal: whatever the network loses, nothing is lost and nothing is counted twice.
+
+Method: agents with real loops reach a real Redis through a relay that swallows a share of the replies, or of the
+requests; when they have stopped, the hub's total is compared with what they have admitted. The same is done with two
+hubs that do what is usually done, and must be found wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from reconverge import Agent, Hub
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
+from reconverge_sync.redis.hub import RedisHub
+from tests.support.hubs.relay import Relay
+from tests.support.hubs.wrong_hubs import Dropping, Requeuing
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+
+AGENTS = 3
+LOSSES_MIN = 15
+SETTINGS = HubSettings("lossy", 0.05)
+"""Whoever waits for a lost reply does not wait long."""
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_lost_replies_lose_nothing_and_double_nothing(redis_server: RedisServer, share: float) -> None:
+    """The hub has heard all of it; the nodes, which cannot know that, say it again; and each cost counts once."""
+    with Relay(redis_server.port) as relay:
+        relay.lose_replies = share
+        admitted = _load(relay, lambda: RedisHub(relay.url, SETTINGS), lambda: relay.lost_replies, heal=False)
+
+    assert Totals(admitted, 0) == _known(RedisHub(redis_server.url, SETTINGS))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_lost_requests_lose_nothing_once_the_network_has_healed(redis_server: RedisServer, share: float) -> None:
+    """What the hub has not heard is said again, until it is answered."""
+    with Relay(redis_server.port) as relay:
+        relay.lose_requests = share
+        admitted = _load(relay, lambda: RedisHub(relay.url, SETTINGS), lambda: relay.lost_requests)
+
+    assert Totals(admitted, 0) == _known(RedisHub(redis_server.url, SETTINGS))
+
+
+def test_sending_differences_again_would_count_them_twice(redis_server: RedisServer) -> None:
+    """The check can fail: differences that are sent again after an error are found to be counted twice."""
+    with Relay(redis_server.port) as relay:
+        relay.lose_replies = 0.5
+        admitted = _load(relay, lambda: Requeuing(relay.url, SETTINGS), lambda: relay.lost_replies)
+
+    assert _known(Requeuing(redis_server.url, SETTINGS)).net > admitted
+
+
+def test_sending_differences_once_would_lose_them(redis_server: RedisServer) -> None:
+    """The check can fail: differences that are given up after an error are found to be lost."""
+    with Relay(redis_server.port) as relay:
+        relay.lose_requests = 0.5
+        admitted = _load(relay, lambda: Dropping(relay.url, SETTINGS), lambda: relay.lost_requests)
+
+    assert _known(Dropping(redis_server.url, SETTINGS)).net < admitted
+
+
+def test_last_words_survive_a_connection_that_was_cut_unnoticed(own_redis: RedisServer) -> None:
+    """An agent that stops finds its connection closed, as by a proxy that was restarted, and says them on another."""
+    agent = Agent(own_redis.url, namespace="lossy", sync_interval=60.0)
+    login = agent.limit("login", "1000000/day")
+    login.allow("ada")
+    eventually(lambda: login.usage("ada").line > 0, "an exchange")
+    admitted = 1 + sum(login.allow("ada") for _ in range(10))
+
+    own_redis.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    agent.stop()
+
+    assert Totals(admitted, 0) == _known(RedisHub(own_redis.url, SETTINGS))
+
+
+def test_last_words_survive_a_server_that_was_restarted_unnoticed() -> None:
+    """An agent that stops finds its connection dead, and the server back with its data, and says them to that."""
+    with RedisServer("--appendonly", "yes", "--appendfsync", "always") as server:
+        agent = Agent(server.url, namespace="lossy", sync_interval=60.0)
+        login = agent.limit("login", "1000000/day")
+        login.allow("ada")
+        eventually(lambda: login.usage("ada").line > 0, "an exchange")
+        admitted = 1 + sum(login.allow("ada") for _ in range(10))
+
+        server.kill()
+        server.start()
+        eventually(lambda: server.command("PING") == "+PONG", "it has read its data")
+        agent.stop()
+
+        assert Totals(admitted, 0) == _known(RedisHub(server.url, SETTINGS))
+
+
+def _load(relay: Relay, make_hub: Callable[[], Hub], losses: Callable[[], int], *, heal: bool = True) -> int:
+    """Have agents asked until enough was lost, and stop them, on a sound network by default.
+
+    Returns what they admitted.
+    """
+    agents = [Agent(make_hub(), sync_interval=0.01, policy="available", exchange_timeout=0.2) for _ in range(AGENTS)]
+    limiters = [agent.limit("login", "1000000/day") for agent in agents]
+    admitted = 0
+
+    def ask() -> bool:
+        nonlocal admitted
+        for limiter in limiters:
+            admitted += sum(limiter.allow(key) for key in ("ada", "bob") for _ in range(10))
+        return losses() >= LOSSES_MIN
+
+    eventually(ask, f"{LOSSES_MIN} messages are lost")
+    if heal:
+        relay.heal()
+    for agent in agents:
+        agent.stop()
+
+    assert 0 < admitted
+    assert 0 < sum(sum(agent.stats().exchanges[0].failures.values()) for agent in agents)
+    assert 0 == sum(agent.stats().bugs for agent in agents)
+    return admitted
+
+
+def _known(hub: Hub) -> Totals:
+    """What the hub knows, asked directly."""
+
+    async def ask() -> Totals:
+        totals = await hub.totals()
+        await hub.close()
+        return totals["login"]
+
+    return asyncio.run(ask())

@@ -1,0 +1,1 @@
+"""Regions with hubs of their own under one limit."""

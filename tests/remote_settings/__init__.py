@@ -1,0 +1,1 @@
+"""Settings that are published for a whole fleet."""

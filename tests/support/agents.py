@@ -1,0 +1,70 @@
+"""A vocabulary for tests of the agent: what the hub knows, what a process holds open, what is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from reconverge import Agent, Limiter
+from reconverge.exchange.thread_runner import ThreadLoop
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Totals
+from reconverge_sync.redis.hub import RedisHub
+from tests.support.threads import running_threads
+from tests.support.waiting import eventually
+
+NEVER_FULL = "1000000000/day"
+"""A limit that is never near: after the first exchange no decision asks for another one."""
+HOUR_S = 3600.0
+"""As `sync_interval` it leaves all but the first exchanges to the last words: whoever does not say them loses."""
+
+
+def net_at(url: str, limit: str = "login", *, namespace: str = "default") -> int:
+    """The cost that the hub there knows to have been admitted, on all nodes and since its data began."""
+
+    async def ask() -> dict[str, Totals]:
+        hub = RedisHub(url, HubSettings(namespace, 5.0))
+        try:
+            return await hub.totals()
+        finally:
+            await hub.close()
+
+    return asyncio.run(ask()).get(limit, Totals(0, 0)).net
+
+
+def node_of(agent: Agent) -> str:
+    """The name under which an agent speaks to the first shard of its hub."""
+    return agent.stats().exchanges[0].node
+
+
+def exchanges_of(agent: Agent) -> int:
+    """How many exchanges were answered."""
+    return agent.stats().exchanges[0].exchanges
+
+
+def admitted_of(limiter: Limiter, attempts: int, key: str = "ada") -> int:
+    """How many of so many requests are admitted."""
+    return sum(limiter.allow(key) for _ in range(attempts))
+
+
+def heard(limiter: Limiter, key: str = "ada") -> bool:
+    """Whether the hub has answered for a key; asking makes the agent ask the hub."""
+    return limiter.usage(key).staleness < float("inf")
+
+
+def introduce(limiter: Limiter, *keys: str) -> int:
+    """Admit one request of each key, and wait for the hub's answer, which brings a line. Returns what was admitted."""
+    keys = keys or ("ada",)
+    admitted = sum(limiter.allow(key) for key in keys)
+    eventually(lambda: all(heard(limiter, key) for key in keys), f"the hub's answer for {keys}")
+    return admitted
+
+
+def exchange_threads() -> list[ThreadLoop]:
+    """The threads that agents exchange on, or are about to."""
+    return running_threads()
+
+
+def open_files() -> int:
+    """How many file descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -1,0 +1,181 @@
+"""A vocabulary for tests of where windows begin and how buckets refill: unusual limits, and the truth about them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from reconverge.clock import ManualClock
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel.cell import Cell
+from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
+from reconverge.simulation.first_hits import Opened, fleet_windows
+from reconverge_sync.memory import MemoryHub
+from tests.support.node import Node, Truth
+
+TWISTS = ("plain", "plain", "calendar", "first-hit", "initial", "interval", "initial and interval")
+"""What can be unusual about a limit."""
+
+
+class ToyCalendar:
+    """Windows of very different lengths, each about as long as the limit's, so that a test need not wait for days."""
+
+    longest_ns = 0
+
+    def __init__(self, window_ns: int) -> None:
+        self._round_ns = 4 * window_ns
+        self._opens_ns = [0, window_ns // 2, 2 * window_ns, 2 * window_ns + window_ns // 4]
+        self.longest_ns = 2 * window_ns
+
+    def number(self, hub_ns: int) -> int:
+        """See `CalendarWindows.number`."""
+        rounds, rest_ns = divmod(hub_ns, self._round_ns)
+        return 4 * rounds + sum(1 for opens_ns in self._opens_ns[1:] if opens_ns <= rest_ns)
+
+    def opens_ns(self, number: int) -> int:
+        """See `CalendarWindows.opens_ns`."""
+        return number // 4 * self._round_ns + self._opens_ns[number % 4]
+
+
+def twisted(limit: Limit, twist: str) -> Limit:
+    """The limit with that twist, as far as its algorithm has one of the kind; calendars come with the node."""
+    if twist == "first-hit" and limit.algorithm == FIXED_WINDOW:
+        return replace(limit, align=FIRST_HIT)
+    if limit.algorithm not in FILLED:
+        return limit
+    if "initial" in twist:
+        limit = replace(limit, initial=limit.capacity // 3)
+    return replace(limit, refill=INTERVAL) if "interval" in twist else limit
+
+
+def follow_calendar(node: Node, limit: Limit, twist: str) -> None:
+    """Have the node's limit follow the toy calendar, if that is the twist and the algorithm has windows of the kind."""
+    if twist == "calendar" and limit.algorithm == FIXED_WINDOW:
+        table = node.kernel.tables["limit"]
+        table.calendar = ToyCalendar(limit.window_ns)  # type: ignore[assignment]
+        table.choose_path()
+
+
+class WatchedHub(MemoryHub):
+    """A hub whose every answer is shown to the truth about the keys in it."""
+
+    def __init__(self, clock: ManualClock, truth: dict[str, Truth]) -> None:
+        super().__init__(clock=clock)
+        self._truth = truth
+
+    def merge(self, batch: Batch) -> Answer:
+        """See `MemoryHub.merge`."""
+        answer = super().merge(batch)
+        for report, cell in zip(batch.cells, answer.cells, strict=False):
+            truth = self._truth[report.key]
+            if isinstance(truth, FirstHitTruth):
+                truth.heard(cell.epoch, answer.incarnation)
+        return answer
+
+
+class CalendarTruth(Truth):
+    """Windows are numbered by the calendar."""
+
+    def excess(self) -> float:
+        """See `Truth.excess`."""
+        epoch = ToyCalendar(self.limit.window_ns).number(self._clock.wall_ns())
+        return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.capacity
+
+
+class BucketTruth(Truth):
+    """A bucket that begins as the limit says, when it is first asked about, and refills as the limit says."""
+
+    def __init__(self, limit: Limit, clock: ManualClock) -> None:
+        super().__init__(limit, clock)
+        self._marked_ns = -1
+
+    def asked(self) -> None:
+        """Somebody has asked: the bucket exists."""
+        if self._marked_ns < 0:
+            self._fill, self._marked_ns = float(self.limit.withheld), self._clock.wall_ns()
+
+    def _drain(self) -> None:
+        if self._marked_ns < 0:
+            return
+        now_ns, window_ns = self._clock.wall_ns(), self.limit.window_ns
+        if self.limit.refill == INTERVAL:
+            drained = float(self.limit.quota * (now_ns // window_ns - self._marked_ns // window_ns))
+        else:
+            drained = self.limit.quota * (now_ns - self._marked_ns) / window_ns
+        self._fill = max(0.0, self._fill - drained)
+        self._marked_ns = now_ns
+
+
+class FirstHitTruth(Truth):
+    """Windows begin with the first hit; the fleet's are those that the hub has told of, and those it never knew."""
+
+    def __init__(self, limit: Limit, clock: ManualClock) -> None:
+        super().__init__(limit, clock)
+        self._by_window: defaultdict[Opened, int] = defaultdict(int)
+        self._of_hub: set[int] = set()
+        self._of_this: set[int] = set()
+        """Those of the hub's present data, each of which is a window of its own."""
+        self._incarnation = ""
+
+    def heard(self, epoch: int, incarnation: str) -> None:
+        """The hub has told of a window."""
+        if incarnation != self._incarnation:
+            self._incarnation, self._of_this = incarnation, set()
+        if epoch >= 0:
+            assert all(abs(epoch - other) * 1000 >= self.limit.window_ns for other in self._of_this - {epoch})
+            self._of_hub.add(epoch)
+            self._of_this.add(epoch)
+
+    def admitted_by(self, node: int, cost: int, epoch: int) -> None:
+        """A node has put a charge into the window that it was in."""
+        self._by_window[Opened(node, epoch)] += cost
+        self.charged += cost
+
+    def gave_back_by(self, node: int, cost: int, epoch: int) -> None:
+        """A request of a node turned out to be cheaper."""
+        self._by_window[Opened(node, epoch)] -= cost
+        self.refunded += cost
+
+    def excess(self) -> float:
+        """See `Truth.excess`; the worst of all windows."""
+        totals: defaultdict[int, int] = defaultdict(int)
+        places = fleet_windows(self._by_window, self.limit.window_ns // 1000, of_hub=self._of_hub)
+        for opened, cost in self._by_window.items():
+            totals[places[opened]] += cost
+        return max(totals.values(), default=0) - self.limit.capacity
+
+
+def truth_of(limit: Limit, clock: ManualClock, twist: str) -> Truth:
+    """The truth about one key of that limit."""
+    if limit.align == FIRST_HIT:
+        return FirstHitTruth(limit, clock)
+    if limit.algorithm in FILLED:
+        return BucketTruth(limit, clock)
+    by_calendar = twist == "calendar" and limit.algorithm == FIXED_WINDOW
+    return CalendarTruth(limit, clock) if by_calendar else Truth(limit, clock)
+
+
+def next_edge_ns(limit: Limit, clock: ManualClock, twist: str) -> int:
+    """How long until the next window of the hub's clock opens."""
+    now_ns = clock.wall_ns()
+    if twist == "calendar" and limit.algorithm == FIXED_WINDOW:
+        calendar = ToyCalendar(limit.window_ns)
+        return calendar.opens_ns(calendar.number(now_ns) + 1) - now_ns
+    return limit.window_ns - now_ns % limit.window_ns
+
+
+def usable(cell: Cell, window: int) -> int:
+    """How far a node may go in a window by itself.
+
+    Who has yet to open it will start it with its base; who has left it cannot use it any more.
+    """
+    if not cell.table.meter.aligned or cell.epoch == window:
+        return cell.line
+    if cell.table.limit.align != FIRST_HIT or window < 0:
+        return cell.base if cell.epoch < window else 0
+    window_us = cell.table.window_ns // 1000
+    if cell.epoch >= 0:
+        overlaps = abs(cell.epoch - window) < window_us
+        return cell.line if overlaps else cell.base if cell.epoch < window else 0
+    left = (cell.before_ns + cell.shard.offset_ns) // 1000 > window - window_us
+    return 0 if left else cell.base

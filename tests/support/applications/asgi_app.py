@@ -1,0 +1,45 @@
+"""A minimal ASGI application behind a limiter, made by its server; its agent may exchange on a thread or as a task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from reconverge import Agent
+from tests.support.agents import HOUR_S
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+
+
+def create() -> Application:
+    """Make an agent and the application that asks it; without a word of the application's own end."""
+    agent = Agent(sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
+    login = agent.limit("login", "1000000/day")
+
+    async def lifespan(receive: Receive, send: Send) -> None:
+        await receive()
+        async with agent:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            if os.environ.get("AS_TASK"):
+                await lifespan(receive, send)
+            return
+        allowed = login.allow("ada")
+        await send({"type": "http.response.start", "status": 200 if allowed else 429, "headers": []})
+        await send({"type": "http.response.body", "body": b"task" if os.environ.get("AS_TASK") else b"thread"})
+
+    return app
+
+
+def __getattr__(name: str) -> Application:
+    """The application itself, for a server that is given its name."""
+    if name == "app":
+        return create()
+    raise AttributeError(name)

@@ -1,0 +1,150 @@
+"""Real servers of real applications, and clients that look at every response."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from typing import Any, Final
+
+from http_sfv.list import List
+
+from tests.support.programs.process import PROCESS_S_MAX, ROOT, environment
+from tests.support.servers import free_port
+from tests.support.waiting import eventually
+
+WORKERS: Final = 4
+FASTAPI: Final = "FastAPI under uvicorn"
+FLASK: Final = "Flask under gunicorn"
+KEY: Final = "x-key"
+
+
+def command_of(name: str, port: int) -> list[str]:
+    """How an application is served, with four workers."""
+    if name == FASTAPI:
+        server = ["uvicorn", "tests.support.applications.fastapi_app:app"]
+        server += ["--workers", str(WORKERS), "--port", str(port)]
+        # From this address uvicorn would believe forwarding headers itself, before anybody else looks.
+        server += ["--no-proxy-headers", "--log-level", "warning", "--no-access-log"]
+        # Another parser, which is taken where it is installed, lets fields of any size through.
+        server += ["--http", "h11"]
+        return [sys.executable, "-m", *server, "--host", "127.0.0.1"]
+    server = ["gunicorn", "--preload", "--workers", str(WORKERS), "--worker-class", "gthread", "--threads", "4"]
+    server += ["--no-control-socket", "--bind", f"127.0.0.1:{port}", "--log-level", "error"]
+    return [sys.executable, "-m", *server, "tests.support.applications.flask_app:app"]
+
+
+class WebServer:
+    """An application under a server with four workers, on a port of its own."""
+
+    def __init__(self, name: str, hub: str, *, limit: str, policy: str = "balanced") -> None:
+        self.port = free_port()
+        self._process = subprocess.Popen(
+            command_of(name, self.port),
+            cwd=ROOT,
+            env=environment(RECONVERGE_HUB=hub, LIMIT=limit, POLICY=policy),
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for_all_workers(self) -> None:
+        """Until each has answered, and has heard from the hub."""
+        ready: set[int] = set()
+
+        def look() -> bool:
+            # The worker that has answered least is as likely to be next as any: ask many at once.
+            with ThreadPoolExecutor(2 * WORKERS) as threads:
+                answers = list(threads.map(lambda _: self._stats(), range(4 * WORKERS)))
+            ready.update(answer["process"] for answer in answers if answer and answer["ready"])
+            return len(ready) == WORKERS
+
+        eventually(look, "an answer from every worker, with a hub")
+
+    def _stats(self) -> dict[str, Any] | None:
+        try:
+            response = get(self.port, "/stats", "stats")
+        except OSError:
+            return None
+        return dict(json.loads(response.body))
+
+    def stop(self) -> str:
+        """Stop it gracefully; returns what it complained of."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.communicate(timeout=PROCESS_S_MAX)[1]
+
+    def kill(self) -> None:
+        """End it and its workers in any case."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate(timeout=PROCESS_S_MAX)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+
+def get(port: int, path: str, key: str, connection: HTTPConnection | None = None) -> Answer:
+    """One request."""
+    own = connection or HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
+    try:
+        own.request("GET", path, headers={KEY: key})
+        response = own.getresponse()
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+    finally:
+        if connection is None:
+            own.close()
+
+
+def ask_often(port: int, key: str, *, clients: int, requests: int) -> list[Answer]:
+    """So many requests of each client, all at once."""
+
+    def ask(_client: int) -> list[Answer]:
+        connection = HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
+        try:
+            return [get(port, "/", key, connection) for _ in range(requests)]
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(clients) as threads:
+        return [answer for answers in threads.map(ask, range(clients)) for answer in answers]
+
+
+def statuses(answers: list[Answer]) -> Counter[int]:
+    """How often which status was answered."""
+    return Counter(answer.status for answer in answers)
+
+
+def check_fields(headers: dict[str, str], *, refused: bool) -> None:
+    """Raise unless the fields parse as structured fields, and fit together."""
+    policies, limits = parsed(headers["ratelimit-policy"]), parsed(headers["ratelimit"])
+    assert limits, "nothing is said"
+    assert limits[0].value == policies[0].value, "the binding one is not the first"
+    for item in policies:
+        assert isinstance(item.params["q"], int)
+        assert item.params["w"] > 0
+    for item in limits:
+        assert item.value in [policy.value for policy in policies]
+        assert item.params["r"] >= 0
+    waits = [item.params["t"] for item in limits if "t" in item.params]
+    assert refused == ("retry-after" in headers)
+    if refused:
+        assert int(headers["retry-after"]) >= max(1, *waits, 0)
+
+
+def parsed(text: str) -> Any:
+    """A List of structured fields, read by somebody else's parser."""
+    found = List()
+    found.parse(text.encode("ascii"))
+    return found

@@ -1,0 +1,1 @@
+"""Running commands, and reading what they print."""

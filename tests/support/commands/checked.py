@@ -1,0 +1,101 @@
+"""A vocabulary for tests of the doctor: ask it, and read what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from reconverge.cli import main
+from reconverge.cli.app import app
+from tests.support.servers import RedisServer
+
+PASSWORD = "sesame"  # noqa: S105  # a test's own
+USER = "ada"
+NEEDED = ("del", "eval", "evalsha", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "pttl", "time")
+"""What the agents' user must be allowed to run."""
+ALL_RIGHTS = tuple(f"+{command}" for command in NEEDED)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the doctor said, as JSON, and the status with which it ended."""
+
+    status: int
+    report: dict[str, Any]
+
+    def findings(self, check: str) -> list[dict[str, str]]:
+        """What was found by one check."""
+        return [finding for finding in self.report["findings"] if finding["check"] == check]
+
+    def only(self, check: str) -> dict[str, str]:
+        """The one thing that was found by a check."""
+        (finding,) = self.findings(check)
+        return finding
+
+    def at(self, level: str) -> list[str]:
+        """The checks that came out at this level. Round trips and clocks depend on the machine, and are left out."""
+        findings = (finding for finding in self.report["findings"] if finding["check"] not in ("round trip", "clock"))
+        return [finding["check"] for finding in findings if finding["level"] == level]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a person sees."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def all(self) -> str:
+        """Wherever it was printed."""
+        return self.stdout + self.stderr
+
+
+def check(url: str, *options: str) -> Checked:
+    """Have a hub checked for the namespace `shop`."""
+    result = CliRunner().invoke(app, ["doctor", "--json", "--hub", url, "--namespace", "shop", *options])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Checked(result.exit_code, json.loads(result.stdout))
+
+
+def say(*options: str) -> Said:
+    """Run the command within this process."""
+    stdout, stderr = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
+        patch.setattr(sys, "argv", ["reconverge", "doctor", *options])
+        patch.delenv("RECONVERGE_HUB", raising=False)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return Said(int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a process of its own."""
+    clean = {name: value for name, value in os.environ.items() if name != "RECONVERGE_HUB"}
+    environment["PYTHONPATH"] = os.pathsep.join([*environment.get("PYTHONPATH", "").split(), *sys.path])
+    return subprocess.run(
+        [sys.executable, "-c", "from reconverge.cli import main; main()", "doctor", *options],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**clean, **environment},
+    )
+
+
+def allow(server: RedisServer, *rules: str, keys: str = "~shop:*") -> str:
+    """Have a user with exactly these rights; returns the URL with which it logs in."""
+    words = ("reset", "on", f">{PASSWORD}", "resetchannels", keys, "-@all", *rules)
+    assert "+OK" == server.command("ACL", "SETUSER", USER, *words)
+
+    return f"redis://{USER}:{PASSWORD}@127.0.0.1:{server.port}/0"

@@ -1,0 +1,60 @@
+"""A vocabulary for tests of `simulate` and `tune`: run them, and read what they say."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconverge.cli import MISTAKE_STATUS, main
+from tests.support.commands.checked import Said
+
+COLUMNS = 80
+PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
+
+
+def say(command: str, *options: str) -> Said:
+    """Run a command within this process, on a terminal of eighty columns, and without processes of its own."""
+    stdout, stderr = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
+        patch.setattr(sys, "argv", ["reconverge", command, "--processes", "1", *options])
+        patch.setenv("COLUMNS", str(COLUMNS))
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return Said(int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+def told(command: str, *options: str) -> Any:
+    """What a command says as JSON. Nothing else may be in its output."""
+    said = say(command, *options, "--json")
+    return json.loads(said.stdout)
+
+
+def mistake(command: str, *options: str) -> str:
+    """The one sentence with which a command tells of a mistake; nothing may have been printed besides."""
+    said = say(command, *options)
+    sentence = said.stderr.removeprefix("reconverge: ")
+
+    assert MISTAKE_STATUS == said.status
+    assert "" == said.stdout
+    assert said.stderr != sentence
+    assert 1 == sentence.count("\n")
+    return sentence.rstrip("\n")
+
+
+def is_png(path: Path) -> bool:
+    """Whether it is a picture that can be decoded, and has more than one colour."""
+    from matplotlib.image import imread  # noqa: PLC0415  # it takes a while
+
+    pixels = imread(path)
+    return path.read_bytes().startswith(PNG_BEGIN) and pixels.ndim == 3 and pixels.min() < pixels.max()
+
+
+def needs_other_files(page: str) -> list[str]:
+    """What a page would have to load from elsewhere."""
+    return [word for word in ("<script", "<link", "@import", "url(", 'src="http', 'src="/', "href=") if word in page]

@@ -1,0 +1,130 @@
+"""Members at one broker whose elections need no waiting: they share a clock, which leaps while nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.election import BEATS
+from reconverge_sync.mqtt.hub import MqttHub
+from reconverge_sync.mqtt.shard import Desk
+from tests.support.waiting import eventually_in_loop
+
+TENURE_NS: Final = 60 * SECOND_NS
+"""So long that no steward loses its place because the machine is busy."""
+TIMEOUT_S: Final = 30.0
+
+
+class LeapingClock:
+    """The machine's clock, and by how much all members are ahead of it."""
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0
+
+    def monotonic_ns(self) -> int:
+        """See `Clock.monotonic_ns`."""
+        return SystemClock.monotonic_ns() + self._ahead_ns
+
+    def wall_ns(self) -> int:
+        """See `Clock.wall_ns`."""
+        return SystemClock.wall_ns()
+
+    def leap(self) -> None:
+        """Let half a beat pass."""
+        self._ahead_ns += TENURE_NS // BEATS // 2
+
+
+class MqttFleet:
+    """All members of one namespace. `hub_clock`, if any, is where the hub's time comes from."""
+
+    def __init__(self, url: str, *, hub_clock: Clock | None = None, namespace: str | None = None) -> None:
+        self.url = f"{url}{'&' if '?' in url else '?'}tenure={TENURE_NS // SECOND_NS}"
+        self.namespace = namespace or f"shop-{token_hex(4)}"
+        self.hub_clock = hub_clock
+        self.clock = LeapingClock()
+        self.hubs: list[ImpatientHub] = []
+        self._electing: Desk | None = None
+        """For whom time leaps, so that it does so once for all."""
+
+    def join(self) -> ImpatientHub:
+        """One more member."""
+        hub = ImpatientHub(self)
+        self.hubs.append(hub)
+        return hub
+
+    def desks(self, shard: int = 0) -> list[Desk]:
+        """Each connected member's part in that shard."""
+        memberships = [hub._here.thing for hub in self.hubs]
+        return [membership.desks[shard] for membership in memberships if membership is not None]
+
+    def ledgers(self, shard: int = 0) -> list[Shard]:
+        """That of the steward, if there is one; there is never more than one."""
+        return [desk.steward.ledger for desk in self.desks(shard) if desk.steward.ledger is not None]
+
+    def keepers(self, shard: int = 0) -> list[ImpatientHub]:
+        """The member that keeps the ledger, if there is one."""
+        memberships = [(hub, hub._here.thing) for hub in self.hubs]
+        return [hub for hub, one in memberships if one is not None and one.desks[shard].steward.ledger is not None]
+
+    async def elect(self, desk: Desk) -> None:
+        """Have that member know of a steward; time passes in leaps while nobody answers."""
+
+        def can_ask() -> bool:
+            if desk.election.answering:
+                return True
+            if self._electing is not desk:
+                return False
+            now_ns = self.clock.monotonic_ns()
+            elections = [one.election for one in self.desks(desk.shard)]
+            answering = [election for election in elections if election.may_answer(now_ns, within_ns=0)]
+            for election in answering:
+                election._next_ns = now_ns  # so that newcomers need not wait to hear of it
+            if not answering:
+                self.clock.leap()
+            for hub in self.hubs:
+                if hub._here.thing is not None:
+                    hub._here.thing.stir()
+            return False
+
+        def may_elect() -> bool:
+            if self._electing is None:
+                self._electing = desk
+            return can_ask()
+
+        try:
+            await eventually_in_loop(may_elect, "somebody answers")
+        finally:
+            if self._electing is desk:
+                self._electing = None
+
+
+class ImpatientHub(MqttHub):
+    """A member of such a fleet."""
+
+    def __init__(self, fleet: MqttFleet) -> None:
+        settings = HubSettings(fleet.namespace, TIMEOUT_S)
+        super().__init__(fleet.url, settings, clock=fleet.clock, hub_clock=fleet.hub_clock)
+        self.fleet = fleet
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        await self.fleet.elect(self.membership().desks[batch.shard])
+        return await super().exchange(batch)
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        for desk in self.membership().desks:
+            await self.fleet.elect(desk)
+        return await super().totals()
+
+    async def dies(self) -> None:
+        """End this member as a crash does; if it is used again, it is another one."""
+        membership = self._here.take()
+        if membership is not None:
+            membership.abandon()
+            await asyncio.gather(*membership._tasks, return_exceptions=True)

@@ -1,0 +1,154 @@
+"""Where windows begin and how buckets refill, as one would explain it: brute force over all that was ever charged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from reconverge import Limit
+from reconverge.clock import SECOND_NS
+from reconverge.limit import INTERVAL
+from tests.support.kernel.reference import Reference
+
+DAY_S = 86_400
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PAGES: dict[int, Callable[[datetime], Hashable]] = {
+    DAY_S: lambda local: local.date(),
+    7 * DAY_S: lambda local: local.isocalendar()[:2],
+    30 * DAY_S: lambda local: (local.year, local.month),
+    360 * DAY_S: lambda local: local.year,
+}
+"""What a calendar shows, by the length of the window that stands for it."""
+
+
+class PlacedReference(Reference, Protocol):
+    """A reference that also knows when something happens by itself."""
+
+    def edge_ns(self, at_ns: int) -> int:
+        """When the next window opens, or the present one ends, after that moment."""
+        ...
+
+    def asked(self, at_ns: int) -> None:
+        """Somebody asks about the key, for the first time perhaps."""
+        ...
+
+
+def page(limit: Limit, at_ns: int) -> Hashable:
+    """What the calendar on the wall shows at that moment."""
+    local = (EPOCH + timedelta(seconds=at_ns // SECOND_NS)).astimezone(ZoneInfo(limit.timezone))
+    return PAGES[round(limit.window)](local)
+
+
+class Calendar:
+    """All that was charged while the calendar showed what it shows now."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.capacity = limit.quota
+        self._limit = limit
+        self._charges: list[tuple[Hashable, int]] = []
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`."""
+        now = page(self._limit, at_ns)
+        return Fraction(sum(cost for then, cost in self._charges if then == now))
+
+    def charge(self, at_ns: int, cost: int) -> None:
+        """See `Reference`."""
+        self._charges.append((page(self._limit, at_ns), cost))
+
+    def forget(self) -> None:
+        """See `Reference`."""
+        self._charges.clear()
+
+    def edge_ns(self, at_ns: int) -> int:
+        """See `PlacedReference`; looked for minute by minute, as no zone turns a page in between."""
+        now = page(self._limit, at_ns)
+        minute = at_ns // (60 * SECOND_NS) + 1
+        for step in (DAY_S // 60, 60, 1):
+            while page(self._limit, (minute + step - 1) * 60 * SECOND_NS) == now:
+                minute += step
+        return minute * 60 * SECOND_NS
+
+    def asked(self, at_ns: int) -> None:
+        """See `PlacedReference`."""
+
+
+class FirstHit:
+    """A window begins with the first charge, lasts as long as it lasts, and the next begins with the first after it."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.capacity = limit.quota
+        self._window_ns = limit.window_ns
+        self._windows: list[tuple[int, list[int]]] = []
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`."""
+        return Fraction(sum(self._windows[-1][1]) if self._open(at_ns) else 0)
+
+    def charge(self, at_ns: int, cost: int) -> None:
+        """See `Reference`; a cost of nothing is no charge."""
+        if cost > 0 and not self._open(at_ns):
+            self._windows.append((at_ns, []))
+        if cost > 0:
+            self._windows[-1][1].append(cost)
+
+    def forget(self) -> None:
+        """See `Reference`."""
+        self._windows.clear()
+
+    def edge_ns(self, at_ns: int) -> int:
+        """See `PlacedReference`."""
+        return self._windows[-1][0] + self._window_ns if self._open(at_ns) else at_ns + self._window_ns
+
+    def asked(self, at_ns: int) -> None:
+        """See `PlacedReference`."""
+
+    def _open(self, at_ns: int) -> bool:
+        return bool(self._windows) and at_ns < self._windows[-1][0] + self._window_ns
+
+
+class Tokens:
+    """A bucket of tokens that begins with some of them, and gets more steadily, or a window's worth at each edge."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.capacity = limit.capacity
+        self._limit = limit
+        self._initial = Fraction(limit.capacity if limit.initial is None else limit.initial)
+        self._born_ns: int | None = None
+        self._charges: list[tuple[int, int]] = []
+
+    def used(self, at_ns: int) -> Fraction:
+        """See `Reference`; what is missing from the bucket."""
+        if self._born_ns is None:
+            return self.capacity - self._initial
+        tokens, last_ns = self._initial, self._born_ns
+        for charged_ns, cost in [*self._charges, (at_ns, 0)]:
+            tokens = min(Fraction(self.capacity), tokens + self._refilled(last_ns, charged_ns)) - cost
+            last_ns = charged_ns
+        return self.capacity - tokens
+
+    def charge(self, at_ns: int, cost: int) -> None:
+        """See `Reference`."""
+        self._charges.append((at_ns, cost))
+
+    def forget(self) -> None:
+        """See `Reference`: nothing is missing any more."""
+        self._charges.clear()
+        self._initial = Fraction(self.capacity)
+
+    def edge_ns(self, at_ns: int) -> int:
+        """See `PlacedReference`."""
+        return (at_ns // self._limit.window_ns + 1) * self._limit.window_ns
+
+    def asked(self, at_ns: int) -> None:
+        """See `PlacedReference`: the bucket is there from now on."""
+        self._born_ns = at_ns if self._born_ns is None else self._born_ns
+
+    def _refilled(self, since_ns: int, until_ns: int) -> Fraction:
+        window_ns, quota = self._limit.window_ns, self._limit.quota
+        if self._limit.refill == INTERVAL:
+            return Fraction(quota * (until_ns // window_ns - since_ns // window_ns))
+        return Fraction(quota * (until_ns - since_ns), window_ns)

@@ -1,0 +1,264 @@
+"""Processes that fork: `python -m tests.support.programs.forks NAME HUB` runs the function of that name.
+
+The parent decides before and after, so that a thread or a task of it exchanges while it forks. Whoever has decided says
+who it is, under which name, how many it has admitted by its own count, and how many exchanges have failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from reconverge import Agent, Limit, Limiter
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.limiter.waiters import waiting_at
+from reconverge_sync.embedded.hub import directory_of
+from reconverge_sync.memory import MemoryHub
+from tests.support.agents import HOUR_S, NEVER_FULL, admitted_of, exchange_threads, heard, introduce, node_of
+from tests.support.programs.agents import say, wait_for_a_line
+from tests.support.waiting import eventually, eventually_in_loop
+
+CHILDREN = 4
+_agents: dict[str, Agent] = {}
+
+
+def login_of(hub: str) -> Limiter:
+    """The limiter of this process, which a fork inherits and a new process makes."""
+    if hub not in _agents:
+        _agents[hub] = Agent(hub, sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
+    return _agents[hub].limit("login", NEVER_FULL)
+
+
+def admit(hub: str, who: str) -> None:
+    """Admit one request that is reported at once, and nine more that only the last words can tell of."""
+    login = login_of(hub)
+    admitted = introduce(login, who) + admitted_of(login, 9, who)
+    assert 10 == admitted
+    introduce_yourself(hub, who)
+
+
+def introduce_yourself(hub: str, who: str) -> None:
+    """Say who has decided, and how that has gone."""
+    stats = _agents[hub].stats()
+    say(who, node_of(_agents[hub]), stats.limits["login"].admitted, sum(stats.exchanges[0].failures.values()))
+
+
+def forks_a_child_that_decides(hub: str) -> None:
+    """The child uses the agent that it has inherited, and comes to its end like any program."""
+    admit(hub, "parent")
+    wait_for_a_line()
+    child = os.fork()
+    if child == 0:
+        admit(hub, "child")
+        sys.exit()
+    os.waitpid(child, 0)
+    admit(hub, "again")
+    wait_for_a_line()
+
+
+def forks_a_child_that_ends(hub: str) -> None:
+    """The child has no use for the agent; all that it inherited is taken apart at its end."""
+    admit(hub, "parent")
+    wait_for_a_line()
+    child = os.fork()
+    if child == 0:
+        sys.exit()
+    os.waitpid(child, 0)
+    admit(hub, "again")
+    wait_for_a_line()
+
+
+def forks_with_a_careless_hub(hub: str) -> None:
+    """The child takes the parent's connection apart as soon as it needs one of its own."""
+    _agents[hub] = Agent(CarelessHub(hub), sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
+    forks_a_child_that_decides(hub)
+
+
+class CarelessHub:
+    """A hub that says something on its connection with every exchange, and forgets the one of another process."""
+
+    def __init__(self, url: str) -> None:
+        self._hub = MemoryHub()
+        self._port = urlsplit(url).port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._pid = 0
+        self.shards = 1
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        if self._pid != os.getpid():
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            self._pid = os.getpid()
+            gc.collect()
+        assert self._streams is not None
+        reader, writer = self._streams
+        writer.write(b"PING\r\n")
+        assert b"+PONG\r\n" == await reader.readline()
+        return await self._hub.exchange(batch)
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await self._hub.totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+
+def forks_while_others_decide(hub: str) -> None:
+    """A child that is forked from the main thread while another one holds whatever it holds."""
+    login = login_of(hub)
+    ended = threading.Event()
+
+    def decide() -> None:
+        while not ended.is_set():
+            login.allow("parent")
+
+    thread = threading.Thread(target=decide)
+    thread.start()
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            login.allow("child")
+            _agents[hub].stop()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert 0 == status
+    ended.set()
+    thread.join()
+    introduce_yourself(hub, "parent")
+
+
+def forks_while_it_joins_a_server(hub: str) -> None:
+    """The first decision has begun to start an embedded server when the child is forked."""
+    login = login_of(hub)
+    login.allow("parent")
+    eventually(exchange_threads, "the thread that joins")
+    eventually(lambda: Path(directory_of(urlsplit(hub).netloc), "users.lock").exists(), "the joining")
+    child = os.fork()
+    if child == 0:
+        admit(hub, "child")
+        sys.exit()
+    _, status = os.waitpid(child, 0)
+    assert 0 == status
+    admit(hub, "again")
+
+
+def forks_in_its_loop(hub: str) -> None:
+    """An application whose event loop exchanges, and which hands work to a process of its own."""
+
+    async def serve() -> None:
+        login = login_of(hub)
+        async with _agents[hub]:
+            admitted = admitted_of(login, 1, "parent")
+            await eventually_in_loop(lambda: heard(login, "parent"), "the first answer")
+            assert 10 == admitted + admitted_of(login, 9, "parent")
+            introduce_yourself(hub, "parent")
+            await asyncio.to_thread(wait_for_a_line)
+            child = multiprocessing.get_context("fork").Process(target=admit, args=(hub, "child"))
+            child.start()
+            await asyncio.to_thread(child.join)
+            admitted = admitted_of(login, 1, "again")
+            await eventually_in_loop(lambda: heard(login, "again"), "an answer after the fork")
+            assert 10 == admitted + admitted_of(login, 9, "again")
+            introduce_yourself(hub, "again")
+            await asyncio.to_thread(wait_for_a_line)
+
+    asyncio.run(serve())
+
+
+def forks_while_others_wait(hub: str) -> None:
+    """A child that is forked while three threads wait; one place is free in it, as it has counted nothing."""
+    _agents[hub] = Agent(hub)
+    limiter = _agents[hub].limit("login", Limit(1, 3600, algorithm="leaky-bucket"))
+    limiter.allow("ada")
+    threads = [threading.Thread(target=limiter.wait_blocking, args=("ada",), daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: 3 == waiting_at(limiter.table).waiters("ada"), "threads that wait")
+    child = os.fork()
+    if child == 0:
+        say("child", waiting_at(limiter.table).waiters("ada"), limiter.wait_blocking("ada", timeout=60.0).allowed)
+        os._exit(0)
+    os.waitpid(child, 0)
+    say("parent", waiting_at(limiter.table).waiters("ada"))
+
+
+def multiplies(hub: str, method: str) -> None:
+    """Children of `multiprocessing`, which leave past everything that ordinary ends pass by."""
+    admit(hub, "parent")
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    children = [context.Process(target=admit, args=(hub, f"child-{number}")) for number in range(CHILDREN)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert 0 == child.exitcode
+
+
+def rests_deaf(hub: str, ready: Event) -> None:
+    """Admits, and then no handler can run: the main thread is blocked, and SIGTERM comes to another."""
+    admit(hub, "child")
+    say("handled" if callable(signal.getsignal(signal.SIGTERM)) else "left alone")
+    # The agent's own thread is there already, and takes signals.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ready.set()
+    threading.Event().wait()
+
+
+def terminates(hub: str, method: str) -> None:
+    """A daemon of `multiprocessing`, which is told to end as those of a pool are, and waited for without limit."""
+    admit(hub, "parent")
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    ready = context.Event()
+    child = context.Process(target=rests_deaf, args=(hub, ready), daemon=True)
+    child.start()
+    ready.wait()
+    child.terminate()
+    child.join()
+    say(child.exitcode)
+
+
+def tells_whether_it_handles_sigterm(hub: str) -> None:
+    """After the first decision."""
+    login_of(hub).allow("child")
+    say("handled" if callable(signal.getsignal(signal.SIGTERM)) else "left alone")
+
+
+def has_a_child_that_is_no_daemon(hub: str, method: str) -> None:
+    """Its parent does not end it."""
+    admit(hub, "parent")
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    child = context.Process(target=tells_whether_it_handles_sigterm, args=(hub,))
+    child.start()
+    child.join()
+
+
+def admit_somewhere(hub: str, number: int) -> int:
+    """How many of ten are admitted, in whichever worker of a pool."""
+    return admitted_of(login_of(hub), 10, f"key {number}")
+
+
+def closes_a_pool(hub: str, method: str) -> None:
+    """The workers are told by their queue that there is nothing more to do, and are waited for."""
+    context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
+    with context.Pool(CHILDREN) as pool:
+        admitted = pool.starmap(admit_somewhere, [(hub, number) for number in range(3 * CHILDREN)], chunksize=1)
+        pool.close()
+        pool.join()
+    say(sum(admitted))
+
+
+if __name__ == "__main__":
+    name, *arguments = sys.argv[1:]
+    globals()[name](*arguments)

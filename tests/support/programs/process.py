@@ -1,0 +1,77 @@
+"""Processes under test: each runs one of the programs beside this file, and is spoken to through its pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+ROOT: Final = Path(__file__).parents[3]
+PROCESS_S_MAX: Final = 60.0
+"""Far more than any program takes, even on a busy machine; only a failing test waits so long."""
+
+
+class Process:
+    """One process that runs a function of `tests.support.programs.agents`, or of another module there."""
+
+    def __init__(self, program: str, *arguments: str, module: str = "agents") -> None:
+        command = [sys.executable, "-W", "always::ResourceWarning"]
+        command += ["-m", f"tests.support.programs.{module}", program, *arguments]
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.stderr = ""
+        """What it complained of, once it has ended."""
+
+    def says(self) -> str:
+        """The next line that it prints; empty when it has ended without one."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def go_on(self) -> None:
+        """Let a program go on that waits for a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def says_until(self, last: str) -> list[list[str]]:
+        """The words of all lines up to the one that begins with `last`."""
+        lines = [self.says().split()]
+        while lines[-1] and lines[-1][0] != last:
+            lines.append(self.says().split())
+        return lines
+
+    def ends(self) -> tuple[int, list[str]]:
+        """Wait for its end; returns its status (negative: the signal that ended it), and what it still said."""
+        stdout, self.stderr = self._process.communicate(timeout=PROCESS_S_MAX)
+        return self._process.returncode, stdout.splitlines()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the children that it may have, too
+        self._process.communicate(timeout=PROCESS_S_MAX)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment, with these variables besides."""
+    return {**os.environ, **variables}

@@ -1,0 +1,337 @@
+"""A few nodes and their hub that do what they are told, step by step: a vocabulary for comparing twins."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from reconverge import Limit, Limiter, ReconvergeError, Reservation
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.decision import Decision, Usage
+from reconverge.hub.report import Batch
+from reconverge.kernel import Kernel
+from reconverge.limiter.waiters import Steps, ThreadBell, waiting_at
+from reconverge.policies import choose
+from reconverge_sync.memory import MemoryHub
+from tests.support.node import INTERVAL_NS, START_S, Node
+
+Data = dict[str, Any]
+Step = list[Any]
+"""What to do, and with what: `["allow", node, key, cost, times]`."""
+NODES = 2
+WAITERS_MAX = 8
+JUMP_MAX_S = 40 * 86_400.0
+LIFETIME_NS = 40 * 366 * 86_400 * SECOND_NS
+"""No process lives longer than that, and clocks that go up to the year 2262 have room for it."""
+
+
+class TwinNode(Node):
+    """A node whose names are the same in every process."""
+
+    def __init__(self, clock: ManualClock, label: str, *, shards: int, keys_max: int) -> None:
+        self._label = label
+        self._sequence = count(1)
+        super().__init__(clock, shards=shards, keys_max=keys_max)
+
+    def _new_name(self) -> str:
+        return f"{self._label}-{next(self._sequence)}"
+
+
+class World:
+    """Nodes with the same limits, or one without a hub, and what was begun there and is not over."""
+
+    def __init__(self, data: Data) -> None:
+        self.clock = ManualClock(START_S)
+        self.hub_clock = ManualClock(START_S + data["hub_ahead"])
+        names = map(str, count(1))
+        self.hub = MemoryHub(clock=self.hub_clock, shards=data["shards"], new_name=lambda: next(names))
+        self.nodes: list[TwinNode] = []
+        if data["alone"]:
+            self.kernels = [self._lone_kernel(data["keys_max"])]
+        else:
+            self.nodes = [
+                TwinNode(self.clock, label, shards=data["shards"], keys_max=data["keys_max"]) for label in "ab"[:NODES]
+            ]
+            self.kernels = [node.kernel for node in self.nodes]
+        self.limits = [Limit(**fields) for fields in data["limits"]]
+        self.limiters = [self._limiters(kernel, data) for kernel in self.kernels]
+        self.reservations: list[Reservation] = []
+        self.waiters: list[Steps] = []
+        self.late: list[Batch] = []
+
+    def _lone_kernel(self, keys_max: int) -> Kernel:
+        return Kernel(
+            self.clock,
+            namespace="test",
+            interval_ns=INTERVAL_NS,
+            interval_min_ns=INTERVAL_NS // 10,
+            keys_max=keys_max,
+            key_bytes_max=256,
+            alone=True,
+        )
+
+    def _limiters(self, kernel: Kernel, data: Data) -> list[Limiter]:
+        policy = choose(**data["policy"])
+        quotas = {"limit" if number == 1 else f"limit#{number}": limit for number, limit in enumerate(self.limits, 1)}
+        whole = kernel.composites.declare("limit", quotas, policy)
+        if data["share"] is None:
+            return [Limiter(whole)]
+        share = {"share": Limit(**data["share"])}
+        return [Limiter(kernel.composites.declare("share", share, policy, parents=whole.tables)), Limiter(whole)]
+
+    # ------------------------------------------------------------ doing a step
+
+    def does(self, step: Step) -> Any:
+        """Do a step, and return what came of it; a mistake that was noticed is an answer, too."""
+        name, *arguments = step
+        try:
+            return getattr(self, name)(*arguments)
+        except ReconvergeError as error:
+            return [type(error).__name__, str(error)]
+
+    def _limiter(self, node: int) -> Limiter:
+        """Of node 0, 1 and so on; and after all nodes their other limiters, if they have several."""
+        all_of_them = [limiters[place] for place in range(len(self.limiters[0])) for limiters in self.limiters]
+        return all_of_them[node % len(all_of_them)]
+
+    def _cost(self, cost: Any) -> Any:
+        """A cost, as a part of the capacity and some more if it is written as three numbers."""
+        if not isinstance(cost, list):
+            return cost
+        part, of, more = cost
+        return max(0, self.limits[0].capacity * part // of + more)
+
+    def allow(self, node: int, key: Any, cost: Any, times: int, kind: Any = None) -> list[bool]:
+        """Ask so many times."""
+        limiter, cost = self._limiter(node), self._cost(cost)
+        if kind is not None:
+            return [limiter.allow(key, cost, kind) for _ in range(times)]
+        return [limiter.allow(key, cost) if cost != 1 else limiter.allow(key) for _ in range(times)]
+
+    def many(self, node: int, keys: list[Any], costs: Any) -> list[bool]:
+        """Ask about many keys at once."""
+        if costs is not None:
+            costs = [self._cost(cost) for cost in costs]
+        return self._limiter(node).allow_many(keys, costs)
+
+    def looks(self) -> list[str]:
+        """Look at all cells."""
+        return [cell.key for kernel in self.kernels for table in kernel.tables.values() for cell in table.all_cells()]
+
+    def hit(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
+        """Ask, for the grounds as well."""
+        return self._limiter(node).hit(key, self._cost(cost), kind)
+
+    def hits(self, node: int, key: Any, cost: Any, times: int) -> list[Decision]:
+        """The same so many times, of which the later ones are charged at once."""
+        limiter, cost = self._limiter(node), self._cost(cost)
+        return [limiter.hit(key, cost) for _ in range(times)]
+
+    def test(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
+        """Ask what would be answered."""
+        return self._limiter(node).test(key, self._cost(cost), kind)
+
+    def usages(self, node: int, key: Any) -> dict[str, Usage]:
+        """Ask what was used."""
+        return self._limiter(node).usages(key)
+
+    def reset(self, node: int, key: Any) -> None:
+        """Forget what was used."""
+        self._limiter(node).reset(key)
+
+    def warm(self, node: int, keys: list[Any]) -> None:
+        """Have the hub asked."""
+        self._limiter(node).warm(keys)
+
+    def refund(self, node: int, key: Any, cost: Any) -> None:
+        """Give something back."""
+        self._limiter(node).refund(key, self._cost(cost))
+
+    def reserve(self, node: int, key: Any, estimate: Any, on_abandon: Any = "keep") -> Decision:
+        """Charge an estimate."""
+        reservation = self._limiter(node).reserve(key, self._cost(estimate), on_abandon=on_abandon)
+        self.reservations.append(reservation)
+        return reservation.decision
+
+    def settle(self, number: int, actual: Any) -> None:
+        """Charge what it was in truth."""
+        if self.reservations:
+            self.reservations[number % len(self.reservations)].settle(self._cost(actual))
+
+    def spend(self, number: int, cost: Any) -> None:
+        """Spend a part of an estimate, or more."""
+        if self.reservations:
+            self.reservations[number % len(self.reservations)].spend(self._cost(cost))
+
+    def leave(self, number: int) -> None:
+        """Leave the block of a reservation."""
+        if self.reservations:
+            with self.reservations.pop(number % len(self.reservations)):
+                pass
+
+    def wait(self, node: int, key: Any, cost: Any, timeout: Any, max_queue: Any) -> Any:
+        """Come to wait."""
+        table = self._limiter(node)._table
+        costs = table.costs_of(self._cost(cost), None)
+        self.waiters.append(waiting_at(table).steps(key, costs, timeout, max_queue, ThreadBell()))
+        if len(self.waiters) > WAITERS_MAX:
+            self.waiters.pop(0).close()
+        return self.turn(-1)
+
+    def turn(self, number: int) -> Any:
+        """Have somebody who waits try again: how long he goes on sleeping, or the answer."""
+        if not self.waiters:
+            return None
+        waiter = self.waiters[number % len(self.waiters)]
+        try:
+            return next(waiter)
+        except StopIteration as end:
+            self.waiters.remove(waiter)
+            return end.value
+        except ReconvergeError:
+            self.waiters.remove(waiter)
+            raise
+
+    # ------------------------------------------------------------ time
+
+    def passes(self, part: float, more_ns: int = 0) -> None:
+        """So much of a window passes, and some more."""
+        self._passes_ns(int(part * self.limits[0].window_ns) + more_ns)
+
+    def edge(self, before_ns: int) -> None:
+        """Time passes until so long before the next window of the hub's clock."""
+        window_ns = self.limits[0].window_ns
+        self._passes_ns(max(0, window_ns - self.hub_clock.wall_ns() % window_ns - before_ns))
+
+    def lease_ends(self, node: int, before_ns: int) -> None:
+        """Time passes until so long before the end of a node's lease, if it has one."""
+        if self.nodes:
+            until_ns = self.nodes[node % NODES].kernel.shards[0].lease_until_ns
+            self._passes_ns(max(0, until_ns - before_ns - self.clock.monotonic_ns()))
+
+    def _passes_ns(self, nanoseconds: int) -> None:
+        nanoseconds = min(nanoseconds, LIFETIME_NS - self.clock.monotonic_ns())
+        self.clock.advance_ns(nanoseconds)
+        self.hub_clock.advance_ns(nanoseconds)
+
+    def jump(self, part: float) -> None:
+        """The nodes' wall clock is set."""
+        self.clock.jump(self._jump_s(part))
+
+    def hub_jumps(self, part: float) -> None:
+        """The hub's clock is set."""
+        self.hub_clock.jump(self._jump_s(part))
+
+    def _jump_s(self, part: float) -> float:
+        """So many windows, if that is not too long for any calendar."""
+        return max(-JUMP_MAX_S, min(JUMP_MAX_S, part * self.limits[0].window))
+
+    # ------------------------------------------------------------ the hub
+
+    def sends(self, node: int) -> Any:
+        """A batch leaves its node."""
+        return self.nodes[node % NODES].sends() if self.nodes else None
+
+    def reaches(self, node: int) -> Any:
+        """It arrives."""
+        if not self.nodes:
+            return None
+        chosen = self.nodes[node % NODES]
+        chosen.reaches(self.hub)
+        return None if chosen.flight is None else chosen.flight.answer
+
+    def hears(self, node: int) -> None:
+        """Its answer arrives."""
+        if self.nodes:
+            self.nodes[node % NODES].hears()
+
+    def gives_up(self, node: int) -> None:
+        """It is lost, or late."""
+        batch = self.nodes[node % NODES].gives_up() if self.nodes else None
+        if batch is not None:
+            self.late = [*self.late[-3:], batch]
+
+    def fails(self, node: int, key: Any, part: float) -> Batch | None:
+        """Much is asked, an exchange is answered, the next one fails, and a part of a window later comes another."""
+        self.allow(node, key, 1, 20)
+        self.goes_on(2, 0.02, 1000)
+        self.sends(node)
+        self.gives_up(node)
+        self.passes(part)
+        again: Batch | None = self.sends(node)
+        self.reaches(node)
+        self.hears(node)
+        return again
+
+    def late_ones_arrive(self) -> None:
+        """What was given up on turns up."""
+        for batch in self.late:
+            self.hub.merge(batch)
+
+    def goes_on(self, rounds: int, part: float, lag_ns: int) -> list[Batch | None]:
+        """All nodes exchange, and time passes, on the way and after it."""
+        batches: list[Batch | None] = []
+        for _ in range(rounds):
+            for node in self.nodes:
+                batches.append(node.sends())
+                self._passes_ns(lag_ns)
+                node.reaches(self.hub)
+                self._passes_ns(lag_ns)
+                node.hears()
+            self.passes(part)
+        return batches
+
+    def rush(self, key: Any, times: int, rounds: int, part: float) -> list[Decision]:
+        """Everybody asks and exchanges, and a part of a window later everybody asks once more."""
+        for _ in range(rounds):
+            for limiters in self.limiters:
+                for _ in range(times):
+                    limiters[0].allow(key)
+            self.goes_on(1, 0.02, 1000)
+        self.passes(part)
+        return [limiters[0].hit(key) for limiters in self.limiters]
+
+    def lose_data(self) -> None:
+        """The hub comes back empty; who the new data are is known to all."""
+        self.hub.lose_data()
+        for number, shard in enumerate(self.hub._shards):
+            shard.incarnation = f"lost at {self.clock.monotonic_ns()}, {number}"
+
+    def departs(self, node: int) -> list[Batch | None]:
+        """A node says its last words, and lives on under a new name."""
+        if not self.nodes:
+            return []
+        chosen = self.nodes[node % NODES]
+        self.gives_up(node)
+        chosen.syncer.leave(self.clock.monotonic_ns())
+        batches: list[Batch | None] = []
+        for _ in range(4):
+            batches.append(chosen.sends())
+            chosen.reaches(self.hub)
+            chosen.hears()
+        return batches
+
+    def parts(self, node: int) -> None:
+        """Nobody attends to a node."""
+        if self.nodes:
+            self.nodes[node % NODES].syncer.part()
+
+    def attends(self, node: int, part: float) -> None:
+        """Somebody will look after a node for so much of a window."""
+        if self.nodes:
+            until_ns = self.clock.monotonic_ns() + int(part * self.limits[0].window_ns)
+            self.nodes[node % NODES].syncer.attend(until_ns)
+
+    def forks(self, node: int) -> None:
+        """A node forgets everything, as in a forked child."""
+        if not self.nodes or self.nodes[node % NODES].flight is None:
+            self._end_waiting()
+            self.kernels[node % len(self.kernels)].forget_everything()
+
+    def ends(self) -> None:
+        """Nobody waits any more."""
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        while self.waiters:
+            self.waiters.pop().close()

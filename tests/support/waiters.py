@@ -1,0 +1,121 @@
+"""A vocabulary for tests of waiting: a limit on a clock that is moved by hand, and who was let through when."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from reconverge import Agent, Decision, Limit, Limiter
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.limiter.waiters import Waiting, waiting_at
+from tests.support.waiting import eventually
+
+TURNS = 50
+"""So many turns of an event loop are enough for everything that happens at one moment."""
+
+
+class Scene:
+    """A limiter on a clock that is moved by hand, and a record of who was let through when."""
+
+    def __init__(self, clock: ManualClock, agent: Agent, limiter: Limiter) -> None:
+        self.clock = clock
+        self.agent = agent
+        self.limiter = limiter
+        self.released: list[tuple[str, float]] = []
+        self.refused: list[str] = []
+
+    async def waits(self, name: str, cost: int = 1, **how: Any) -> Decision:
+        """Somebody waits in the running loop."""
+        decision = await self.limiter.wait("ada", cost, **how)
+        self._note(name, decision)
+        return decision
+
+    def waits_blocking(self, name: str, cost: int = 1, **how: Any) -> threading.Thread:
+        """Somebody waits on a thread of his own; returns when he stands in the queue."""
+        before = self.queue
+        thread = threading.Thread(target=lambda: self._note(name, self.limiter.wait_blocking("ada", cost, **how)))
+        thread.start()
+        eventually(lambda: self.queue == before + 1, "a thread in the queue")
+        return thread
+
+    def _note(self, name: str, decision: Decision) -> None:
+        if decision:
+            self.released.append((name, self.clock.monotonic_ns() / SECOND_NS))
+        else:
+            self.refused.append(name)
+
+    @property
+    def waiting(self) -> Waiting:
+        """The queues of the limit."""
+        return waiting_at(self.limiter._table)
+
+    @property
+    def queue(self) -> int:
+        """How many wait."""
+        return self.waiting.waiters("ada")
+
+    @property
+    def charges(self) -> list[int]:
+        """What was charged in all, by quota."""
+        for table in self.limiter.tables:
+            for cell in table.all_cells():
+                table.measure(cell)
+        return [table.tallies[0].charged for table in self.limiter.tables]
+
+    @property
+    def charged(self) -> int:
+        """What was charged in all, to all quotas together."""
+        return sum(self.charges)
+
+    async def passes(self, seconds: float, steps: int = 1) -> None:
+        """Let time pass, and everybody do what he does then."""
+        for _ in range(steps):
+            self.clock.advance_ns(round(seconds * SECOND_NS / steps))
+            await settled()
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left of anybody who waited."""
+        cells = [cell for table in self.limiter.tables for cell in table.all_cells()]
+        left = [(cell.waiters, cell.waiting, cell.foremost) for cell in cells]
+        return [] == self.clock._watchers and {} == self.waiting._queues and [(0, 0, 0)] * len(cells) == left
+
+
+def scene_of(*quotas: Limit) -> Scene:
+    """A scene with a limit that has these quotas."""
+    clock = ManualClock()
+    agent = Agent("memory://", clock=clock)
+    return Scene(clock, agent, agent.limit("queue", list(quotas)))
+
+
+async def settled() -> None:
+    """Let everything happen that happens at this moment."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a story in a loop of its own, at whose end no task is left."""
+
+    async def story() -> None:
+        await what()
+        assert {asyncio.current_task()} == asyncio.all_tasks()
+
+    asyncio.run(story())
+
+
+def counted_tries(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of all tries to let somebody through from now on, one after the other."""
+    gate = scene.waiting._gate
+    try_turn = gate.try_turn
+    tries: list[str] = []
+
+    def counted(key: str, *arguments: Any, **named: Any) -> Any:
+        tries.append(key)
+        return try_turn(key, *arguments, **named)
+
+    monkeypatch.setattr(gate, "try_turn", counted)
+    return tries

@@ -1,0 +1,31 @@
+"""The only waiting there is in tests: for something to become true, with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from tests.support.servers import wait_until
+
+EVENTUALLY_S: Final = 30.0
+"""Far more than anything takes, even on a busy machine; only a failing test waits so long."""
+POLL_S: Final = 0.005
+
+
+def eventually(condition: Callable[[], object], what: str, seconds: float = EVENTUALLY_S) -> None:
+    """Wait until `condition` holds. Raises AssertionError when it does not within `seconds`."""
+    try:
+        wait_until(lambda: bool(condition()), what, seconds)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds:g} s: {what}") from None
+
+
+async def eventually_in_loop(condition: Callable[[], object], what: str, seconds: float = EVENTUALLY_S) -> None:
+    """As `eventually`, and the running loop goes on meanwhile."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110  # what is waited for may happen in any thread or process
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds:g} s: {what}") from None

@@ -1,1 +1,0 @@
-"""The public API as type checkers see it."""

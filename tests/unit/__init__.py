@@ -1,1 +1,0 @@
-"""The parts of a node, each on its own."""
