@@ -13,8 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from reconverge.errors import InvalidSetting
-from reconverge.nearest import asked
+from reconverge.errors import InvalidSetting, asked
 
 Told = TypeVar("Told")
 NAMELESS: Final = ""

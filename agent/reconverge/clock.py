@@ -1,4 +1,4 @@
-"""The one place where time comes from.
+"""The one place where time comes from, and how durations are written.
 
 Everything else is handed its moments as integers of nanoseconds, and the name says which kind:
 `monotonic_ns` measures ages and never jumps, `wall_ns` names windows and may.
@@ -9,8 +9,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Seconds: TypeAlias = float | timedelta
+"""A duration as users may give it."""
+
+
+def in_seconds(value: T | timedelta) -> T | float:
+    """A `timedelta` as a number of seconds; anything else as it is."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
 
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000

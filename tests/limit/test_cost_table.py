@@ -9,7 +9,7 @@ import pytest
 
 from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidLimit, Limit, Limiter, UnknownKind
 from reconverge.clock import ManualClock
-from reconverge.limit.cost_table import KINDS_MAX
+from reconverge.limit.checks import KINDS_MAX
 from tests.support.kernel.lone import NOON_S
 from tests.support.kernel.odd import HUGE, named
 

@@ -24,7 +24,7 @@ from reconverge.limit import (
     SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
 )
-from reconverge.limit.names import NAME_LENGTH_MAX, check_name
+from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
 from tests.support.kernel.odd import HUGE, named
 
 TEN_YEARS_S = 3660 * 86_400

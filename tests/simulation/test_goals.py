@@ -9,8 +9,8 @@ import pytest
 from reconverge import Limit
 from reconverge.clock import SECOND_NS
 from reconverge.simulation import Experiment, Figures, Fleet, Traffic, goals
+from reconverge.simulation.figures import commit_of
 from reconverge.simulation.goals import POLICIES, Chapter, Goal, chapters, page, together, unmet
-from reconverge.simulation.studies.origin import commit_of
 
 NONE = Figures(
     over_mean_pct=0.0,

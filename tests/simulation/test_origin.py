@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconverge.simulation.studies.origin import commit_of
+from reconverge.simulation.figures import commit_of
 
 
 def git(place: Path, *arguments: str) -> str:

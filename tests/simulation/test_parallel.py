@@ -9,7 +9,7 @@ import pytest
 
 from reconverge.policies import BALANCED, STRICT
 from reconverge.simulation import Experiment, Traffic, run
-from reconverge.simulation.studies.parallel import mapped
+from reconverge.simulation.studies.experiment import mapped
 from tests.simulation.test_world import FLEET
 
 

@@ -22,13 +22,12 @@ from reconverge.agent.hub_check import CHECK_S, RequiredHub, until_answered
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_reentry, tell_of_soft
 from reconverge.agent.overrides import Obedience
 from reconverge.arguments import told
-from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.durations import Seconds, in_seconds
+from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
 from reconverge.exchange.answer_stats import Watch
 from reconverge.exchange.driver import Exchanges
 from reconverge.exchange.ownership import Runner
-from reconverge.exchange.sync_intervals import Pacing, pace_of
+from reconverge.exchange.schedule import Pacing, pace_of
 from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskLoop
 from reconverge.exchange.thread_runner import ThreadLoop, refuse_eventlet

@@ -15,9 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, nearest
 from reconverge.hub.registry import scheme_of
-from reconverge.nearest import nearest
 from reconverge.settings import REMOVED
 
 logger = logging.getLogger("reconverge")

@@ -15,7 +15,7 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import Hub, Region
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
-from reconverge.limit.names import check_name
+from reconverge.limit.checks import check_name
 from reconverge.regions.bridge import Bridge
 from reconverge.regions.driver import Bridging, close_quietly
 from reconverge.settings import MILLION, check_seconds, checked_namespace

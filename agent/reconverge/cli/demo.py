@@ -19,10 +19,10 @@ from rich.text import Text
 from reconverge.cli import picture
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.crowd import Crowd
-from reconverge.cli.replay.cut import Cut
 from reconverge.cli.replay.figures import as_figures, figures_rows, figures_table, verdict_on
 from reconverge.cli.replay.fleet import Progress, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
+from reconverge.cli.replay.link import Cut
 from reconverge.cli.replay.replay import BROKEN_STATUS, compressed
 from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
 from reconverge.errors import InvalidSetting, MissingExtra

@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Bulletin
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
-from reconverge.nearest import asked
 from reconverge.remote_settings.publisher import publish as post
 from reconverge.remote_settings.signed import (
     LIFETIME_MAX_S,

@@ -19,16 +19,15 @@ from rich.table import Table
 
 from reconverge.cli import picture
 from reconverge.cli.picture import Chart, Series
-from reconverge.cli.progress import told
-from reconverge.cli.quantity import round_trip_ns
 from reconverge.cli.replay.trace import InvalidTrace, read_arrivals
+from reconverge.cli.terminal import round_trip_ns, told
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import ALGORITHMS, ALIGNMENTS, CLOCK, GREEDY, REFILLS, UTC, Limit
 from reconverge.policies import BALANCED, Policy, choose
 from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
 from reconverge.simulation import COMPARED, PATTERNS, Arrival, Experiment, Figures, Fleet, RunFigures, Traffic, run
-from reconverge.simulation.studies.parallel import PROCESSES
+from reconverge.simulation.studies.experiment import PROCESSES
 
 BROKEN_STATUS: Final = 1
 NODES_MAX: Final = 1000

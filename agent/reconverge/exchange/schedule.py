@@ -1,14 +1,18 @@
-"""When limits at each sync interval are exchanged next in the regular course."""
+"""Sync intervals: when limits at each of them are exchanged next, and which interval holds, own or published."""
 
 # One exchange carries all limits that are due, so there is a moment for each interval that is in use, and an exchange
 # at the first of them. The alternative was a stream for each interval, with a name, a lease and a schedule of its own.
 # It needs no word of the hub, but a limit could change its interval only by giving up its lines and being introduced
 # anew, and each interval would cost a message. Back-off, silence and learning go by the agent's own interval: they are
 # about the node.
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+
+from reconverge.clock import SECOND_NS
+from reconverge.errors import InvalidSetting
+from reconverge.kernel import Kernel, Pace, WaitTable
+from reconverge.settings import check_lease, checked_pace
 
 
 class Intervals:
@@ -58,3 +62,81 @@ class Intervals:
         """Have nothing last longer than from now on."""
         self._due_ns = {each: min(due_ns, now_ns + each) for each, due_ns in self._due_ns.items()}
         self.due_ns = min(self._due_ns.values())
+
+
+class Pacing:
+    """The paces of one agent, which is `None` where a limit is its name.
+
+    `tables_of` knows a limit's tables, `told` is called when a pace has changed.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        own: Pace,
+        *,
+        timeout_s: float,
+        tables_of: Callable[[str], Iterable[WaitTable]],
+        told: Callable[[], None],
+    ) -> None:
+        self._kernel = kernel
+        self._timeout_s = timeout_s
+        self._tables_of = tables_of
+        self._told = told
+        self._own: dict[str | None, Pace | None] = {None: own}
+        self._published: dict[str | None, float] = {}
+
+    def plan(
+        self, sync_interval: float | None, min_sync_interval: float | None, *, limit: str | None
+    ) -> Callable[[], None]:
+        """See `Agent.plan_pace`."""
+        pace = None
+        if sync_interval is None and limit is None:
+            raise InvalidSetting("sync_interval", None, "is the agent's, which has one; name a limit, or say how long")
+        if sync_interval is not None:
+            pace = pace_of(sync_interval, min_sync_interval)
+            self._check_lease(sync_interval)
+
+        def change() -> None:
+            self._own[limit] = pace
+            if limit not in self._published:
+                self._take(limit, pace)
+
+        return change
+
+    def publish(self, limit: str | None, sync_interval: float | None) -> None:
+        """Exchange at the interval that is published, or at the node's own. Raises InvalidSetting, at its own."""
+        before = self._published.pop(limit, None)
+        try:
+            if sync_interval is not None:
+                self._check_lease(sync_interval)
+                self._published[limit] = sync_interval
+        finally:
+            published = self._published.get(limit)
+            if published != before:
+                self._take(limit, self._own.get(limit) if published is None else pace_of(published))
+
+    def forget_published(self) -> None:
+        """Whatever was published is to be taken anew."""
+        self._published.clear()
+
+    def shortest_ns(self) -> int:
+        """The agent's own interval, or the published one: whichever is shorter."""
+        own = self._own[None]
+        return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
+
+    def _take(self, limit: str | None, pace: Pace | None) -> None:
+        if limit is not None:
+            self._kernel.change_own_pace(self._tables_of(limit), pace)
+        elif pace is not None:
+            self._kernel.change_pace(pace)
+        self._told()
+
+    def _check_lease(self, sync_interval: float) -> None:
+        check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
+
+
+def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> Pace:
+    """Both in nanoseconds. Raises InvalidSetting."""
+    shortest = checked_pace(sync_interval, min_sync_interval)
+    return Pace(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))

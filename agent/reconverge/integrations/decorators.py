@@ -13,8 +13,8 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import told
+from reconverge.clock import Seconds, in_seconds
 from reconverge.decision import Decision
-from reconverge.durations import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.hub.registry import redacted
 from reconverge.integrations.web.bound_rule import quotas_of_fixed

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from reconverge.clock import Seconds
 from reconverge.decision import Decision
-from reconverge.durations import Seconds
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
 from reconverge.limiter.limiter import Limiter

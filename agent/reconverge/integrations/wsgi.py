@@ -11,11 +11,10 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.web.below import check_wsgi
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.options import GuardSettings, one_of
+from reconverge.integrations.web.options import GuardSettings, check_wsgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types

@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from reconverge.errors import InvalidLimit, shown
-from reconverge.nearest import asked
+from reconverge.errors import InvalidLimit, asked, shown
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600

@@ -9,15 +9,11 @@ from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 from reconverge.arguments import told
-from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
-from reconverge.durations import Seconds, in_seconds
-from reconverge.errors import InvalidLimit, shown
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Seconds, in_seconds
+from reconverge.errors import InvalidLimit, asked, shown
 from reconverge.limit.calendar import UNITS, CalendarWindows, is_zone, unit_of
-from reconverge.limit.cost_table import checked_costs
+from reconverge.limit.checks import NAME_LENGTH_MAX, check_max_debt, check_soft, checked_costs
 from reconverge.limit.grammar import Quota, parse_quotas
-from reconverge.limit.margin import check_max_debt, check_soft
-from reconverge.limit.names import NAME_LENGTH_MAX
-from reconverge.nearest import asked
 
 FIXED_WINDOW: Final = "fixed-window"
 SLIDING_WINDOW: Final = "sliding-window"

@@ -9,8 +9,8 @@ from math import ceil
 from typing import Any, Final
 
 from reconverge.errors import InvalidLimit, InvalidSetting, shown
+from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
 from reconverge.limit.limit import Limit
-from reconverge.limit.names import NAME_LENGTH_MAX, check_name
 
 QUOTAS_MAX: Final = 16
 """Of one limit. Each is decided about in every request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reconverge.durations import Seconds, in_seconds
+from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidLimit, shown
 from reconverge.kernel import Elastic, Joint
 from reconverge.limit.quotas import quotas_of

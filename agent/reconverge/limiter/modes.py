@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.kernel import Elastic, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.waiters import checked_timeout_ns, waiting_at
-from reconverge.runtime.counters import Total
+from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision

@@ -6,14 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.report import UNBOUNDED
-from reconverge.nearest import asked
-from reconverge.policies.available import available
-from reconverge.policies.balanced import balanced
-from reconverge.policies.naive import naive
-from reconverge.policies.strict import strict
-from reconverge.policies.view import View
+from reconverge.policies.reach import View, available, balanced, naive, strict
 
 __all__ = ["AVAILABLE", "BALANCED", "NAIVE", "POLICIES", "STRICT", "Policy", "View", "choose"]
 

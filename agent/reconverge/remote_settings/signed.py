@@ -20,8 +20,8 @@ from hmac import compare_digest, digest
 from typing import Any, Final, Literal, TypeAlias
 
 from reconverge.errors import InvalidSetting, ReconvergeError, shown
+from reconverge.limit.checks import check_name
 from reconverge.limit.grammar import parse_quotas
-from reconverge.limit.names import check_name
 from reconverge.settings import SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN, check_seconds, checked_namespace
 
 VARIABLE: Final = "RECONVERGE_SETTINGS_SECRET"

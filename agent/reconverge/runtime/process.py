@@ -1,4 +1,4 @@
-"""What happens to agents when the process forks or ends."""
+"""What happens to agents when the process forks or ends, and how processes are started."""
 
 # Theory of operation.
 #
@@ -17,7 +17,6 @@
 # learns that the handler is waiting but by `signal.set_wakeup_fd`, which belongs to event loops and which forked
 # children share. Without a handler none of 2040 pools hung. Such a worker is one that was killed: `pool.close();
 # pool.join()` loses nothing.
-
 from __future__ import annotations
 
 import atexit
@@ -28,7 +27,8 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Final, Protocol
 
@@ -180,3 +180,39 @@ def _end_at_last() -> None:
 def _after_fork() -> None:
     for agent in list(_agents):
         agent.start_over_after_fork()
+
+
+# `multiprocessing` starts a fresh interpreter as `python -c`, which looks for modules in the working directory first: a
+# file `pickle.py` there would take the place of the standard library's. A parent that ends by a signal before it has
+# said all to such an interpreter leaves it with half a message, of which it complains at length.
+VARIABLE: Final = "PYTHONSAFEPATH"
+
+
+@contextmanager
+def nothing_from_the_working_directory() -> Iterator[None]:
+    """Interpreters that are started in the block look for modules where they are installed."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+@contextmanager
+def started_before_the_end() -> Iterator[None]:
+    """Let SIGTERM wait until the block is over; processes that it starts can be ended by it at any time."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[FrameType | None] = []
+    handler = signal.signal(signal.SIGTERM, lambda _, frame: came.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        if came:
+            signal.raise_signal(signal.SIGTERM)

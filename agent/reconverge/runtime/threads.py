@@ -1,4 +1,4 @@
-"""Threads and locks of the operating system, whatever an application has put in the place of Python's."""
+"""Threads, locks and counters that work in any thread and signal handler, also where Python's own were replaced."""
 
 # Theory of operation.
 #
@@ -15,7 +15,6 @@
 # `threading.Event` holds a lock of its own while it is set, cleared or waited for. A signal handler that sets the event
 # which its own thread is just setting waits for ever. The two tools here consist of one lock of the operating system
 # each; every operation on it is a single call into C, in the midst of which no other Python code of the thread runs.
-
 from __future__ import annotations
 
 import importlib
@@ -26,6 +25,8 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
+from itertools import repeat
+from operator import length_hint
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -224,3 +225,28 @@ class Section:
     def _leave(self) -> None:
         while self.entered():
             self._lock.release()
+
+
+# A signal handler or a finalizer may count in the middle of its own thread's counting: it would wait for a plain lock
+# for ever, and two statements such as `total += 1` would lose what came in between. One step of a C iterator counts,
+# and nothing else of the interpreter's runs in the middle of that.
+MOST: Final = sys.maxsize
+
+
+class Total:
+    """One number that only rises: counted from everywhere at once and read at any time, without a lock."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = repeat(None, MOST)
+
+    def add(self, count: int = 1) -> None:
+        """Count up. An exception in the middle of several leaves those counted that were before it."""
+        for _ in range(count):
+            next(self._left)
+
+    @property
+    def value(self) -> int:
+        """The number as it is now."""
+        return MOST - length_hint(self._left)

@@ -2,9 +2,8 @@
 
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.figures import Figures, RunFigures
-from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.fleet import COMPARED, Fleet
 from reconverge.simulation.pattern import PATTERNS, Arrival, Traffic
-from reconverge.simulation.rival import COMPARED
 from reconverge.simulation.studies.experiment import Experiment, run, run_once
 from reconverge.simulation.truth import History
 from reconverge.simulation.world import World

@@ -1,16 +1,20 @@
-"""The settings of a simulated fleet, and what each of its nodes is asked about."""
+"""A simulated fleet: its settings, its nodes, what each is asked about, and the policies that it can be run with."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from math import floor
+from typing import Final, Protocol
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.kernel import Elastic, Joint, Kernel, Pace, Verdict, WaitTable
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.report import Batch
+from reconverge.kernel import Elastic, Joint, Kernel, Pace, Table, Verdict, WaitTable
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
-from reconverge.policies import Policy
+from reconverge.policies import POLICIES, Policy, View
 from reconverge.settings import MILLION
 
 LIMIT_NAME: Final = "simulated"
@@ -97,3 +101,81 @@ class Asked:
 
 def _shortest_ns(interval_ns: int) -> int:
     return min(max(interval_ns // 10, 5 * MILLISECOND_NS), interval_ns)
+
+
+def predictive(view: View) -> int:
+    """Whatever the others are not expected to have used by now, at the pace at which they were last seen to use it.
+
+    As token buckets do it that predict their peers. Over-admits when traffic changes faster than exchanges; in a
+    partition the expectation grows old. For comparison only.
+    """
+    if view.aligned:
+        seen_ns = view.passed_ns - view.staleness_ns
+        pace = view.heard / seen_ns if seen_ns > 0 else 0.0
+    else:
+        pace = min(max(0.0, view.demand - view.own_demand) / SECOND_NS, view.quota / view.window_ns)
+    return floor(view.capacity - view.heard - pace * (view.staleness_ns + view.interval_ns // 2))
+
+
+PREDICTIVE: Final = Policy(
+    "predictive", predictive, max_overshoot=math.inf, cold_allowance=1.0, keeps_lines=True, merged_only=True
+)
+
+COMPARED: Final = {**POLICIES, PREDICTIVE.name: PREDICTIVE}
+"""Every policy that a simulation can run, ours and others'."""
+
+
+class Moment(Protocol):
+    """What a node's clock is told by: the simulated time since the beginning, and when that was."""
+
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds since the beginning."""
+        ...
+
+    @property
+    def begin_ns(self) -> int:
+        """The beginning, as wall clocks had it."""
+        ...
+
+
+class NodeClock:
+    """One node's clocks: the world's time, and a wall clock of its own."""
+
+    __slots__ = ("ahead_ns", "world")
+
+    def __init__(self, world: Moment, ahead_ns: int) -> None:
+        self.world = world
+        self.ahead_ns = ahead_ns
+
+    def monotonic_ns(self) -> int:
+        """See `Clock.monotonic_ns`."""
+        return self.world.now_ns
+
+    def wall_ns(self) -> int:
+        """See `Clock.wall_ns`."""
+        return self.world.begin_ns + self.world.now_ns + self.ahead_ns
+
+
+class Member:
+    """One node, and what it has under way."""
+
+    __slots__ = ("alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "woken")
+
+    kernel: Kernel
+    asked: Asked
+    syncer: Syncer
+
+    def __init__(self, index: int, clock: NodeClock) -> None:
+        self.index = index
+        self.clock = clock
+        self.alive = False
+        self.batch: Batch | None = None
+        self.sent_ns = 0
+        self.due_ns = 0
+        self.woken = False
+
+    @property
+    def table(self) -> Table:
+        """Of the first quota."""
+        return self.asked.tables[0]

@@ -18,7 +18,7 @@ from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.studies.parallel import PROCESSES, mapped
+from reconverge.simulation.studies.experiment import PROCESSES, mapped
 from reconverge.simulation.truth import number_of
 from reconverge.simulation.world import World
 

@@ -14,13 +14,10 @@ from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import CALENDAR, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_WINDOW, TOKEN_BUCKET, Limit
-from reconverge.simulation.figures import Figures
-from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.figures import Figures, commit_of
+from reconverge.simulation.fleet import COMPARED, Fleet
 from reconverge.simulation.pattern import Traffic
-from reconverge.simulation.rival import COMPARED
-from reconverge.simulation.studies.experiment import Experiment, run
-from reconverge.simulation.studies.origin import commit_of
-from reconverge.simulation.studies.parallel import PROCESSES, mapped
+from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run
 
 FIRST_SEED: Final = 7_000
 WINDOW_S: Final = 10.0

@@ -17,7 +17,7 @@ from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.regions import Regions, wandering
-from reconverge.simulation.studies.parallel import PROCESSES, mapped
+from reconverge.simulation.studies.experiment import PROCESSES, mapped
 from reconverge.simulation.world import World
 
 FIRST_SEED: Final = 7_000

@@ -22,8 +22,7 @@ from reconverge.limit.limit import FIRST_HIT
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.fault import Direction, Fault, Kind
-from reconverge.simulation.fleet import LIMIT_NAME, Fleet
-from reconverge.simulation.node import Member, NodeClock
+from reconverge.simulation.fleet import LIMIT_NAME, Fleet, Member, NodeClock
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
 

@@ -14,12 +14,12 @@ import pytest
 from tests.support.twin import PATHS
 
 SIMULATES = """
-from reconverge.simulation.studies.parallel import mapped
+from reconverge.simulation.studies.experiment import mapped
 print(list(mapped(abs, [-1, -2], processes=2)))
 """
 STARTS_NODES = """
 import multiprocessing
-from reconverge.runtime.spawning import nothing_from_the_working_directory
+from reconverge.runtime.process import nothing_from_the_working_directory
 with nothing_from_the_working_directory():
     process = multiprocessing.get_context("spawn").Process(target=print, args=("started",))
     process.start()

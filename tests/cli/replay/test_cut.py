@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from reconverge.cli.replay.cut import Cut
+from reconverge.cli.replay.link import Cut
 from reconverge.errors import InvalidSetting
 
 

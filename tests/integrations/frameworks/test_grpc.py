@@ -23,15 +23,13 @@ from reconverge.errors import InvalidSetting
 from reconverge.integrations import Addresses, Guard, Rule
 from reconverge.integrations.grpc.interceptors import (
     AioRateLimitInterceptor,
-    GrpcRequest,
     RateLimitInterceptor,
-    address_of,
     by_metadata,
     by_peer,
     by_rpc,
     current_outcome,
 )
-from reconverge.integrations.grpc.status import retry_info
+from reconverge.integrations.grpc.request import GrpcRequest, address_of, retry_info
 from reconverge.integrations.web.request.request import Response
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually

@@ -12,7 +12,7 @@ import pytest
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidLimit, InvalidSetting, Limit, Limiter
 from reconverge.clock import ManualClock
 from reconverge.limit import BUCKETS, METERED, QUOTA_MAX
-from reconverge.limit.margin import SOFT_MAX
+from reconverge.limit.checks import SOFT_MAX
 from tests.support.kernel.lone import NOON_S, in_ns
 from tests.support.kernel.odd import HUGE, named
 

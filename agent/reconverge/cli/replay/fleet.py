@@ -20,8 +20,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkable
 from zlib import crc32
 
-from reconverge.cli.replay.cut import Cut
-from reconverge.cli.replay.link import Links, check_cuttable
+from reconverge.cli.replay.link import Cut, Links, check_cuttable
 from reconverge.cli.replay.trace import Request
 from reconverge.cli.replay.worker import LAST_WORDS_S, LIMIT_NAME, READY_S, Gauge, History, Plan, Share, work
 from reconverge.clock import SECOND_NS, SystemClock
@@ -30,7 +29,7 @@ from reconverge.hub.port import Hub
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, scheme_of
 from reconverge.hub.report import Batch
 from reconverge.limit.limit import Limit
-from reconverge.runtime.spawning import nothing_from_the_working_directory, started_before_the_end
+from reconverge.runtime.process import nothing_from_the_working_directory, started_before_the_end
 
 NODES_MAX: Final = 64
 TICK_S: Final = 0.02

@@ -1,4 +1,4 @@
-"""The wires between nodes and a hub on this machine, which can be cut and healed.
+"""The wires between nodes and a hub on this machine, which can be cut and healed, and when they are to be.
 
 A cut is a black hole in both directions: connections stay open, nothing arrives, and what was under way arrives when
 the wire is healed, even if its sender has long given up. That is the worst that a network does to a protocol.
@@ -9,21 +9,58 @@ the wire is healed, even if its sender has long given up. That is the worst that
 # socket for each node, and no part of the agent or the hub knows of it. TLS would rightly refuse a relay, so
 # `rediss://` cannot be cut. It is no substitute for real faults: resets, slicing, packet loss and the kernel's own
 # behaviour are not in it.
-
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import unquote, urlsplit
 
 from reconverge.errors import InvalidSetting
+
+ALL: Final = "all"
+HALF: Final = "half"
+_FORM: Final = re.compile(
+    r"(?P<nodes>\d{1,4}|all|half)@(?P<start>\d{1,6}(?:\.\d+)?)s?\+(?P<length>\d{1,6}(?:\.\d+)?)s?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """These nodes are cut off for a while. Times are real seconds after the start."""
+
+    nodes: frozenset[int]
+    start_s: float
+    length_s: float
+
+    @property
+    def end_s(self) -> float:
+        """When the wire is healed."""
+        return self.start_s + self.length_s
+
+    @classmethod
+    def parse(cls, text: str, *, nodes: int, random: Random) -> Cut:
+        """Read `NODES@START+LENGTH`; which nodes it is of so many is drawn. Raises InvalidSetting."""
+        match = _FORM.fullmatch(text.strip())
+        if match is None:
+            raise InvalidSetting("cut", text, "is not NODES@START+LENGTH, like 2@30s+20s, half@10s+5s or all@8s+6s")
+        wanted = {ALL: nodes, HALF: nodes // 2}.get(match["nodes"])
+        count = int(match["nodes"]) if wanted is None else wanted
+        if not 1 <= count <= nodes:
+            raise InvalidSetting("cut", text, f"cuts off {count} nodes of {nodes}; there must be 1 to {nodes}")
+        if float(match["length"]) == 0:
+            raise InvalidSetting("cut", text, "lasts no time at all")
+        return cls(frozenset(random.sample(range(nodes), count)), float(match["start"]), float(match["length"]))
+
 
 CHUNK_BYTES: Final = 65_536
 START_S: Final = 5.0

@@ -15,13 +15,13 @@ import typer
 from rich.console import Console
 from rich.progress import TextColumn
 
-from reconverge.cli.progress import told
 from reconverge.cli.replay import fleet
-from reconverge.cli.replay.cut import Cut
 from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
 from reconverge.cli.replay.fleet import NODES_MAX, Outcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
+from reconverge.cli.replay.link import Cut
 from reconverge.cli.replay.trace import Columns, read_trace, without_gaps
+from reconverge.cli.terminal import told
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import (
     ALGORITHMS,

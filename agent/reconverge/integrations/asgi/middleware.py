@@ -13,10 +13,9 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
-from reconverge.integrations.web.below import check_asgi
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.options import GuardSettings, one_of
+from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located, single
 from reconverge.integrations.web.request.paths import below_mount

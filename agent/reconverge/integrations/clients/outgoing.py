@@ -10,9 +10,8 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, TypedDict
 
-from reconverge.clock import SECOND_NS, SystemClock, seconds
+from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, seconds
 from reconverge.decision import Decision
-from reconverge.durations import Seconds, in_seconds
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.web.costs import has_prices, price_of

@@ -16,9 +16,8 @@ from typing import Any, Final, cast
 from reconverge.agent.agent import Agent
 from reconverge.agent.environment import variables_are_read
 from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError, shown
-from reconverge.integrations.config.forms import in_numbers, says, spelled_out
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
-from reconverge.integrations.config.validation import problem_of, weightiest
+from reconverge.integrations.config.validation import in_numbers, problem_of, says, spelled_out, weightiest
 from reconverge.limiter.limiter import Limiter
 
 try:

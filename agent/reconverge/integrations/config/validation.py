@@ -1,4 +1,4 @@
-"""What is wrong with a setting that pydantic refuses, in our words: the fact, the value of a limit, the remedy.
+"""What sources of settings say, in one form; and what is wrong with a setting: the fact, the value, the remedy.
 
 The value of any other setting is not shown: it may be a secret that was put into the wrong place.
 """
@@ -6,11 +6,39 @@ The value of any other setting is not shown: it may be a secret that was put int
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from reconverge.errors import shown
-from reconverge.nearest import asked
+from reconverge.clock import in_seconds
+from reconverge.errors import asked, shown
 from reconverge.settings import REMOVED
+
+
+def says(said: Any, path: tuple[str | int, ...]) -> bool:
+    """Whether the settings have a value at that path."""
+    for part in path:
+        if not isinstance(said, Mapping) or part not in said:
+            return False
+        said = said[part]
+    return bool(path)
+
+
+def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with a table for each limit in place of the short forms: a string, or a list of strings.
+
+    Two sources of settings can then be merged field by field.
+    """
+    limits = said.get("limits")
+    if not isinstance(limits, Mapping):
+        return dict(said)
+    named = cast("Mapping[str, Any]", limits)
+    spelled = {name: {"limit": each} if isinstance(each, str | list) else each for name, each in named.items()}
+    return {**said, "limits": spelled}
+
+
+def in_numbers(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a program says, in which a duration may be a `timedelta`, as pydantic reads it: in seconds."""
+    return {name: in_numbers(each) if isinstance(each, Mapping) else in_seconds(each) for name, each in said.items()}
+
 
 UNKNOWN: Final = "extra_forbidden"
 MISSING: Final = "missing"

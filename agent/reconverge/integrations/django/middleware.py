@@ -19,7 +19,7 @@ from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
-from reconverge.integrations.web.problem import PROBLEM_JSON
+from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, name_of
 from reconverge.integrations.wsgi import SettlingBody

@@ -9,9 +9,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from reconverge.agent.agent import Agent
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, scheme_of
-from reconverge.nearest import asked
 
 logger = logging.getLogger("reconverge")
 

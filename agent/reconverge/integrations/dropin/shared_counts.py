@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.integrations.dropin.shared_agent import agent_at, settings_at
-from reconverge.integrations.web.fail_open import Unbreakable, goes_on
+from reconverge.integrations.web.failures import Unbreakable, goes_on
 from reconverge.kernel import in_a_decision
 from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, QUOTA_MAX, WINDOW_MAX_NS, Limit
 from reconverge.limiter.limiter import Limiter

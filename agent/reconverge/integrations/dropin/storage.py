@@ -20,8 +20,9 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidCost, InvalidLimit, InvalidSetting
 from reconverge.integrations.dropin.asking import ASK, Asking, within_s
 from reconverge.integrations.dropin.shared_agent import agent_at, key_of, settings_at
-from reconverge.integrations.web.fail_open import Unbreakable, goes_on
+from reconverge.integrations.web.failures import Unbreakable, goes_on
 from reconverge.integrations.web.retry_after import for_any_node
+from reconverge.limit.checks import check_name
 from reconverge.limit.limit import (
     CLOCK,
     FIRST_HIT,
@@ -34,7 +35,6 @@ from reconverge.limit.limit import (
     WINDOW_MAX_NS,
     Limit,
 )
-from reconverge.limit.names import check_name
 from reconverge.limiter.limiter import Limiter
 
 logger = logging.getLogger("reconverge")

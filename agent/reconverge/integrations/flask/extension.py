@@ -34,7 +34,7 @@ from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
-from reconverge.integrations.web.problem import PROBLEM_JSON
+from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.keys import KeyFunction, by_ip, waits
 from reconverge.integrations.web.request.request import FAILED
 from reconverge.integrations.web.request.request import Response as Ended

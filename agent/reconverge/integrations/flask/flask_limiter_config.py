@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from reconverge.agent.agent import Agent
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, nearest
 from reconverge.integrations.web.options import STRATEGIES
-from reconverge.nearest import nearest
 
 PREFIX: Final = "RATELIMIT_"
 DEFAULT: Final = "RATELIMIT_DEFAULT"

@@ -2,13 +2,13 @@
 
 from reconverge.integrations.grpc.interceptors import (
     AioRateLimitInterceptor,
-    GrpcRequest,
     RateLimitInterceptor,
     by_metadata,
     by_peer,
     by_rpc,
     current_outcome,
 )
+from reconverge.integrations.grpc.request import GrpcRequest
 
 __all__ = [
     "AioRateLimitInterceptor",

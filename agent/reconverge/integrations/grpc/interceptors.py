@@ -10,26 +10,23 @@ server = grpc.aio.server(interceptors=[AioRateLimitInterceptor("100/minute", age
 # is called, and gRPC tells by the kind of a function how to call it; so the handler is wrapped in a function of its own
 # kind. A synchronous stream is not aborted but sets the status and ends: a server of asyncio that stops while such a
 # stream was just aborted leaves its thread waiting for ever.
-
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias, Unpack, cast
-from urllib.parse import unquote
 
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.grpc.status import retry_info
+from reconverge.integrations.grpc.request import Context, Details, GrpcRequest, retry_info, text_of
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import OF_CONTENT, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of
 from reconverge.integrations.web.outcome import Outcome
-from reconverge.integrations.web.request.addresses import Addresses, Located, single
 from reconverge.integrations.web.request.keys import by_header, by_ip, by_route
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
@@ -40,10 +37,6 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the interceptor for gRPC", error.name or "grpcio", "grpc") from error
 
-Details: TypeAlias = Any
-"""A `grpc.HandlerCallDetails`: the method and the metadata of a call."""
-Context: TypeAlias = Any
-"""A `grpc.ServicerContext`, one of `grpc.aio`, or the one that synchronous handlers have there."""
 Metadata: TypeAlias = list[tuple[str, str | bytes]]
 
 by_peer = by_ip
@@ -59,59 +52,6 @@ ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
-
-
-class GrpcRequest(Located):
-    """A `Request` of gRPC. `raw` is the context of the call; the user is the first identity of the peer, if any."""
-
-    __slots__ = ("_metadata", "method", "raw")
-
-    def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
-        super().__init__(addresses)
-        self.method: str = details.method
-        """See `Request.method`: the full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
-        self.raw = context
-        self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
-
-    @property
-    def path(self) -> str:
-        """See `Request.path`."""
-        return self.method
-
-    @property
-    def route(self) -> str:
-        """See `Request.route`."""
-        return self.method
-
-    @property
-    def peer(self) -> str | None:
-        """See `Located.peer`."""
-        return address_of(self.raw.peer())
-
-    @property
-    def user(self) -> object:
-        """See `Request.user`; as TLS has authenticated it."""
-        for identity in self.raw.peer_identities() or ():
-            return identity.decode("utf-8", "replace")
-        return None
-
-    @property
-    def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`: there are none."""
-        return {}
-
-    def header(self, name: str) -> str | None:
-        """See `Request.header`: the value in the metadata."""
-        values = self._values(name)
-        return ", ".join(values) if values else None
-
-    def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`."""
-        return single(self._values(name))
-
-    def _values(self, name: str) -> list[str]:
-        name = name.lower()
-        return [_text(value) for key, value in self._metadata if key == name]
 
 
 class Interceptor:
@@ -277,12 +217,6 @@ def current_outcome() -> Outcome | None:
     return _outcome.get()
 
 
-def address_of(peer: str) -> str | None:
-    """The address and port in what gRPC calls a peer; None for a unix socket, and for whatever else has none."""
-    scheme, _, address = unquote(peer).partition(":")
-    return address or None if scheme in {"ipv4", "ipv6"} else None
-
-
 class _TooMany(Exception):
     """Raised where a handler on threads asks for the next message; with the status to end its call with."""
 
@@ -346,7 +280,7 @@ class _Serving:
         if metadata is not None:  # without it, the application's own metadata would be unknown, and overwritten
             _add_metadata(self._context, self._fields)
         if self._outcome.unsettled:
-            headers = {key: _text(value) for key, value in (metadata() if metadata else ()) or ()}
+            headers = {key: text_of(value) for key, value in (metadata() if metadata else ()) or ()}
             status = self._status(error)
             self._outcome.finish(Response(status, headers, complete=error is None, raw=self._context))
 
@@ -381,7 +315,3 @@ def _add_metadata(context: Context, metadata: Metadata) -> None:
     missing = [each for each in metadata if each not in there]
     if missing:
         context.set_trailing_metadata((*there, *missing))
-
-
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("latin-1")

@@ -12,7 +12,7 @@ from http import HTTPMethod
 from typing import Final, NamedTuple
 
 from reconverge.errors import InvalidCost, InvalidSetting, UnknownKind
-from reconverge.limit.cost_table import ANY_KIND
+from reconverge.limit.checks import ANY_KIND
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 

@@ -52,7 +52,7 @@ from reconverge.integrations.web.rules import (
     name_of,
 )
 from reconverge.limiter.reservation import Reservation
-from reconverge.runtime.counters import Total
+from reconverge.runtime.threads import Total
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from reconverge.agent.agent import Agent
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, nearest
 from reconverge.integrations.web.request.keys import KeyFunction, is_application
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings
-from reconverge.nearest import nearest
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.guard import Guard
+
+from reconverge.integrations.web.request.keys import takes, waits
 
 
 class CommonSettings(TypedDict, total=False):
@@ -121,3 +122,19 @@ def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
     """The rule of a limit and its settings. Raises InvalidSetting for a setting that no rule has."""
     check_words(settings, OF_RULE)
     return Rule(limits=limits, **settings)
+
+
+def check_asgi(app: Any) -> None:
+    """Raise InvalidSetting for an application of WSGI: it would fail with the first request."""
+    if hasattr(app, "wsgi_app") or (callable(app) and takes(app, 2) and not takes(app, 3)):
+        raise InvalidSetting(
+            "app", app, "is an application of WSGI; put RateLimitMiddleware of reconverge.integrations.wsgi around it"
+        )
+
+
+def check_wsgi(app: Any) -> None:
+    """Raise InvalidSetting for an application of ASGI: it would fail with the first request."""
+    if callable(app) and (waits(app) or (takes(app, 3) and not takes(app, 2))):
+        raise InvalidSetting(
+            "app", app, "is an application of ASGI; put RateLimitMiddleware of reconverge.integrations.asgi around it"
+        )

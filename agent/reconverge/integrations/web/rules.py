@@ -9,15 +9,14 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
 from reconverge.arguments import told
-from reconverge.errors import InvalidSetting, shown
+from reconverge.errors import InvalidSetting, nearest, shown
 from reconverge.integrations.web.first_answer import cold_s
 from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
 from reconverge.integrations.web.request.request import Response
+from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
-from reconverge.limit.names import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.limiter.limiter import Limiter
-from reconverge.nearest import nearest
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
 """A limit string, quotas that must all hold, or the limiter of a limit that was declared with `agent.limit`."""

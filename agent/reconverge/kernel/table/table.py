@@ -16,7 +16,7 @@ from reconverge.kernel.table.cells import Node
 from reconverge.kernel.table.decider import Decider
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
 from reconverge.kernel.table.native import serve
-from reconverge.limit.cost_table import cost_of
+from reconverge.limit.checks import cost_of
 from reconverge.limit.limit import QUOTA_MAX, Limit
 from reconverge.policies import Policy
 

@@ -1,19 +1,47 @@
-"""Simulates a fleet under several policies with the same traffic and the same faults, over many seeds."""
+"""Simulates a fleet under several policies with the same traffic and faults, over many seeds on several processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from reconverge.policies import Policy
+from reconverge.runtime.process import nothing_from_the_working_directory, started_before_the_end
 from reconverge.simulation.fault import Fault, restarts
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Arrival, Traffic
-from reconverge.simulation.studies.parallel import mapped
 from reconverge.simulation.world import World
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+PROCESSES: Final = multiprocessing.cpu_count()
+"""As many as there are cores, unless told otherwise."""
+
+
+def mapped(
+    function: Callable[[Task], Result], tasks: Sequence[Task], *, processes: int, chunk: int = 1
+) -> Iterator[Result]:
+    """The results, as they become available. With one process everything is done in this one."""
+    count = min(processes, len(tasks))
+    if count <= 1:
+        yield from map(function, tasks)
+        return
+    # Spawned, so that no worker inherits threads or connections.
+    with started_before_the_end(), nothing_from_the_working_directory():
+        started = multiprocessing.get_context("spawn").Pool(count, initializer=_leave_interrupts_to_the_parent)
+    with started as pool:
+        yield from pool.imap(function, tasks, chunksize=chunk)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal; it is the parent that ends the others, and says so once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""A call of gRPC as limits know it, and the status with which one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+from reconverge.integrations.web.request.addresses import Addresses, Located, single
+
+Details: TypeAlias = Any
+"""A `grpc.HandlerCallDetails`: the method and the metadata of a call."""
+Context: TypeAlias = Any
+"""A `grpc.ServicerContext`, one of `grpc.aio`, or the one that synchronous handlers have there."""
+
+
+class GrpcRequest(Located):
+    """A `Request` of gRPC. `raw` is the context of the call; the user is the first identity of the peer, if any."""
+
+    __slots__ = ("_metadata", "method", "raw")
+
+    def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
+        super().__init__(addresses)
+        self.method: str = details.method
+        """See `Request.method`: the full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
+        self.raw = context
+        self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
+
+    @property
+    def path(self) -> str:
+        """See `Request.path`."""
+        return self.method
+
+    @property
+    def route(self) -> str:
+        """See `Request.route`."""
+        return self.method
+
+    @property
+    def peer(self) -> str | None:
+        """See `Located.peer`."""
+        return address_of(self.raw.peer())
+
+    @property
+    def user(self) -> object:
+        """See `Request.user`; as TLS has authenticated it."""
+        for identity in self.raw.peer_identities() or ():
+            return identity.decode("utf-8", "replace")
+        return None
+
+    @property
+    def path_parameters(self) -> Mapping[str, object]:
+        """See `Request.path_parameters`: there are none."""
+        return {}
+
+    def header(self, name: str) -> str | None:
+        """See `Request.header`: the value in the metadata."""
+        values = self._values(name)
+        return ", ".join(values) if values else None
+
+    def single_header(self, name: str) -> str | None:
+        """See `Request.single_header`."""
+        return single(self._values(name))
+
+    def _values(self, name: str) -> list[str]:
+        name = name.lower()
+        return [text_of(value) for key, value in self._metadata if key == name]
+
+
+def address_of(peer: str) -> str | None:
+    """The address and port in what gRPC calls a peer; None for a unix socket, and for whatever else has none."""
+    scheme, _, address = unquote(peer).partition(":")
+    return address or None if scheme in {"ipv4", "ipv6"} else None
+
+
+def text_of(value: str | bytes) -> str:
+    """A value of the metadata, which may be bytes, as text."""
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
+
+
+def retry_info(code: int, message: str, after_s: int) -> bytes:
+    """A `google.rpc.Status` whose only detail is a `google.rpc.RetryInfo`: try again in so many seconds."""
+    duration = _number(1, after_s)
+    detail = _bytes(1, RETRY_INFO) + _bytes(2, _bytes(1, duration))
+    return _number(1, code) + _bytes(2, message.encode()) + _bytes(3, detail)
+
+
+def _number(field: int, value: int) -> bytes:
+    return bytes([field << 3]) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return bytes([field << 3 | 2]) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

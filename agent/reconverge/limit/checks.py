@@ -1,0 +1,101 @@
+"""What is checked of a limit beside its quota: its name, its table of costs, how far it may exceed its quota."""
+# Theory of operation.
+#
+# `cost` and kind are multiplied: `allow(key, cost=3, kind="POST")` is three POSTs. So estimate and truth of a
+# reservation count in one unit, such as tokens of a model that is ten times as dear, a refund needs no arithmetic, and
+# a batch is a batch. A kind that is not in the table is an error unless the table has ANY_KIND: a misspelt kind must
+# not be free, and not cheap either.
+#
+# A soft quota is a larger capacity, and nothing else: merge rule, lines, policies and bounds know only capacities, so
+# every promise holds with quota * (1 + soft) in the place of the quota. Only what is told keeps to the quota.
+#
+# A settlement charges the truth, even if it does not fit. One estimate that was wrong by a factor of a hundred would
+# shut a key out for as many windows of a bucket; `max_debt` ends that. It is measured by the use of the whole fleet as
+# far as known: by own use alone, a node with a small line would drop what fits into the quota. N nodes that settle
+# within one exchange may get N times as deep.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from reconverge.errors import InvalidLimit, UnknownKind, shown
+
+NAME_LENGTH_MAX: Final = 64
+NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")
+
+
+def check_name(name: object) -> str:
+    """Return `name` if it can name a limit; it becomes part of the hub's keys and of metric labels.
+
+    Raises:
+        InvalidLimit: it is not a string of 1 to 64 letters, digits, or `_-./`.
+    """
+    if not isinstance(name, str):
+        raise InvalidLimit(shown(name), f"a limit's name is a string, not {type(name).__name__}")
+    if not 1 <= len(name) <= NAME_LENGTH_MAX:
+        raise InvalidLimit(name, f"a limit's name has 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
+    for position, character in enumerate(name):
+        if character not in NAME_CHARACTERS:
+            raise InvalidLimit(name, f"a limit's name has no {character!r}; use letters, digits and _-./", position)
+    return name
+
+
+ANY_KIND: Final = "*"
+"""Stands in a table of costs for every kind that is not named there."""
+KINDS_MAX: Final = 1000
+"""A table of costs is written by hand; a longer one is a mistake, such as keys in the place of kinds."""
+
+
+def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
+    """A copy of a table of costs that can be used. Raises InvalidLimit, which shows `text` as the limit."""
+    if not isinstance(costs, Mapping):
+        raise InvalidLimit(text, f"costs {shown(costs)} are no table; write them like {{'GET': 1, 'POST': 2}}")
+    if not 1 <= len(costs) <= KINDS_MAX:
+        raise InvalidLimit(text, f"a table of costs names 1 to {KINDS_MAX} kinds, not {len(costs)}")
+    checked: dict[str, int] = {}
+    for kind, cost in costs.items():
+        if not isinstance(kind, str) or not kind:
+            raise InvalidLimit(text, f"the kind {shown(kind)} is not a string of at least one character")
+        if isinstance(cost, bool) or not isinstance(cost, int) or cost < 0:
+            raise InvalidLimit(text, f"kind {kind!r} costs {shown(cost)}, which is not a whole number of zero or more")
+        if cost > capacity:
+            raise InvalidLimit(
+                text, f"kind {kind!r} costs {shown(cost)}, which can never be admitted: at most {capacity} is at once"
+            )
+        checked[kind] = cost
+    return checked
+
+
+def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> int:
+    """What one request of `kind` costs. Raises UnknownKind."""
+    if costs is not None and isinstance(kind, str):
+        cost = costs.get(kind)
+        if cost is None:
+            cost = costs.get(ANY_KIND)
+        if cost is not None:
+            return cost
+    raise UnknownKind(limit_name, kind, costs or ())
+
+
+SOFT_MAX: Final = 1
+"""A larger number is a percentage by mistake: 10 would stand for 1000 %."""
+
+
+def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
+    """Raise InvalidLimit, which shows `text` as the limit, unless `soft` is a share that can be added to `nominal`."""
+    if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 <= soft <= SOFT_MAX:
+        problem = f"soft {shown(soft)} is not a share from 0 to {SOFT_MAX}; 0.1, or '10%' for agent.limit, is 10 % more"
+        raise InvalidLimit(text, problem)
+    if nominal * (1 + soft) > most:
+        raise InvalidLimit(text, f"with soft {shown(soft)} it admits more than {most}")
+
+
+def check_max_debt(text: str, max_debt: object, *, most: int) -> None:
+    """Raise InvalidLimit unless `max_debt` is a cost, or None for as much as it takes."""
+    if max_debt is None:
+        return
+    if isinstance(max_debt, bool) or not isinstance(max_debt, int):
+        raise InvalidLimit(text, f"max_debt {shown(max_debt)} is not a whole number")
+    if not 0 <= max_debt <= most:
+        raise InvalidLimit(text, f"max_debt {shown(max_debt)} is not between 0 and {most}")
