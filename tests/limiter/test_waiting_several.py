@@ -272,7 +272,7 @@ def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:
     clock = ManualClock(START_S)
     hub, node = MemoryHub(clock=clock), Node(clock)
     quotas = {"api": Limit(100, 60), "api#2": Limit(4, 60)}
-    limiter = Limiter(node.kernel.composites.joint("api", quotas, STRICT))
+    limiter = Limiter(node.kernel.composites.all_of("api", quotas, STRICT))
     for _ in range(4):
         limiter.allow("ada")
         node.exchanges_with(hub)

@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Batch
-from reconverge.kernel import Joint, Verdict, settle
+from reconverge.kernel import AllQuotas, Verdict, settle
 from reconverge.limit import ALGORITHMS, Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import choose
@@ -145,9 +145,9 @@ class Several(Protocol):
     def _turn_to(self, name: str) -> None:
         self.quota_name, self.limit, self.truth = name, self.limits[name], self.truths[name]
 
-    def _joint(self, node: Node) -> Joint:
+    def _joint(self, node: Node) -> AllQuotas:
         policy = next((table.policy for table in node.kernel.tables.values()), self.policy)  # as told since
-        return node.kernel.composites.joint("limit", self.limits, policy)
+        return node.kernel.composites.all_of("limit", self.limits, policy)
 
     def _start_node(self) -> None:
         node = Node(self.clock)

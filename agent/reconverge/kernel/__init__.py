@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel.composite.all_of import Joint, settle
+from reconverge.kernel.composite.all_of import AllQuotas, settle
+from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel.composite.many import Many, many_of
-from reconverge.kernel.composite.shared import Elastic
+from reconverge.kernel.composite.shared import ShareLimit
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import (
     COMPILED,
@@ -37,19 +38,20 @@ __all__ = [
     "NEVER_NS",
     "NEW_KEYS_MAX",
     "AllOf",
+    "AllQuotas",
     "Cell",
     "Charged",
     "Costs",
+    "Decider",
     "Decision",
-    "Elastic",
     "Gate",
-    "Joint",
     "Kernel",
     "Many",
     "Pace",
     "Reentered",
     "Reentry",
     "Shadowed",
+    "ShareLimit",
     "Table",
     "Turn",
     "Unlimited",

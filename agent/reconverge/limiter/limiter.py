@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidLimit, shown
-from reconverge.kernel import Elastic, Joint
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.modes import ON, Switch, Switchboard, checked_switch, weaker
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
@@ -16,7 +15,7 @@ from reconverge.remote_settings.signed import LimitOrder
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision, Usage
-    from reconverge.kernel import Many, WaitTable
+    from reconverge.kernel import Decider, Many, WaitTable
     from reconverge.limit.limit import Limit
     from reconverge.policies import Policy
 
@@ -33,7 +32,7 @@ class Limiter:
     A limit may have several quotas. Then all of them must hold and are charged in one moment, or none is.
     """
 
-    def __init__(self, table: WaitTable | Joint | Elastic) -> None:
+    def __init__(self, table: Decider) -> None:
         self._table = table
         self.switchboard = Switchboard(table)
         """Decides by the mode in force, and counts what was admitted without or against the limit."""
@@ -170,8 +169,7 @@ class Limiter:
         for each in self.switchboard.tables:
             if each.limit != quotas[each.name] and each.why_not(quotas[each.name]) is None:
                 each.change(quotas[each.name])
-        if isinstance(self._table, Joint):
-            self._table.take_note()
+        self._table.take_note()
         if quotas == own:
             self._quotas = None
         return quotas != wanted, problem
@@ -183,15 +181,14 @@ class Limiter:
         for each in self.switchboard.tables:
             if each.policy != policy:
                 each.dare(policy)
-        if isinstance(self._table, Joint):
-            self._table.take_note()
+        self._table.take_note()
         self._policy = own if policy != own else None
         return most is not None and most > own.max_overshoot
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
         """What keeps these quotas, of the same names, from being in force; or nothing."""
         tables = self.switchboard.tables
-        if isinstance(self._table, Elastic) and any(each.limit != quotas[each.name] for each in tables):
+        if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
             return f"{self.name!r} is a share, which cannot change while it is in use"
         problems = ((each.name, each.why_not(quotas[each.name])) for each in tables)
         return next((f"{name!r} {problem}" for name, problem in problems if problem is not None), "")
@@ -230,7 +227,7 @@ class Limiter:
         """See `change`: finds out whether that can be done, and returns what does it, which does not fail."""
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         own = self.own_quotas
-        if quotas != own and isinstance(self._table, Elastic):
+        if quotas != own and self._table.is_share:
             raise InvalidLimit(str(limit), f"{self.name!r} is a share, which cannot change while it is in use")
         if list(quotas) != list(own):
             known = ", ".join(own)

@@ -17,13 +17,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.kernel import Elastic, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
+from reconverge.kernel import Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.waiters import checked_timeout_ns, waiting_at
 from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.kernel import Charged, Costs, Joint, Many, WaitTable
+    from reconverge.kernel import Charged, Costs, Decider, Many, WaitTable
 
 Switch: TypeAlias = Literal["on", "shadow", "off"]
 ON: Final = "on"
@@ -106,7 +106,7 @@ class Answers(Protocol):
 class On:
     """The limit itself."""
 
-    def __init__(self, table: WaitTable | Joint | Elastic) -> None:
+    def __init__(self, table: Decider) -> None:
         self._table = table
         self.allow: Callable[..., bool] = table.allow
         self.hit: Callable[..., Decision] = table.hit
@@ -328,7 +328,7 @@ class Off:
 class Switchboard:
     """Which of the three answers for a limit, and how often the two that refuse nothing did."""
 
-    def __init__(self, table: WaitTable | Joint | Elastic) -> None:
+    def __init__(self, table: Decider) -> None:
         self.table = table
         self.on = On(table)
         self._shadow = InShadow(self)
@@ -379,4 +379,4 @@ class Switchboard:
     @property
     def tables(self) -> tuple[WaitTable, ...]:
         """The limit's own quotas; what is left of its parent's for all is the parent's affair."""
-        return self.table.tables[:1] if isinstance(self.table, Elastic) else self.table.tables
+        return self.table.own_tables

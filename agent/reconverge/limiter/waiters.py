@@ -44,7 +44,7 @@ from typing import TypeAlias
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import NEVER_NS, Costs, Elastic, Joint, WaitTable, gate_of
+from reconverge.kernel import NEVER_NS, Costs, Decider, gate_of
 from reconverge.limiter.queue import Bell, Ticket, Turns
 from reconverge.runtime.threads import Doorbell, Section, green_threads, thread_id
 
@@ -60,7 +60,7 @@ SLEEP_MAX_NS = 3600 * SECOND_NS
 class Waiting:
     """The queues of one limit on this node, one for each key with waiters."""
 
-    def __init__(self, limit: WaitTable | Joint | Elastic) -> None:
+    def __init__(self, limit: Decider) -> None:
         self._gate = gate_of(limit)
         self._table = limit.tables[0]
         """For what is the same for all quotas of a limit."""
@@ -373,7 +373,7 @@ def thread_bell() -> ThreadBell | GreenBell:
     return GreenBell() if green_threads() else ThreadBell()
 
 
-def waiting_at(limit: WaitTable | Joint | Elastic) -> Waiting:
+def waiting_at(limit: Decider) -> Waiting:
     """The queues of a limit: one set for all its limiters, which is told of news of any of its quotas.
 
     There is another one in a forked child.

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Batch
-from reconverge.kernel import Elastic, Joint, Kernel, Pace, Table, Verdict, WaitTable
+from reconverge.kernel import Decider, Kernel, Pace, ShareLimit, Table, Verdict, WaitTable
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import POLICIES, Policy, View
@@ -79,13 +79,13 @@ class Fleet:
             return asked
         parent = kernel.declare(LIMIT_NAME, self.limit, policy)
         named = {f"{LIMIT_NAME}-share-{number}": share for number, share in enumerate(self.shares)}
-        return Asked(parent, [composites.elastic(name, share, policy, parent=parent) for name, share in named.items()])
+        return Asked(parent, [composites.share(name, share, policy, parent=parent) for name, share in named.items()])
 
 
 class Asked:
     """A limit on one simulated node: with one quota, with several, or dealt out in shares."""
 
-    def __init__(self, limit: WaitTable | Joint | Elastic, shares: Sequence[Elastic]) -> None:
+    def __init__(self, limit: Decider, shares: Sequence[ShareLimit]) -> None:
         self._limit = limit
         self._shares = shares
         self.tables: tuple[WaitTable, ...] = (*limit.tables, *(share.tables[0] for share in shares))

@@ -198,7 +198,7 @@ def test_what_no_quota_that_is_used_up_refuses_is_no_attempt_to_count() -> None:
     clock = ManualClock(START_S)
     hub, node, other = MemoryHub(clock=clock), Node(clock), Node(clock)
     quotas = {"api": Limit(6, 60), "api#2": EVERY_ATTEMPT}
-    here, there = (each.kernel.composites.joint("api", quotas, STRICT) for each in (node, other))
+    here, there = (each.kernel.composites.all_of("api", quotas, STRICT) for each in (node, other))
     for _ in range(20):
         there.allow("ada")
         other.exchanges_with(hub)
@@ -320,7 +320,7 @@ def test_a_refusal_tells_the_hub_of_those_that_refused_and_of_no_others() -> Non
     clock = ManualClock(START_S)
     hub, node = MemoryHub(clock=clock), Node(clock)
     quotas = {"api": Limit(100, 60), "api#2": Limit(4, 60)}
-    api = node.kernel.composites.joint("api", quotas, STRICT)
+    api = node.kernel.composites.all_of("api", quotas, STRICT)
     for _ in range(4):
         api.allow("ada")
         node.exchanges_with(hub)
@@ -344,7 +344,7 @@ def said_by(node: Node) -> dict[str, CellReport]:
 def test_a_quota_that_had_room_is_reported_all_the_same() -> None:
     """It was asked about: a cell that is never reported would never be granted a line, nor ever leave."""
     node = Node(ManualClock(START_S))
-    api = node.kernel.composites.joint("api", {"api": Limit(4, 60), "api#2": Limit(100, 60)}, BALANCED)
+    api = node.kernel.composites.all_of("api", {"api": Limit(4, 60), "api#2": Limit(100, 60)}, BALANCED)
     api.tables[0].allow("ada", 4)
 
     assert not api.allow("ada", 3)

@@ -30,8 +30,10 @@ from reconverge.kernel.table.table import Charged, Verdict
 from reconverge.kernel.table.wait import WaitTable
 
 
-class Joint:
-    """What callers ask of a limit with several quotas: the same as of a `Table`."""
+class AllQuotas:
+    """What callers ask of a limit with several quotas; see `composite.decider.Decider`."""
+
+    is_share = False
 
     def __init__(self, name: str, tables: Sequence[WaitTable]) -> None:
         self.name = name
@@ -47,6 +49,17 @@ class Joint:
         self.policy = self.tables[0].policy
         self._kinds = any(table.costs is not None for table in self.tables)
         self._counts_refused = any(table.limit.count_refused for table in self.tables)
+
+    @property
+    def own_tables(self) -> tuple[WaitTable, ...]:
+        """All tables."""
+        return self.tables
+
+    def able(self, costs: tuple[int, ...]) -> tuple[WaitTable, ...]:
+        """All tables. Raises CostExceedsQuota if one of them could never admit its cost."""
+        for table, cost in zip(self.tables, costs, strict=True):
+            table.check_size(cost)
+        return self.tables
 
     def share_lock(self) -> None:
         """Give all tables one lock, in place of those they have."""
@@ -276,9 +289,7 @@ class Joint:
 
     def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
         """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
-        for table, cost in zip(self.tables, costs, strict=True):
-            table.check_size(cost)
-        return [table.look_up(key, now_ns) for table in self.tables]
+        return [table.look_up(key, now_ns) for table in self.able(tuple(costs))]
 
     def _explain(
         self, parts: Sequence[tuple[Cell, bool]], costs: Sequence[int], now_ns: int, *, charged: bool = True

@@ -25,8 +25,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.cell import Cell
-from reconverge.kernel.composite.all_of import Joint, binding
-from reconverge.kernel.composite.shared import Elastic
+from reconverge.kernel.composite.all_of import binding
+from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.engine import Decision, Reentry
 from reconverge.kernel.table.wait import WaitTable
 
@@ -184,9 +184,9 @@ class EitherOf:
     tries first gets it, and those ahead may go by either way. So nothing is known beforehand of how long they take.
     """
 
-    def __init__(self, elastic: Elastic) -> None:
-        self._elastic = elastic
-        self._share, self._pool = elastic.tables
+    def __init__(self, limit: Decider) -> None:
+        self._limit = limit
+        self._share, self._pool = limit.tables
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
         """See `Gate.try_turn`."""
@@ -234,9 +234,9 @@ class EitherOf:
         share.step_out(cells, costs)
 
     def _able(self, costs: Costs) -> list[AllOf]:
-        return [AllOf((table,)) for table in self._elastic.able(costs[0])]
+        return [AllOf((table,)) for table in self._limit.able(costs)]
 
 
-def gate_of(limit: WaitTable | Joint | Elastic) -> Gate:
+def gate_of(limit: Decider) -> Gate:
     """What lets those through who wait for a limit."""
-    return EitherOf(limit) if isinstance(limit, Elastic) else AllOf(limit.tables)
+    return EitherOf(limit) if limit.is_share else AllOf(limit.tables)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.kernel.composite.shared import Elastic
+from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.keys import plain_key
-
-if TYPE_CHECKING:
-    from reconverge.kernel.composite.all_of import Joint
-    from reconverge.kernel.table.wait import WaitTable
 
 Many: TypeAlias = Sequence[int] | memoryview
 """One whole number for each of many. A buffer of signed 64-bit numbers, such as `array("q")`, is read as it is."""
 
 
-def many_of(table: WaitTable | Joint | Elastic) -> Callable[[Sequence[str], Many | None], list[bool]]:
+def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]]:
     """What decides about many keys of a limit at once."""
     if COMPILED and len(table.tables) == 1:
         compiled: Callable[[Sequence[str], Many | None], list[bool]] = cast("Any", table.tables[0].cells).allow_many
@@ -27,7 +23,7 @@ def many_of(table: WaitTable | Joint | Elastic) -> Callable[[Sequence[str], Many
     return partial(allow_many, table)
 
 
-def allow_many(table: WaitTable | Joint | Elastic, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
+def allow_many(table: Decider, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
     """As `allow` for each key, in that order. Everything is looked at before anything is charged."""
     bytes_max = table.tables[0].kernel.key_bytes_max
     checked = [plain_key(key, bytes_max) for key in keys]
@@ -37,18 +33,8 @@ def allow_many(table: WaitTable | Joint | Elastic, keys: Sequence[str], costs: M
     if len(wanted) != len(checked):
         raise InvalidSetting("costs", wanted, f"has {len(wanted)} numbers for {len(checked)} keys; give one for each")
     for cost in wanted:
-        _check_cost(table, cost)
+        table.able(table.costs_of(cost))
     return [table.allow(key, cost) for key, cost in zip(checked, wanted, strict=True)]
-
-
-def _check_cost(table: WaitTable | Joint | Elastic, cost: int) -> None:
-    """Raise InvalidCost or CostExceedsQuota, as `allow` would."""
-    costs = table.costs_of(cost)
-    if isinstance(table, Elastic):
-        table.able(cost)
-    else:
-        for part, each in zip(table.tables, costs, strict=True):
-            part.check_size(each)
 
 
 if COMPILED:

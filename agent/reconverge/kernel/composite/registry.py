@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict
-from reconverge.kernel.composite.all_of import Joint
-from reconverge.kernel.composite.shared import Elastic, what_is_left
+from reconverge.kernel.composite.all_of import AllQuotas
+from reconverge.kernel.composite.decider import Decider
+from reconverge.kernel.composite.shared import ShareLimit, what_is_left
 from reconverge.kernel.table.wait import WaitTable
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
@@ -32,16 +33,16 @@ class Composites:
 
     def __init__(self, kernel: Declaring) -> None:
         self._kernel = kernel
-        self._joints: dict[str, Joint] = {}
+        self._all_of: dict[str, AllQuotas] = {}
         self._begun: dict[str, dict[str, Limit]] = {}
         """Limits with several quotas whose tables are being made. The same declaration may come in the middle of that,
         in a signal handler or on another thread, and finds tables that are its own."""
-        self._elastics: dict[str, Elastic] = {}
+        self._shares: dict[str, ShareLimit] = {}
 
     def declare(
         self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[WaitTable] | None = None
-    ) -> WaitTable | Joint | Elastic:
-        """Whatever decides about these quotas; `parents` are the tables of a limiter that this one has a share of.
+    ) -> Decider:
+        """What decides about these quotas; `parents` are the tables of a limiter that this one has a share of.
 
         Raises InvalidLimit, InvalidSetting or LimitConflict.
         """
@@ -52,10 +53,12 @@ class Composites:
                 raise InvalidSetting("parent", parent.name, problem)
             if len(quotas) > 1:
                 raise InvalidSetting("parent", parent.name, f"does not go with several quotas: {', '.join(quotas)}")
-            return self.elastic(name, quotas[name], policy, parent=parent)
-        return self.joint(name, quotas, policy) if len(quotas) > 1 else self._kernel.declare(name, quotas[name], policy)
+            return self.share(name, quotas[name], policy, parent=parent)
+        return (
+            self.all_of(name, quotas, policy) if len(quotas) > 1 else self._kernel.declare(name, quotas[name], policy)
+        )
 
-    def joint(self, name: str, limits: Mapping[str, Limit], policy: Policy) -> Joint:
+    def all_of(self, name: str, limits: Mapping[str, Limit], policy: Policy) -> AllQuotas:
         """A limit with several quotas, each under its own name. Raises LimitConflict."""
         if not self._stands_for(name, limits):
             try:
@@ -66,16 +69,16 @@ class Composites:
                     raise
         self._begun[name] = dict(limits)
         tables = [self._kernel.table(each, limit, policy) for each, limit in limits.items()]
-        return self._joints.get(name) or self._joints.setdefault(name, Joint(name, tables))
+        return self._all_of.get(name) or self._all_of.setdefault(name, AllQuotas(name, tables))
 
     def _stands_for(self, name: str, limits: Mapping[str, Limit]) -> bool:
         """Whether just these quotas have been declared by that name, or are being declared."""
-        known = self._joints.get(name)
+        known = self._all_of.get(name)
         return limits == (self._begun.get(name) if known is None else {each.name: each.limit for each in known.tables})
 
-    def elastic(self, name: str, limit: Limit, policy: Policy, *, parent: WaitTable) -> Elastic:
+    def share(self, name: str, limit: Limit, policy: Policy, *, parent: WaitTable) -> ShareLimit:
         """A limit that has a share of its parent's. Raises InvalidLimit or LimitConflict."""
-        known = self._elastics.get(name)
+        known = self._shares.get(name)
         if known is None:
             self.refuse(name, limit)
             self._refuse_tables((name,), limit)
@@ -87,21 +90,21 @@ class Composites:
             parent.leave(what_is_left(parent.pool, limit))
         elif known.tables[1] is not parent:
             raise LimitConflict(name, f"a share of {known.tables[1].name!r}", f"one of {parent.name!r}")
-        share = self._kernel.table(name, limit, policy)
-        return known or self._elastics.setdefault(name, Elastic(share, parent))
+        table = self._kernel.table(name, limit, policy)
+        return known or self._shares.setdefault(name, ShareLimit(table, parent))
 
     def refuse(self, name: str, requested: object) -> None:
         """Raise LimitConflict if the name stands for a limit made of several tables."""
-        if name in self._joints:
-            raise LimitConflict(name, "; ".join(str(table.limit) for table in self._joints[name].tables), requested)
-        if name in self._elastics:
-            elastic = self._elastics[name]
-            raise LimitConflict(name, f"{elastic.limit}, a share of {elastic.tables[1].name!r}", requested)
+        if name in self._all_of:
+            raise LimitConflict(name, "; ".join(str(table.limit) for table in self._all_of[name].tables), requested)
+        if name in self._shares:
+            share = self._shares[name]
+            raise LimitConflict(name, f"{share.limit}, a share of {share.tables[1].name!r}", requested)
 
     def start_over(self) -> None:
         """After a fork, whoever held a lock is not there any more."""
-        for joint in self._joints.values():
-            joint.share_lock()
+        for limit in self._all_of.values():
+            limit.share_lock()
 
     def _refuse_tables(self, names: tuple[str, ...], requested: object) -> None:
         for name in names:

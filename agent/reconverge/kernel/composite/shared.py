@@ -25,8 +25,10 @@ from reconverge.kernel.table.wait import WaitTable
 from reconverge.limit.limit import FIRST_HIT, PACED, Limit
 
 
-class Elastic:
-    """What callers ask of a limit with a parent: the same as of a `Table`."""
+class ShareLimit:
+    """What callers ask of a limit with a parent; see `composite.decider.Decider`."""
+
+    is_share = True
 
     def __init__(self, share: WaitTable, pool: WaitTable) -> None:
         self.name = share.name
@@ -39,12 +41,12 @@ class Elastic:
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """As `Table.allow`, out of the share or else out of the pool."""
         cost = self._share.cost_of(cost, kind)
-        return any(table.allow(key, cost) for table in self.able(cost))
+        return any(table.allow(key, cost) for table in self.able((cost,)))
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.hit`; a refusal names whichever may admit the request first."""
         cost = self._share.cost_of(cost, kind)
-        return self._first(table.hit(key, cost) for table in self.able(cost))
+        return self._first(table.hit(key, cost) for table in self.able((cost,)))
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `Table.hit_and_mark`; what was borrowed goes back to the pool."""
@@ -52,7 +54,7 @@ class Elastic:
         cost = self._share.cost_of(cost, kind)
         charges: tuple[Charged, ...] = ()
         answers = []
-        for table in self.able(cost):
+        for table in self.able((cost,)):
             decision, made = table.hit_and_mark(key, cost)
             answers.append(decision)
             charges = tuple(charge._replace(unit=unit) for charge in made)
@@ -63,7 +65,7 @@ class Elastic:
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `Table.test`: what `hit` would answer, nothing charged."""
         cost = self._share.cost_of(cost, kind)
-        return self._first(table.test(key, cost) for table in self.able(cost))
+        return self._first(table.test(key, cost) for table in self.able((cost,)))
 
     def usage(self, key: str) -> Usage:
         """How much of its share `key` has used."""
@@ -104,8 +106,18 @@ class Elastic:
         """What a request costs, out of the share or out of the pool. Raises InvalidCost or UnknownKind."""
         return self._share.costs_of(cost, kind)
 
-    def able(self, cost: int) -> tuple[WaitTable, ...]:
-        """Which of share and pool could ever admit `cost`. Raises CostExceedsQuota."""
+    @property
+    def own_tables(self) -> tuple[WaitTable, ...]:
+        """The share; the pool is the parent's."""
+        return (self._share,)
+
+    def take_note(self) -> None:
+        """A share does not change while it is in use; what it dares does."""
+        self.policy = self._share.policy
+
+    def able(self, costs: tuple[int, ...]) -> tuple[WaitTable, ...]:
+        """Which of share and pool could ever admit a cost. Raises CostExceedsQuota."""
+        (cost,) = costs
         able = tuple(table for table in self.tables if cost <= table.capacity)
         if not able:
             raise CostExceedsQuota(self.name, cost, max(table.capacity for table in self.tables))

@@ -54,7 +54,7 @@ def goes_straight_on() -> bool:
     return platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN and has_lock()
 
 
-class SlowPath(Protocol):
+class Decides(Protocol):
     """What the fast path needs of a table, to read and to leave to it."""
 
     lock: Lock
@@ -78,7 +78,7 @@ class Held:
     lock: Lock
 
 
-def charge_at_once(table: SlowPath) -> None:
+def charge_at_once(table: Decides) -> None:
     """Have a table allow without its lock; to be called again when the limit has changed."""
     held: Held = vars(table).setdefault("held", Held())  # the same for all who were made before
     held.lock = table.lock
@@ -86,7 +86,7 @@ def charge_at_once(table: SlowPath) -> None:
     vars(table)["allow"] = allow_at_once(table, held)
 
 
-def allow_at_once(table: SlowPath, held: Held) -> Allow:
+def allow_at_once(table: Decides, held: Held) -> Allow:
     """`Table.allow` for one table, with everything at hand."""
     cells, find, now_ns_of = table.cells, table.cells.get, table.now_ns
 

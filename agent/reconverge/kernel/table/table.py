@@ -13,9 +13,9 @@ from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import COMPILED, Decision, Lock, Reentered, Reentry
 from reconverge.kernel.keys import plain_key
 from reconverge.kernel.table.cells import Node
-from reconverge.kernel.table.decider import Decider
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
 from reconverge.kernel.table.native import serve
+from reconverge.kernel.table.slow_path import SlowPath
 from reconverge.limit.checks import cost_of
 from reconverge.limit.limit import QUOTA_MAX, Limit
 from reconverge.policies import Policy
@@ -52,7 +52,7 @@ class Charged(NamedTuple):
     """What was charged for each unit of the estimate: the cost of its kind."""
 
 
-class Table(Decider):
+class Table(SlowPath):
     """What callers ask of one limit."""
 
     def __init__(self, kernel: Node, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:

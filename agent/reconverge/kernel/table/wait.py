@@ -15,10 +15,25 @@ class WaitTable(Changes):
     first in the queue through as soon as it would admit the request.
     """
 
+    is_share = False
+
     @property
     def tables(self) -> tuple[WaitTable, ...]:
         """All tables that decide about this limit: this one."""
         return (self,)
+
+    @property
+    def own_tables(self) -> tuple[WaitTable, ...]:
+        """The same."""
+        return (self,)
+
+    def able(self, costs: tuple[int, ...]) -> tuple[WaitTable, ...]:
+        """This table. Raises CostExceedsQuota for a cost that could never be admitted."""
+        self.check_size(costs[0])
+        return (self,)
+
+    def take_note(self) -> None:
+        """Nothing is kept beside the table."""
 
     def check_key(self, key: object) -> str:
         """The key as a plain string. Raises InvalidKey."""

@@ -12,7 +12,7 @@ from reconverge.kernel.table.corrections import Corrections
 from reconverge.policies import View
 
 
-class Decider(Corrections):
+class SlowPath(Corrections):
     """Weighs a cost against a cell, charges it and explains the answer. Every caller of these methods holds the lock.
 
     An exception may come out of a signal handler wherever something is called; so what a charge consists of is written

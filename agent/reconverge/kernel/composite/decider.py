@@ -1,0 +1,109 @@
+"""What decides about a whole limit, however many tables that takes: the one face that callers see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from reconverge.kernel.decision import Usage
+from reconverge.kernel.engine import Decision
+from reconverge.kernel.table.table import Charged, Verdict
+from reconverge.kernel.table.wait import WaitTable
+from reconverge.limit.limit import Limit
+from reconverge.policies import Policy
+
+
+class Decider(Protocol):
+    """What callers ask of a limit.
+
+    One with one quota is one table (`WaitTable`), one with several is all of several tables (`AllQuotas`), and one with
+    a share of its parent's quota is either of two (`ShareLimit`).
+
+    All methods raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota as `Limiter` says.
+    """
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        ...
+
+    @property
+    def tables(self) -> tuple[WaitTable, ...]:
+        """All tables that take part in a decision."""
+        ...
+
+    @property
+    def own_tables(self) -> tuple[WaitTable, ...]:
+        """Those of them that are the limit's own; what a parent has left for all is the parent's affair."""
+        ...
+
+    @property
+    def is_share(self) -> bool:
+        """Whether any one of the tables may admit a request; else all of them must."""
+        ...
+
+    @property
+    def limit(self) -> Limit:
+        """The limit, or the first of its quotas."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """How far past its line a node may go."""
+        ...
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """Whether `cost` may be used by `key`; if so it is charged. Never waits."""
+        ...
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """As `allow`, with the grounds."""
+        ...
+
+    def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
+        """As `hit`, for a charge that will be corrected later."""
+        ...
+
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """What `hit` would answer, without charging anything."""
+        ...
+
+    def decide(self, key: str, cost: int, now_ns: int) -> Verdict | tuple[Verdict, ...]:
+        """As `allow` at a given moment, with what an observer needs to check the answer."""
+        ...
+
+    def usage(self, key: str) -> Usage:
+        """How much `key` has used, and how far this node may go."""
+        ...
+
+    def usages(self, key: str) -> dict[str, Usage]:
+        """The same, by the name of the quota."""
+        ...
+
+    def reset(self, key: str) -> None:
+        """Forget what `key` has used."""
+        ...
+
+    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+        """Give back what was charged, as far as it still counts."""
+        ...
+
+    def warm(self, keys: Iterable[str]) -> None:
+        """Have the hub asked about `keys`."""
+        ...
+
+    def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
+        """What a request costs by each quota, in the parts of one in which that counts."""
+        ...
+
+    def able(self, costs: tuple[int, ...]) -> tuple[WaitTable, ...]:
+        """Which of the tables could ever admit those costs. Raises CostExceedsQuota if the limit could not."""
+        ...
+
+    def take_note(self) -> None:
+        """The quotas or the policy have changed."""
+        ...
+
+    def refuse_reentry(self) -> Decision:
+        """The answer to what asks for admission on a thread that is in the middle of a decision."""
+        ...
