@@ -20,6 +20,9 @@ native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconv
 # What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
 # What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
 # What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
+# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
+# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
+# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
 kernel_tests := tests/kernel tests/limit tests/protocol/merge \
   $(addprefix tests/protocol/test_, protocol.py bounds.py several.py) \
   $(addprefix tests/exchange/test_, syncer_timing.py sync_intervals.py) \
@@ -80,9 +83,9 @@ coverage: $(with_dev) ## run all tests, and say which lines and branches they le
 fuzz: $(with_test) ## try random fleets and faults under virtual time; SEEDS=10000 for many
 	.venv/bin/python -m reconverge.simulation.fuzz --seeds $(SEEDS)
 
-figures: $(with_test) ## simulate what the policies are meant to reach, and write docs/figures.md; takes minutes
-	.venv/bin/python -m reconverge.simulation.goals > docs/figures.md.new; status=$$?; \
-	  mv docs/figures.md.new docs/figures.md; exit $$status
+figures: $(with_test) ## simulate what the policies are meant to reach, and write docs/reference/figures.md; takes minutes
+	.venv/bin/python -m reconverge.simulation.goals > docs/reference/figures.md.new; status=$$?; \
+	  mv docs/reference/figures.md.new docs/reference/figures.md; exit $$status
 
 chaos: $(with_chaos) ## have everything go wrong that can, for twenty minutes; ARGS='run NAME' for one scenario
 	@.ci/programs redis-server openssl mosquitto

@@ -1,7 +1,7 @@
 """What a fleet costs its hub: CPU, bytes and memory of a Redis against nodes, keys and interval; and a model of it.
 
 Run as `python -m bench.capacity`. Time is virtual: only what was spent is measured, and an interval takes no longer
-than its exchanges. `--adopt` has `reconverge tune` and docs/capacity.md go by what was found.
+than its exchanges. `--adopt` has `reconverge tune` and docs/operate/capacity.md go by what was found.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COLD: Final = {
 }
 COLD_PCT_MAX: Final = 10.0
 DATA: Final = ROOT / "agent" / "reconverge" / "simulation" / "capacity.json"
-DOCUMENT: Final = ROOT / "docs" / "capacity.md"
+DOCUMENT: Final = ROOT / "docs" / "operate" / "capacity.md"
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.capacity", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a short run, which shows that it works")
     parser.add_argument("--results", type=Path, metavar="DIR", help="where to keep JSON and chart")
-    parser.add_argument("--adopt", action="store_true", help="have `reconverge tune` and docs/capacity.md go by it")
+    parser.add_argument("--adopt", action="store_true", help="have `reconverge tune` and its document go by it")
     parser.add_argument("--again", action="store_true", help="take what is in DIR instead of measuring")
     options = parser.parse_args(arguments)
     if options.again and options.results is None:

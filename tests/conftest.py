@@ -35,6 +35,12 @@ pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.serve
 
 pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
 
+pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+
+pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+
+pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+
 CRASHED = pytest.StashKey[bool]()
 
 LONGEST = (

@@ -334,7 +334,7 @@ def test_no_web_snippet_has_a_quota_that_several_workers_exceed_at_once() -> Non
     """With two workers `1/day` may admit two: an example is copied, so it has a quota to which the bound is small."""
     pages = [
         ROOT / "README.md",
-        ROOT / "docs" / "web.md",
+        ROOT / "docs" / "guide" / "web.md",
         *(ROOT / "agent" / "reconverge" / "integrations").rglob("*.py"),
     ]
     text = "\n".join(path.read_text() for path in pages)
@@ -396,7 +396,7 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
 
 def test_the_rights_in_the_documents_are_enough(own_redis: RedisServer) -> None:
     """The line that makes a user with few rights is accepted by a real server, and an agent gets along with it."""
-    (line,) = blocks((ROOT / "docs" / "redis.md").read_text(), "")
+    (line,) = blocks((ROOT / "docs" / "operate" / "redis.md").read_text(), "")
     assert line.startswith("ACL SETUSER limiter on >PASSWORD ")
     assert "+OK" == own_redis.command(*line.split())
 

@@ -19,7 +19,7 @@
 #
 # The other hub has another incarnation, so the node says everything again. Counts are absolute for each node and
 # account; each hub's ledger holds them once, and nothing is ever added up across hubs. Lines are bounded within each
-# ledger, so all lines together sum to twice the capacity at most: that is the price, and `docs/redis.md` says so.
+# ledger, so all lines together sum to twice the capacity at most: that is the price, as `docs/operate/redis.md` says.
 #
 # What it takes for each ledger to stay true:
 #

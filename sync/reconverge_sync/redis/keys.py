@@ -20,7 +20,7 @@ KEYS: Final = "keys"
 SCANNED_AT_ONCE: Final = 1000
 CALLS_MAX: Final = 20
 BYTES_PER_KEY: Final = 300
-"""What a key takes that one node asks for once, as in a flood; see `docs/redis.md`, with how it was measured."""
+"""What a key takes that one node asks for once, as in a flood; how it was measured: `docs/operate/redis.md`."""
 MANY: Final = 100_000
 """So many keys one node keeps, unless it is told otherwise; with more of them, a bound on memory is worth having."""
 ENDLESS: Final = -1

@@ -1,4 +1,4 @@
-"""Goal: calls keep inside the quota of a server that counts when they arrive, by the advice in docs/outgoing.md.
+"""Goal: calls keep inside the quota of a server that counts when they arrive, by the advice in docs/guide/outgoing.md.
 
 Method: calls in virtual time, as many as the limit admits, each of which takes a while to arrive. The server counts
 arrivals in every window of its length.

@@ -14,7 +14,9 @@ from reconverge import Agent
 from reconverge.integrations.metrics import METRICS
 from reconverge.integrations.prometheus import AgentCollector
 
-BOARD: dict[str, Any] = json.loads((Path(__file__).parents[3] / "docs" / "grafana" / "reconverge.json").read_text())
+BOARD: dict[str, Any] = json.loads(
+    (Path(__file__).parents[3] / "docs" / "operate" / "grafana" / "reconverge.json").read_text()
+)
 PANELS: list[dict[str, Any]] = BOARD["panels"]
 VARIABLES: list[dict[str, Any]] = BOARD["templating"]["list"]
 QUERIES: list[str] = [
