@@ -16,7 +16,7 @@ from chaos.plan import Plan
 from reconverge import Agent, Limiter
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hub import Bulletin, Hub
+from reconverge.hub import Hub, SettingsStore
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.kernel import Reentry, Verdict
@@ -151,15 +151,15 @@ class RecordedBulletin(Recorded):
 
     def __init__(self, hub: Hub, recorder: Recorder, who: str) -> None:
         super().__init__(hub, recorder, who)
-        assert isinstance(hub, Bulletin)
+        assert isinstance(hub, SettingsStore)
         self._bulletin = hub
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`."""
+        """See `SettingsStore.post`."""
         await self._bulletin.post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `Bulletin.read`."""
+        """See `SettingsStore.read`."""
         return await self._bulletin.read(bytes_max=bytes_max)
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from chaos.names import OURS, SETTINGS_SECRET
 from chaos.namespace import cut_rules, loss_rules
 from chaos.proxy import Toxic
-from reconverge.hub import Bulletin
+from reconverge.hub import SettingsStore
 from reconverge.hub.registry import HubSettings, open_hub
-from reconverge.remote_settings.signed import Orders, Secrets, seal
+from reconverge.remote_settings.signed import FleetSettings, Secrets, seal
 
 if TYPE_CHECKING:
     from chaos.stage import Stage
@@ -362,9 +362,9 @@ class Ordered(_Momentary):
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
         now_s = int(time.time())
-        orders = Orders(OURS, VERSION_OF_SETTINGS, now_s, now_s + SETTINGS_LAST_S, switch="on")
+        orders = FleetSettings(OURS, VERSION_OF_SETTINGS, now_s, now_s + SETTINGS_LAST_S, switch="on")
         hub = open_hub(stage.venue.look_url, HubSettings(OURS, SETTINGS_TIMEOUT_S))
-        assert isinstance(hub, Bulletin)
+        assert isinstance(hub, SettingsStore)
         await hub.post(seal(orders, Secrets(SETTINGS_SECRET)), keep_s=SETTINGS_LAST_S)
         await hub.close()
         stage.noted["published"] = VERSION_OF_SETTINGS

@@ -27,7 +27,7 @@ BY_HUB, BY_MACHINE = "hub", "machine"
 LEASE_S: Final = 30.0
 KEYS_MAX: Final = 1000
 ELECTION_TENURES: Final = 3
-"""Until the silence of the last steward is noticed, one has claimed its place, and has waited for its turn."""
+"""Until the silence of the last leader is noticed, one has claimed its place, and has waited for its turn."""
 TIGHT: Final = Limit(200, 1.0, algorithm=FIXED_WINDOW)
 """Of which three times as much is asked, so that it is full for most of each window."""
 ROOMY: Final = Limit(1000, 1.0, algorithm=FIXED_WINDOW)

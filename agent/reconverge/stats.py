@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconverge.exchange.answer_stats import BEYOND_CAP, Durations, Watch
+from reconverge.exchange.answer_stats import BEYOND_CAP, AnswerStats, Durations
 from reconverge.exchange.syncer import SyncerStats
-from reconverge.limiter.modes import ON, Switchboard
-from reconverge.remote_settings.poller import OrdersStats
+from reconverge.limiter.modes import ON, Enforcement
+from reconverge.remote_settings.poller import FleetSettingsStats
 
 if TYPE_CHECKING:
     from reconverge.kernel import WaitTable
@@ -70,12 +70,12 @@ class AgentStats:
     """For how many seconds the exchange loop should have looked at what is due, and has not: something holds it up."""
     durations: Durations = field(default_factory=Durations)
     """How long the exchanges took that were answered."""
-    orders: OrdersStats | None = None
+    orders: FleetSettingsStats | None = None
     """What is known of published settings; None without a `settings_secret` and a hub."""
 
 
 def stats_of_limits(
-    tables: Mapping[str, WaitTable], boards: Iterable[Switchboard], watch: Watch
+    tables: Mapping[str, WaitTable], boards: Iterable[Enforcement], watch: AnswerStats
 ) -> dict[str, LimitStats]:
     """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
     told: dict[str, tuple[int, int, int, str]] = {}

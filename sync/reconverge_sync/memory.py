@@ -57,11 +57,11 @@ class MemoryHub:
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`; never fails."""
+        """See `SettingsStore.post`; never fails."""
         self._posted = payload, self._clock.wall_ns() + round(keep_s * SECOND_NS)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `Bulletin.read`; never fails."""
+        """See `SettingsStore.read`; never fails."""
         if self._posted is None or self._posted[1] <= self._clock.wall_ns():
             return None
         return self._posted[0][: bytes_max + 1]

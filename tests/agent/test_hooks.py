@@ -148,7 +148,7 @@ def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> Non
             agent.look()
 
     assert [Refused("login", 1)] * 2 == diary.events
-    assert 2 == agent._lookout.failures
+    assert 2 == agent._hook_dispatcher.failures
     assert ["reconverge: the hook refused of Clumsy failed"] == [record.message for record in caplog.records]
 
 
@@ -157,7 +157,7 @@ def test_the_agent_looks_by_itself_on_a_thread_of_its_own() -> None:
     agent, diary = Agent("memory://"), Diary()
     agent.add_hooks(diary)
     eventually(lambda: diary.looks, "a look")
-    reference, thread = weakref.ref(agent), agent._lookout._thread
+    reference, thread = weakref.ref(agent), agent._hook_dispatcher._thread
     del agent
 
     def is_gone() -> bool:
@@ -166,7 +166,7 @@ def test_the_agent_looks_by_itself_on_a_thread_of_its_own() -> None:
 
     eventually(is_gone, "the end of the thread")
 
-    assert {"reconverge-lookout"} == diary.threads
+    assert {"reconverge-dispatcher"} == diary.threads
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only counts, and leaves
@@ -191,7 +191,7 @@ def test_a_look_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> 
     eventually(lambda: diary.looks > 0, "another look")
     agent.remove_hooks(diary)
 
-    assert 1 == agent._lookout.failures
+    assert 1 == agent._hook_dispatcher.failures
     assert ["reconverge: looking at the counters failed"] == [record.message for record in caplog.records]
 
 
@@ -210,7 +210,7 @@ def test_a_forked_child_looks_for_itself() -> None:
             limiter.allow(KEY)
             limiter.allow(KEY)
             agent.look()
-            os._exit(0 if diary.events == [Refused("login", 1)] and agent._lookout._thread is not None else 1)
+            os._exit(0 if diary.events == [Refused("login", 1)] and agent._hook_dispatcher._thread is not None else 1)
         _, status = os.waitpid(child, 0)
 
     assert [Refused("login", 4)] == told

@@ -12,7 +12,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
-from reconverge.exchange.driver import OUTAGES_LOGGED_MAX, QUIET_NS, Exchanges
+from reconverge.exchange.driver import OUTAGES_LOGGED_MAX, QUIET_NS, ExchangeDriver
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.talker import MINUTE, World, busy
@@ -41,7 +41,7 @@ class Exchanging:
         self._world: World = busy(MINUTE, nodes=2)
         self.clock = self._world.clock
         self.hub = FickleHub(clock=self._world.clock)
-        self._exchanges = Exchanges(
+        self._exchanges = ExchangeDriver(
             [node.syncer for node in self._world.nodes],
             open_hub=lambda: self.hub,
             clock=self._world.clock,

@@ -79,7 +79,7 @@ def test_nothing_is_told_of_nodes_that_declare_the_same(
 def test_what_goes_over_soon_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     """Goal: a larger quota that reaches one node after the other is no mistake. Method: half a minute on a clock."""
     clock = ManualClock(1_750_000_000)
-    hub, first, second, seen = MemoryHub(clock=clock), Node(clock), Node(clock), watch.Watch()
+    hub, first, second, seen = MemoryHub(clock=clock), Node(clock), Node(clock), watch.AnswerStats()
     of_first = first.limit(Limit(5, 60.0, algorithm="sliding-window"), STRICT)
     of_second = second.limit(Limit(100, 60.0, algorithm="sliding-window"), STRICT)
 

@@ -25,7 +25,7 @@ from reconverge import Limiter
 from reconverge.clock import NEVER_NS, SECOND_NS, ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange import driver as exchanges
-from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.driver import ExchangeDriver
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge.kernel import COMPILED
 from reconverge.limit import Limit
@@ -75,7 +75,7 @@ class Driven(Node):
     def __init__(self, world: World) -> None:
         super().__init__(world.clock, keys_max=world.keys_max)
         self._loop = world.loop
-        self.exchanges = Exchanges(
+        self.exchanges = ExchangeDriver(
             [self.syncer], open_hub=lambda: world.hub, clock=world.clock, timeout_s=5.0, hub_name="fickle"
         )
         self.limiters = {

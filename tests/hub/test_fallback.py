@@ -16,7 +16,7 @@ import pytest
 
 from reconverge import Agent, Hub, HubUnavailable, InvalidSetting
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
-from reconverge.hub import Bulletin
+from reconverge.hub import SettingsStore
 from reconverge.hub import selector as choice_module
 from reconverge.hub.fallback import two_hubs
 from reconverge.integrations.config import load
@@ -135,7 +135,7 @@ def test_settings_are_read_at_the_primary_alone() -> None:
     async def run() -> None:
         primary, clock = MemoryHub(), SystemClock()
         hub = two_hubs(primary, MemoryHub(), clock=clock, timeout_s=1.0, name="second")
-        assert isinstance(hub, Bulletin)
+        assert isinstance(hub, SettingsStore)
         await hub.post(b"news", keep_s=60.0)
         assert b"news" == await primary.read(bytes_max=10) == await hub.read(bytes_max=10)
         for shard in hub._shards:

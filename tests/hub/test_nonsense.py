@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
-from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.syncer import BACKOFF_CAP_NS
 from reconverge.hub import answers
 from reconverge.hub.report import WHOLE_MAX, Answer, AnswerRows, CellAnswer, Status
@@ -50,7 +50,7 @@ class Driven:
         self.clock = self.world.clock
         self.hub = OddHub(clock=self.clock)
         (self.node,) = self.world.nodes
-        self.exchanges = Exchanges(
+        self.exchanges = ExchangeDriver(
             [self.node.syncer], open_hub=lambda: self.hub, clock=self.clock, timeout_s=5.0, hub_name="odd"
         )
         self.shard = self.node.kernel.shards[0]

@@ -20,7 +20,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge.policies import STRICT
 from reconverge_sync.codec import ANSWER_HEADER, decode_answer, encode_answer
-from reconverge_sync.mqtt.messages import Misfit, read_answer, write_answer
+from reconverge_sync.mqtt.messages import MalformedMessage, read_answer, write_answer
 from tests.hub.test_nonsense import LIMITS, RECOVERY_NS, Driven
 from tests.support.hubs.parrot import Parrot
 from tests.support.node import LEASE_NS
@@ -43,7 +43,7 @@ def through_mqtt(answer: Answer, batch: Batch, damage: Damage) -> Answer:
     damage(payload)
     try:
         return read_answer(bytes(payload)).answer
-    except Misfit:
+    except MalformedMessage:
         raise HubUnavailable("timeout", "no letter that can be read") from None
 
 

@@ -81,7 +81,7 @@ def test_off_charges_nothing_and_counts_what_came() -> None:
         reservation.settle(900)
 
     assert 1 == limiter.usage("ada").own
-    assert 5 == limiter.switchboard.unlimited
+    assert 5 == limiter.enforcement.unlimited
 
 
 def test_shadow_decides_and_charges_as_ever() -> None:
@@ -93,7 +93,7 @@ def test_shadow_decides_and_charges_as_ever() -> None:
     assert [True] * 5 == [decision.allowed for decision in decisions]
     assert [False, False, True, True, True] == [decision.would_refuse for decision in decisions]
     assert 2 == limiter.usage("ada").own
-    assert 3 == limiter.switchboard.would_refuse
+    assert 3 == limiter.enforcement.would_refuse
 
 
 def test_every_decision_says_how_its_limit_was_switched() -> None:
@@ -139,7 +139,7 @@ def test_in_shadow_a_cost_above_the_quota_is_no_mistake() -> None:
     assert limiter.allow("ada", 3)
     assert limiter.hit("ada", 3).would_refuse
     assert [True, True] == limiter.allow_many(["ada", "ada"], [3, 1])
-    assert 3 == limiter.switchboard.would_refuse
+    assert 3 == limiter.enforcement.would_refuse
     with pytest.raises(InvalidKey):
         limiter.allow("")
     limiter.switch("off")
@@ -246,7 +246,7 @@ def test_a_forked_child_keeps_the_switch_and_not_the_counts() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)  # whoever waits for a lock that nobody holds would wait for ever
         limiter.allow("ada")
-        os._exit(limiter.switchboard.unlimited if limiter.switched == "off" else 99)
+        os._exit(limiter.enforcement.unlimited if limiter.switched == "off" else 99)
     ended: list[tuple[int, int]] = []
 
     def has_ended() -> bool:
@@ -256,7 +256,7 @@ def test_a_forked_child_keeps_the_switch_and_not_the_counts() -> None:
     eventually(has_ended, "the end of the child")
 
     assert 1 == os.waitstatus_to_exitcode(ended[-1][1])
-    assert 1 == limiter.switchboard.unlimited
+    assert 1 == limiter.enforcement.unlimited
 
 
 @pytest.mark.parametrize("switch", ["on", "shadow", "off"])

@@ -8,17 +8,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.limiter.queue import Ticket, Turns
+from reconverge.limiter.queue import Ticket, WaitQueue
 
 
 class Silence:
-    """A bell that nobody hears."""
+    """A waker that nobody hears."""
 
     gone = False
     due_ns = 0
 
-    def ring(self) -> None:
-        """See `Bell.ring`."""
+    def wake(self) -> None:
+        """See `Waker.wake`."""
 
 
 # How much somebody wants who comes; or, when negative, which of those who wait leaves.
@@ -28,7 +28,7 @@ MOVES = st.lists(st.integers(-8, 5), max_size=80)
 @given(moves=MOVES)
 def test_who_comes_first_is_first_among_those_who_stay(moves: list[int]) -> None:
     """Whoever leaves from whatever place, all others keep their order, and the sum of what they want is right."""
-    turns = Turns(2)
+    turns = WaitQueue(2)
     expected: list[Ticket] = []
 
     for move in moves:
@@ -49,7 +49,7 @@ def test_who_comes_first_is_first_among_those_who_stay(moves: list[int]) -> None
 @given(moves=MOVES)
 def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> None:
     """Whoever leaves names a successor only from the first place, so that no turn is given twice, and none is lost."""
-    turns = Turns(2)
+    turns = WaitQueue(2)
     waiting: list[Ticket] = []
     told: list[Ticket] = []
 
@@ -67,10 +67,10 @@ def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> 
 
 def test_those_who_are_due_are_told_whatever_their_place() -> None:
     """A deadline may come for somebody in the middle of the queue."""
-    turns = Turns(2)
+    turns = WaitQueue(2)
     tickets = [turns.join(Ticket((1, 1), Silence())) for _ in range(3)]
     for ticket, due_ns in zip(tickets, (30, 10, 20), strict=True):
-        ticket.bell.due_ns = due_ns
+        ticket.waker.due_ns = due_ns
 
     assert [] == turns.due(9)
     assert [tickets[1]] == turns.due(10)

@@ -26,7 +26,7 @@ def test_a_steward_answers_between_its_own_exchanges(own_mosquitto: Mosquitto) -
         async def tried() -> list[Status]:
             hub = MqttHub(own_mosquitto.url, HubSettings("shop", 20.0))
             answers = [(await hub.exchange(trial_batch("node1", sequence))).status for sequence in range(1, 6)]
-            assert hub.membership().desks[0].election.role.value == "follower"
+            assert hub.membership().servers[0].election.role.value == "follower"
             await hub.close()
             return answers
 

@@ -9,7 +9,7 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.testing import ManualClock
 from reconverge_sync.mqtt.election import BEATS, TENURE_NS, TERM_MAX, Claim, Election, Role
-from reconverge_sync.mqtt.simulated import Rehearsal
+from reconverge_sync.mqtt.simulated import SimulatedMembers
 
 BEAT_NS = TENURE_NS // BEATS
 STEPS = 4000
@@ -38,7 +38,7 @@ def elected(name: str) -> tuple[Election, int]:
 def reigning(election: Election) -> tuple[Election, int]:
     """The member, once it answers, and the moment at which it began to."""
     now_ns = election.due_ns()
-    while election.role is not Role.STEWARD:
+    while election.role is not Role.LEADER:
         now_ns = max(now_ns, election.due_ns())
         claim = election.tick(now_ns)
         if claim is not None:
@@ -58,7 +58,7 @@ def test_nobody_answers_before_its_claim_has_come_back_and_a_tenure_has_passed()
     election.tick(11 * TENURE_NS + TENURE_NS // 1000)
     roles.append(election.role)
 
-    assert [Role.CLAIMANT, Role.CLAIMANT, Role.STEWARD] == roles
+    assert [Role.CLAIMANT, Role.CLAIMANT, Role.LEADER] == roles
 
 
 def test_whoever_hears_its_claims_no_more_answers_for_a_tenure_at_most() -> None:
@@ -77,7 +77,7 @@ def test_whoever_hears_a_higher_claim_answers_no_more() -> None:
     election.hear(Claim(election.term + 1, "bob", 1), now_ns)
 
     assert not election.may_answer(now_ns, within_ns=0)
-    assert "bob" == election.steward
+    assert "bob" == election.leader
 
 
 @pytest.mark.parametrize(("heard", "succeeds"), [(0, False), (1, False), (2, True)])
@@ -103,7 +103,7 @@ def test_of_two_that_claim_at_once_one_gives_way(first: str) -> None:
         bob.hear(claim, 0)
 
     assert (Role.FOLLOWER, Role.CLAIMANT) == (ada.role, bob.role)
-    assert "bob" == ada.steward
+    assert "bob" == ada.leader
 
 
 def test_whoever_waits_begins_anew_when_another_still_claims_below_it() -> None:
@@ -116,7 +116,7 @@ def test_whoever_waits_begins_anew_when_another_still_claims_below_it() -> None:
     bob.tick(2 * TENURE_NS + TENURE_NS // 1000)
     roles.append(bob.role)
 
-    assert [Role.CLAIMANT, Role.STEWARD] == roles
+    assert [Role.CLAIMANT, Role.LEADER] == roles
 
 
 def test_a_new_connection_begins_as_a_follower() -> None:
@@ -126,7 +126,7 @@ def test_a_new_connection_begins_as_a_follower() -> None:
     election.join("ada again", now_ns)
 
     assert not election.may_answer(now_ns, within_ns=0)
-    assert "" == election.steward
+    assert "" == election.leader
 
 
 def test_the_heir_answers_as_soon_as_its_claim_has_come_back() -> None:
@@ -196,7 +196,7 @@ def test_never_two_answer_whatever_happens_and_somebody_does_in_the_end(seed: in
     """Members are cut off, stalled, killed, hand over, and the broker forgets everything, for a minute."""
     random, clock, names = Random(seed), ManualClock(1e9), iter(range(10**9))
     begin_ns = clock.monotonic_ns()
-    rehearsal = Rehearsal(
+    rehearsal = SimulatedMembers(
         clock=clock,
         new_name=lambda: f"member-{next(names)}",
         random=random,

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from reconverge.hub.report import NOT_TAKEN
-from reconverge_sync.mqtt import shard as desk
+from reconverge_sync.mqtt import shard as server
 from tests.support.brokers import Mosquitto
 from tests.support.hubs.fleet_on_mqtt import MqttFleet
 from tests.support.poison import CELL, batch
@@ -43,18 +43,18 @@ def test_a_ledger_that_knows_as_many_nodes_as_it_may_hears_those_only(
     mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new node gets no answer, which is counted; one that is known is answered as ever."""
-    monkeypatch.setattr(desk, "NODES_MAX", 1)
+    monkeypatch.setattr(server, "NODES_MAX", 1)
 
     async def tried() -> str:
         fleet = MqttFleet(mosquitto.url)
         keeps, asks = fleet.join(), fleet.join()
         await asks.exchange(batch("node1.0"))
         (keeper,) = fleet.keepers()
-        (steward,) = (each for each in fleet.desks() if each.steward.ledger is not None)
+        (leader,) = (each for each in fleet.servers() if each.candidate.ledger is not None)
         other = keeps if keeper is asks else asks
 
         stranger = asyncio.create_task(other.exchange(batch("node2.0")))
-        await eventually_in_loop(lambda: 1 == steward._rejects["full"], "a refusal that is counted")
+        await eventually_in_loop(lambda: 1 == leader._rejects["full"], "a refusal that is counted")
         stranger.cancel()
         with suppress(asyncio.CancelledError):
             await stranger

@@ -8,7 +8,7 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.testing import ManualClock
 from reconverge_sync.mqtt.election import TENURE_NS, Claim, Role
-from reconverge_sync.mqtt.leader import Steward
+from reconverge_sync.mqtt.leader import Candidate
 
 LIMIT = LimitReport("login", "fixed-window", 60 * 10**6, 100, 100, 0, charged=7, refunded=0)
 
@@ -19,9 +19,9 @@ class Table:
     def __init__(self, *names: str) -> None:
         self.clock = ManualClock(1e9)
         self.made = 0
-        self.members = [Steward(self.clock, random=Random(name), new_name=self.new_name) for name in names]
-        for name, steward in zip(names, self.members, strict=True):
-            steward.election.join(name, self.clock.monotonic_ns())
+        self.members = [Candidate(self.clock, random=Random(name), new_name=self.new_name) for name in names]
+        for name, leader in zip(names, self.members, strict=True):
+            leader.election.join(name, self.clock.monotonic_ns())
 
     def new_name(self) -> str:
         """Never the same twice."""
@@ -33,21 +33,21 @@ class Table:
         for _ in range(round(seconds * 100)):
             self.clock.advance(0.01)
             now_ns = self.clock.monotonic_ns()
-            for steward in self.members:
-                claim = steward.election.tick(now_ns)
+            for leader in self.members:
+                claim = leader.election.tick(now_ns)
                 for other in self.members if claim else ():
                     assert claim is not None
                     other.election.hear(claim, now_ns)
 
-    def steward(self) -> Steward:
+    def leader(self) -> Candidate:
         """The one that answers."""
-        (steward,) = (one for one in self.members if one.election.role is Role.STEWARD)
-        return steward
+        (leader,) = (one for one in self.members if one.election.role is Role.LEADER)
+        return leader
 
-    def dismiss(self, steward: Steward) -> str:
+    def dismiss(self, leader: Candidate) -> str:
         """It is gone, and all are told."""
-        name = steward.election.member
-        self.members.remove(steward)
+        name = leader.election.member
+        self.members.remove(leader)
         for other in self.members:
             other.election.hear_gone(name, self.clock.monotonic_ns())
         return name
@@ -70,9 +70,9 @@ def line_of(answer: Answer) -> int:
     return answer.cells[0].line
 
 
-def answered(steward: Steward, said: Batch) -> Answer:
+def answered(leader: Candidate, said: Batch) -> Answer:
     """Its answer, which there is."""
-    answer = steward.merge(said)
+    answer = leader.merge(said)
     assert answer is not None
     return answer
 
@@ -82,76 +82,76 @@ def test_one_member_answers_and_the_others_know_which() -> None:
     table = Table("ada", "bob", "cleo")
     table.talk(10)
 
-    steward = table.steward()
-    others = [one for one in table.members if one is not steward]
+    leader = table.leader()
+    others = [one for one in table.members if one is not leader]
 
-    assert Status.MERGED is answered(steward, batch()).status
+    assert Status.MERGED is answered(leader, batch()).status
     assert [None, None] == [one.merge(batch(2)) for one in others]
-    assert {steward.election.member} == {one.election.steward for one in others}
+    assert {leader.election.member} == {one.election.leader for one in others}
 
 
 def test_the_next_steward_begins_with_no_data() -> None:
     """As a server does that comes back empty: the members' reports rebuild it, by rules made for that."""
     table = Table("ada", "bob")
     table.talk(10)
-    first = answered(table.steward(), batch())
-    table.dismiss(table.steward())
+    first = answered(table.leader(), batch())
+    table.dismiss(table.leader())
     table.talk(10)
 
-    assert {} == table.steward().totals()
-    assert first.incarnation != answered(table.steward(), batch(2, first.incarnation)).incarnation
+    assert {} == table.leader().totals()
+    assert first.incarnation != answered(table.leader(), batch(2, first.incarnation)).incarnation
 
 
 def test_the_next_steward_grants_a_newcomer_nothing_before_the_others_have_spoken() -> None:
     """They may hold all there is, and a newcomer cannot tell."""
     table = Table("ada", "bob")
     table.talk(10)
-    assert 100 == line_of(answered(table.steward(), asking("one")))
-    table.dismiss(table.steward())
+    assert 100 == line_of(answered(table.leader(), asking("one")))
+    table.dismiss(table.leader())
     table.talk(10)
-    assert 0 == line_of(answered(table.steward(), asking("newcomer")))
+    assert 0 == line_of(answered(table.leader(), asking("newcomer")))
     table.talk(3)
 
-    assert 100 == line_of(answered(table.steward(), asking("newcomer", sequence=2)))
+    assert 100 == line_of(answered(table.leader(), asking("newcomer", sequence=2)))
 
 
 def test_a_steward_that_comes_back_does_not_go_on_with_what_it_knew() -> None:
     """Others may have been granted lines meanwhile, of which it has not heard."""
     table = Table("ada")
     table.talk(10)
-    first = answered(table.steward(), batch())
+    first = answered(table.leader(), batch())
     table.members[0].election.join("ada again", table.clock.monotonic_ns())
     table.talk(10)
 
-    assert first.incarnation != answered(table.steward(), batch(2, first.incarnation)).incarnation
+    assert first.incarnation != answered(table.leader(), batch(2, first.incarnation)).incarnation
 
 
 def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
-    """A rolling deployment ends a steward every minute or so, and nobody should notice."""
+    """A rolling deployment ends a leader every minute or so, and nobody should notice."""
     table = Table("ada", "bob")
     table.talk(10)
-    leaver = table.steward()
-    (heir,) = (one for one in table.members if one is not leaver)
+    leaver = table.leader()
+    (successor,) = (one for one in table.members if one is not leaver)
     first = answered(leaver, batch())
     claim = Claim(leaver.election.term, leaver.election.member, 0)
     ledger = leaver.hand_over()
     assert ledger is not None
     assert leaver.merge(batch(2)) is None
 
-    assert heir.inherit(claim, ledger)
+    assert successor.inherit(claim, ledger)
     table.dismiss(leaver)
     table.talk(0.05)
 
-    assert first.incarnation == answered(heir, batch(2, first.incarnation)).incarnation
-    assert 7 == (heir.totals() or {})["login"].charged
+    assert first.incarnation == answered(successor, batch(2, first.incarnation)).incarnation
+    assert 7 == (successor.totals() or {})["login"].charged
 
 
 def test_a_ledger_that_came_too_late_is_not_used() -> None:
     """The member has been elected the long way meanwhile, and has answered or will by itself."""
     table = Table("ada", "bob")
     table.talk(10)
-    leaver = table.steward()
-    (heir,) = (one for one in table.members if one is not leaver)
+    leaver = table.leader()
+    (successor,) = (one for one in table.members if one is not leaver)
     answered(leaver, batch())
     claim = Claim(leaver.election.term, leaver.election.member, 0)
     ledger = leaver.hand_over()
@@ -159,8 +159,8 @@ def test_a_ledger_that_came_too_late_is_not_used() -> None:
     table.dismiss(leaver)
     table.talk(10)
 
-    assert not heir.inherit(claim, ledger)
-    assert {} == heir.totals()
+    assert not successor.inherit(claim, ledger)
+    assert {} == successor.totals()
 
 
 def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says() -> None:
@@ -168,7 +168,7 @@ def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says() -> None:
     table = Table("ada", "bob")
     ahead_us = 5 * 10**6
     table.talk(10)
-    leaver = table.steward()
+    leaver = table.leader()
     (other,) = (one for one in table.members if one is not leaver)
     now_ns = table.clock.monotonic_ns()
     hub_us = table.clock.wall_ns() // MICROSECOND_NS + ahead_us
@@ -185,5 +185,5 @@ def test_a_steward_whose_claims_come_back_late_does_not_answer() -> None:
     table.talk(10)
     table.clock.advance(TENURE_NS / SECOND_NS)
 
-    assert table.steward().merge(batch()) is None
-    assert table.steward().totals() is None
+    assert table.leader().merge(batch()) is None
+    assert table.leader().totals() is None

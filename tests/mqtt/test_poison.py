@@ -19,9 +19,9 @@ from reconverge.clock import ManualClock
 from reconverge.hub.report import Status
 from reconverge_sync.mqtt import messages as letters
 from reconverge_sync.mqtt.election import TERM_MAX, Claim
-from reconverge_sync.mqtt.leader import WAIT_NS, Steward
+from reconverge_sync.mqtt.leader import WAIT_NS, Candidate
 from reconverge_sync.mqtt.messages import Kind
-from reconverge_sync.mqtt.shard import Desk
+from reconverge_sync.mqtt.shard import ShardServer
 from tests.support.brokers import Mosquitto
 from tests.support.hubs.fleet_on_mqtt import MqttFleet
 from tests.support.poison import MERGED, STRANGER, batch, corpus, good, wrong_batches
@@ -44,12 +44,12 @@ async def _poison(broker: Mosquitto, random: Random) -> None:
     for place, hub in enumerate(hubs):
         await hub.exchange(batch(f"node{place}.0"))
     before = deepcopy(fleet.ledgers())
-    reigns = [desk.election.reigns for desk in fleet.desks()]
-    names = [desk.election.member for desk in fleet.desks()]
+    terms_led = [server.election.terms_led for server in fleet.servers()]
+    names = [server.election.member for server in fleet.servers()]
     source = corpus(random)
     expected = 0
     async with aiomqtt.Client("127.0.0.1", broker.port) as attacker:
-        keeper = fleet.keepers()[0].membership().desks[0].election.member
+        keeper = fleet.keepers()[0].membership().servers[0].election.member
         for wrong in wrong_batches():
             await attacker.publish(f"{fleet.namespace}/rc/v1/0/to/{keeper}/batch/{STRANGER}", wrong, qos=1)
             expected += 1
@@ -67,8 +67,8 @@ async def _poison(broker: Mosquitto, random: Random) -> None:
             await eventually_in_loop(partial(_rejected, fleet, expected), "all has come, and was of no use")
 
     assert before == fleet.ledgers()
-    assert reigns == [desk.election.reigns for desk in fleet.desks()]
-    assert names == [desk.election.member for desk in fleet.desks()]
+    assert terms_led == [server.election.terms_led for server in fleet.servers()]
+    assert names == [server.election.member for server in fleet.servers()]
     assert Status.MERGED == (await hubs[1].exchange(batch("node1.0", 2))).status
     for hub in hubs:
         await hub.close()
@@ -109,10 +109,10 @@ def test_a_fleet_survives_the_highest_claim_there_is(mosquitto: Mosquitto) -> No
             claim = letters.write_claim(Claim(TERM_MAX, STRANGER, 1))
             await attacker.publish(f"{fleet.namespace}/rc/v1/0/claims", claim, qos=1)
         await eventually_in_loop(lambda: not fleet.ledgers(), "the member is unseated")
-        (desk,) = fleet.desks()
+        (server,) = fleet.servers()
 
         assert Status.MERGED == (await hub.exchange(batch(sequence=2))).status
-        assert desk.election.member == desk.election.steward
+        assert server.election.member == server.election.leader
         await hub.close()
 
     asyncio.run(tried())
@@ -125,30 +125,30 @@ def test_only_whoever_was_asked_can_answer() -> None:
         sent: list[tuple[str, Kind]] = []
         clock = ManualClock(1_740_000_000.0)
         rejects: Counter[str] = Counter()
-        steward = Steward(clock, random=Random(1), new_name=lambda: "data")
-        steward.election.join("a" * 20, 0)
-        steward.election.hear(Claim(1, STRANGER, 1, answers=True), 0)
+        leader = Candidate(clock, random=Random(1), new_name=lambda: "data")
+        leader.election.join("a" * 20, 0)
+        leader.election.hear(Claim(1, STRANGER, 1, answers=True), 0)
 
         def post(whom: str, kind: Kind, payload: bytes) -> bool:
             sent.append((whom, kind))
             return True
 
-        desk = Desk(0, steward, clock=clock, wait_ns=WAIT_NS, post=post, rejects=rejects)
-        asking = asyncio.ensure_future(desk.exchange(batch(), 30.0))
+        server = ShardServer(0, leader, clock=clock, wait_ns=WAIT_NS, post=post, rejects=rejects)
+        asking = asyncio.ensure_future(server.exchange(batch(), 30.0))
         await asyncio.sleep(0)
         assert [(STRANGER, Kind.BATCH)] == sent
-        desk.hear(Kind.ANSWER, "b" * 20, good()["answer"])
-        desk.hear(Kind.ANSWER, STRANGER, letters.write_answer(batch(sequence=2), MERGED))
+        server.hear(Kind.ANSWER, "b" * 20, good()["answer"])
+        server.hear(Kind.ANSWER, STRANGER, letters.write_answer(batch(sequence=2), MERGED))
         clock.advance_ns(WAIT_NS + 1)
-        desk.hear(Kind.ANSWER, STRANGER, good()["answer"])
+        server.hear(Kind.ANSWER, STRANGER, good()["answer"])
         await asyncio.sleep(0)
 
         assert not asking.done()
         assert {"unasked": 2, "late": 1} == rejects
 
-        second = asyncio.ensure_future(desk.exchange(batch(sequence=3), 30.0))
+        second = asyncio.ensure_future(server.exchange(batch(sequence=3), 30.0))
         await asyncio.sleep(0)
-        desk.hear(Kind.ANSWER, STRANGER, letters.write_answer(batch(sequence=3), MERGED))
+        server.hear(Kind.ANSWER, STRANGER, letters.write_answer(batch(sequence=3), MERGED))
         assert "known" == (await second).incarnation
         asking.cancel()
 

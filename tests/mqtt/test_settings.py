@@ -19,7 +19,7 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hub.probe import trial_batch
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import LimitOrder
+from reconverge.remote_settings.signed import LimitOverride
 from reconverge_sync.mqtt.hub import MqttHub
 from tests.support.brokers import Mosquitto
 from tests.support.published import OTHER, SECRET, known_by, login, post_to, sealed_now
@@ -99,7 +99,7 @@ def poison(random: Random, good: bytes) -> bytes:
             bent[random.randrange(len(bent))] ^= 1 << random.randrange(8)
             return bytes(bent)
         case _:
-            return sealed_now(random.randrange(1, 10), secret=OTHER, limits={"login": LimitOrder("1/day")})
+            return sealed_now(random.randrange(1, 10), secret=OTHER, limits={"login": LimitOverride("1/day")})
 
 
 def test_poison_changes_nothing(mosquitto: Mosquitto) -> None:
@@ -170,10 +170,10 @@ def test_who_only_reads_and_posts_is_not_elected(mosquitto: Mosquitto) -> None:
     async def tried() -> tuple[str, str]:
         hub = MqttHub(mosquitto.url, HubSettings(token_hex(4), 20.0))
         await hub.post(b"anything", keep_s=60.0)
-        membership = hub._here.get()
-        before = membership.desks[0].election.member
+        membership = hub._per_loop.get()
+        before = membership.servers[0].election.member
         await hub.exchange(trial_batch("node1", 1))
-        after = membership.desks[0].election.member
+        after = membership.servers[0].election.member
         assert after == membership._member
         await hub.close()
         return before, after
@@ -211,7 +211,7 @@ def test_a_broker_that_goes_while_somebody_posts_is_unavailable(own_mosquitto: M
         await hub.read(bytes_max=MAX)
         own_mosquitto.pause()
         posting = asyncio.ensure_future(hub.post(b"anything", keep_s=60.0))
-        await eventually_in_loop(lambda: bool(hub._here.get()._board._awaited), "it is posted")
+        await eventually_in_loop(lambda: bool(hub._per_loop.get()._board._awaited), "it is posted")
         own_mosquitto.kill()
         try:
             await posting

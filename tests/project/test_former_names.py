@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -44,3 +45,19 @@ def test_a_former_name_is_told_with_the_name_of_today() -> None:
 def test_other_names_are_left_to_others(name: str) -> None:
     """What never was there is not found here either, nor what is there."""
     assert FormerNames().find_spec(name) is None
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "now"),
+    [
+        ("reconverge.hub", "Bulletin", "SettingsStore"),
+        ("reconverge.remote_settings.signed", "Orders", "FleetSettings"),
+        ("reconverge.remote_settings.signed", "LimitOrder", "LimitOverride"),
+        ("reconverge.remote_settings.signed", "InvalidOrders", "InvalidFleetSettings"),
+    ],
+)
+def test_a_class_that_documents_have_shown_keeps_its_former_name(module: str, former: str, now: str) -> None:
+    """Both names are the same class, so that `isinstance` and `except` work with either."""
+    found = import_module(module)
+
+    assert getattr(found, now) is getattr(found, former)

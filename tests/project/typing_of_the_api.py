@@ -39,7 +39,7 @@ from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.integrations import Guard, Outcome, Refusal, Request, Rule, by_header, by_ip, together
 from reconverge.integrations.config import load
 from reconverge.integrations.decorators import limited
-from reconverge.remote_settings.poller import OrdersStats
+from reconverge.remote_settings.poller import FleetSettingsStats
 
 
 class OwnAgent(Agent):
@@ -148,7 +148,7 @@ def operating(agent: Agent, limiter: Limiter) -> None:
     agent.add_hooks(Pager())
     agent.add_hooks(LogHooks(every=1.0))
     assert_type(agent.limit("api", "10/second", cap="20/second"), Limiter)
-    assert_type(agent.stats().orders, OrdersStats | None)
+    assert_type(agent.stats().orders, FleetSettingsStats | None)
     assert_type(load("shop.toml", namespace="shop").limiter("login"), Limiter)
 
     limiter.switch("dark")  # type: ignore[arg-type]

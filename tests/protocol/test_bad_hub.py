@@ -120,10 +120,10 @@ class _Board(OddHub):
     posted: object = None
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`."""
+        """See `SettingsStore.post`."""
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `Bulletin.read`."""
+        """See `SettingsStore.read`."""
         return self.posted  # type: ignore[return-value]
 
 

@@ -26,7 +26,7 @@ from reconverge.limit import (
     Limit,
 )
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.remote_settings.caps import as_daring
+from reconverge.remote_settings.caps import with_max_overshoot
 from reconverge.simulation.truth import declared_bound
 from reconverge_sync.memory import MemoryHub
 from tests.support.aligned import (
@@ -151,7 +151,7 @@ class Protocol(RuleBasedStateMachine):
     @rule(node=NODES, share=st.sampled_from([0.0, 0.3, 1.0]))
     def is_told_to_dare_less(self, node: int, share: float) -> None:
         """One node keeps to a part of what its policy dares, or to all of it again."""
-        policy = as_daring(self.policy, share * self.policy.max_overshoot if share else 0.0)
+        policy = with_max_overshoot(self.policy, share * self.policy.max_overshoot if share else 0.0)
         for table in self._node(node).kernel.tables.values():
             table.dare(policy)
 

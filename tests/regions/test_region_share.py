@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
-from reconverge.exchange.answer_stats import Watch
+from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.hub.report import Loan
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
@@ -51,7 +51,7 @@ def test_all_parts_together_never_exceed_the_limit(quota: int, shares: list[int]
 def test_what_was_lent_before_is_no_breach() -> None:
     """When a loan is over, what was used of it still counts; the limit was kept all the same."""
     clock = ManualClock(1_750_000_000)
-    hub, node, watch = MemoryHub(clock=clock), Node(clock), Watch()
+    hub, node, watch = MemoryHub(clock=clock), Node(clock), AnswerStats()
     node.kernel.region_ppm = checked_share(0.2)
     login = node.limit(Limit(100, 60.0, algorithm="sliding-window"), STRICT)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconverge import Agent, InvalidSetting, Limit, Limiter
 from reconverge.remote_settings.caps import capped, quotas_as_said
-from reconverge.remote_settings.signed import LimitOrder, Word
+from reconverge.remote_settings.signed import LimitOverride, Word
 
 QUOTA = st.integers(1, 30)
 COUNTED = st.sampled_from(["fixed-window", "sliding-window", "sliding-slices", "sliding-log"])
@@ -42,7 +42,7 @@ def test_nothing_is_larger_than_its_cap(both: list[Limit]) -> None:
 def test_a_limit_never_admits_more_than_its_cap(own: int, published: int, more: int | None) -> None:
     """Without a cap that is what the node itself says."""
     login = limiter(f"{own}/day", cap=None if more is None else f"{own + more}/day")
-    kept, problem = login.take_order(LimitOrder(f"{published}/day"))
+    kept, problem = login.apply_override(LimitOverride(f"{published}/day"))
     most = own + (more or 0)
 
     assert (published > most, "") == (kept, problem)
@@ -63,9 +63,9 @@ def test_a_burst_is_capped_as_well() -> None:
     """By the cap's burst, or where that has none, by its quota."""
     api = limiter("10/s burst 20", cap="50/s burst 60")
 
-    assert (True, "") == api.take_order(LimitOrder("40/s burst 100"))
+    assert (True, "") == api.apply_override(LimitOverride("40/s burst 100"))
     assert (40, 60) == (api.limit.quota, api.limit.burst)
-    assert (True, "") == api.take_order(LimitOrder("100/s"))
+    assert (True, "") == api.apply_override(LimitOverride("100/s"))
     assert (50, None) == (api.limit.quota, api.limit.burst)
 
 
@@ -73,9 +73,9 @@ def test_every_quota_of_a_limit_has_its_cap() -> None:
     """One may be lowered and the other raised, each within its own."""
     api = limiter("10/second; 100/hour", cap="20/second; 200/hour")
 
-    assert (True, "") == api.take_order(LimitOrder("5/second; 500/hour"))
+    assert (True, "") == api.apply_override(LimitOverride("5/second; 500/hour"))
     assert [5, 200] == in_force(api)
-    assert (False, "") == api.take_order(LimitOrder())
+    assert (False, "") == api.apply_override(LimitOverride())
     assert [10, 100] == in_force(api)
 
 
@@ -83,10 +83,10 @@ def test_all_but_quota_and_burst_is_as_the_node_says() -> None:
     """Whatever a limit string cannot say, and the algorithm, which it need not."""
     login = limiter("10/minute", algorithm="fixed-window", soft=0.5, max_debt=3, costs={"GET": 2})
     before = login.limit
-    login.take_order(LimitOrder("4/minute"))
+    login.apply_override(LimitOverride("4/minute"))
 
     assert Limit(4, 60, "fixed-window", soft=0.5, max_debt=3, costs={"GET": 2}) == login.limit
-    login.take_order(LimitOrder())
+    login.apply_override(LimitOverride())
     assert before == login.limit
 
 
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_told_and_changes_nothing(own: str, published: str,
     """The switch beside it is obeyed all the same."""
     login = limiter(own)
     before = login.limit
-    kept, found = login.take_order(LimitOrder(published, switch="shadow"))
+    kept, found = login.apply_override(LimitOverride(published, switch="shadow"))
 
     assert not kept
     assert problem in found
@@ -117,13 +117,13 @@ def test_a_limit_with_a_cap_is_not_switched_off() -> None:
     """Off, it would admit more than its cap; but it can be switched on."""
     login = limiter("1/day", cap="2/day", switch="shadow")
 
-    ordered: list[tuple[LimitOrder, Word | None]] = [
-        (LimitOrder(switch="off"), None),
-        (LimitOrder(), "off"),
-        (LimitOrder(switch="on"), None),
-        (LimitOrder(switch="shadow"), None),
+    ordered: list[tuple[LimitOverride, Word | None]] = [
+        (LimitOverride(switch="off"), None),
+        (LimitOverride(), "off"),
+        (LimitOverride(switch="on"), None),
+        (LimitOverride(switch="shadow"), None),
     ]
-    kept = [(login.take_order(*order), login.switched) for order in ordered]
+    kept = [(login.apply_override(*order), login.switched) for order in ordered]
 
     assert [((True, ""), "shadow"), ((True, ""), "shadow"), ((False, ""), "on"), ((False, ""), "shadow")] == kept
 
@@ -144,31 +144,31 @@ def test_a_limit_dares_no_more_than_it_did(own: float, published: float, in_forc
     """Less, if so published, and as ever afterwards; every quota of it does."""
     login = limiter("10/s; 100/day", max_overshoot=own, cold_allowance=0.0)
     before = login.policy
-    kept, _ = login.take_order(LimitOrder(max_overshoot=published))
+    kept, _ = login.apply_override(LimitOverride(max_overshoot=published))
 
     assert {in_force} == {(table.policy.name, table.policy.max_overshoot) for table in login.tables}
     assert in_force == (login.policy.name, login.policy.max_overshoot)
     assert (published > own) == kept
-    login.take_order(LimitOrder())
+    login.apply_override(LimitOverride())
     assert before == login.policy
 
 
 def test_what_the_node_says_meanwhile_is_in_force_afterwards() -> None:
     """Its own switch, and its own quota."""
     login = limiter("10/day")
-    login.take_order(LimitOrder("5/day", switch="shadow"))
+    login.apply_override(LimitOverride("5/day", switch="shadow"))
     login.change("8/day")
     login.switch("off")
 
     assert (5, "shadow") == (login.limit.quota, login.switched)
-    login.take_order(LimitOrder())
+    login.apply_override(LimitOverride())
     assert (8, "off") == (login.limit.quota, login.switched)
 
 
 def test_what_the_node_says_meanwhile_may_lower_the_cap() -> None:
     """Without another cap, its own quota is the most there is."""
     login = limiter("10/day")
-    login.take_order(LimitOrder("5/day"))
+    login.apply_override(LimitOverride("5/day"))
     login.change("3/day")
 
     assert 3 == login.limit.quota
@@ -194,7 +194,7 @@ def test_a_limit_can_be_declared_again_while_another_quota_is_in_force() -> None
     """As it was declared, which is harmless as ever; it stays as published."""
     agent = Agent("memory://")
     login = agent.limit("login", "10/day")
-    login.take_order(LimitOrder("5/day", max_overshoot=0))
+    login.apply_override(LimitOverride("5/day", max_overshoot=0))
 
     assert login is agent.limit("login", "10/day")
     assert 5 == login.limit.quota

@@ -13,7 +13,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.remote_settings.poller import RESTORED_AFTER_S, Reader
-from reconverge.remote_settings.signed import MAGIC, Orders, Secrets, Verifier
+from reconverge.remote_settings.signed import MAGIC, FleetSettings, Secrets, Verifier
 from tests.support.published import HOUR_S, NOON, OTHER, SECRET, orders, sealed
 
 INTERVAL_S = 0.1
@@ -29,10 +29,10 @@ class Listener:
             Verifier("shop", Secrets(SECRET)),
             self.clock,
             interval_ns=lambda: round(INTERVAL_S * SECOND_NS),
-            obey=self._obey,
+            apply=self._obey,
         )
 
-    def _obey(self, said: Orders | None) -> None:
+    def _obey(self, said: FleetSettings | None) -> None:
         self.obeyed.append(None if said is None else said.version)
 
     def hears(self, payload: bytes | None, *, after_s: float = INTERVAL_S) -> None:

@@ -18,7 +18,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.hooks import LogHooks, SettingsChanged, SettingsRejected, SilentHooks
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.integrations.metrics import Readings
-from reconverge.remote_settings.signed import LimitOrder
+from reconverge.remote_settings.signed import LimitOverride
 from reconverge.stats import READY
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub
@@ -398,7 +398,7 @@ def admitted_in_calm_times(max_overshoot: float | None, asked_before: int) -> in
         shop.interval(120.0)
     admitted = 6 + sum(limiter.allow("ada") for limiter in limiters for _ in range(asked_before))
     for limiter in limiters:
-        limiter.take_order(LimitOrder(max_overshoot=max_overshoot))
+        limiter.apply_override(LimitOverride(max_overshoot=max_overshoot))
     return admitted + sum(limiter.allow("ada") for limiter in limiters for _ in range(150))
 
 
@@ -418,7 +418,7 @@ def test_a_node_that_is_past_its_line_stops_there() -> None:
         shop.interval(120.0)
     limiter = shop.agents[0].limiter("login")
     assert all(limiter.allow("ada") for _ in range(70))
-    limiter.take_order(LimitOrder(max_overshoot=0))
+    limiter.apply_override(LimitOverride(max_overshoot=0))
 
     assert not limiter.allow("ada")
 
@@ -432,7 +432,7 @@ def test_of_an_overdraft_only_what_is_still_allowed_is_kept(published: float, ov
     shop.interval()
     shop.interval()
     for agent in shop.agents:
-        agent.limiter("login").take_order(LimitOrder(max_overshoot=published))
+        agent.limiter("login").apply_override(LimitOverride(max_overshoot=published))
     cells = [cell for agent in shop.agents for cell in agent.limiter("login").table.all_cells()]
 
     assert [overdraft, overdraft] == [cell.overdraft for cell in cells]

@@ -24,9 +24,9 @@ from reconverge.remote_settings.signed import (
     REASONS,
     VERSION_MAX,
     WORDS,
-    InvalidOrders,
-    LimitOrder,
-    Orders,
+    FleetSettings,
+    InvalidFleetSettings,
+    LimitOverride,
     Rejection,
     Secrets,
     Verifier,
@@ -41,18 +41,18 @@ LIMITS = st.none() | st.builds("{}/{}".format, st.integers(1, 10**12), st.sample
 INTERVALS = st.none() | st.floats(0.001, 3600)
 SHARES = st.none() | st.floats(0, 1000)
 ORDERS = st.builds(
-    Orders,
+    FleetSettings,
     namespace=st.just("shop"),
     version=st.integers(1, VERSION_MAX),
     issued=st.just(NOON),
     expires=st.integers(NOON + 1, NOON + LIFETIME_MAX_S),
     sync_interval=INTERVALS,
     switch=SWITCH,
-    limits=st.dictionaries(NAMES, st.builds(LimitOrder, LIMITS, SHARES, INTERVALS, SWITCH), max_size=5),
+    limits=st.dictionaries(NAMES, st.builds(LimitOverride, LIMITS, SHARES, INTERVALS, SWITCH), max_size=5),
 )
 
 
-def verdict_on(payload: bytes, verifier: Verifier | None = None, *, now_s: float = NOON) -> Orders | str:
+def verdict_on(payload: bytes, verifier: Verifier | None = None, *, now_s: float = NOON) -> FleetSettings | str:
     """The orders, or the reason for which they are rejected."""
     verdict = (verifier or Verifier("shop", Secrets(SECRET))).verify(payload, now_s=now_s)
     return verdict.reason if isinstance(verdict, Rejection) else verdict
@@ -63,7 +63,7 @@ def signed(body: bytes) -> bytes:
     return MAGIC + Secrets(SECRET).sign(body) + b"\n" + body
 
 
-def as_table(said: Orders) -> dict[str, Any]:
+def as_table(said: FleetSettings) -> dict[str, Any]:
     """The JSON that travels."""
     table = json.loads(sealed(said)[HEADER_BYTES:])
     assert isinstance(table, dict)
@@ -71,13 +71,13 @@ def as_table(said: Orders) -> dict[str, Any]:
 
 
 @given(ORDERS)
-def test_what_was_sealed_is_read_as_it_was(said: Orders) -> None:
+def test_what_was_sealed_is_read_as_it_was(said: FleetSettings) -> None:
     """By every node that knows the secret."""
     assert said == verdict_on(sealed(said))
 
 
 @given(ORDERS, st.data())
-def test_a_single_bit_makes_all_of_it_void(said: Orders, data: st.DataObject) -> None:
+def test_a_single_bit_makes_all_of_it_void(said: FleetSettings, data: st.DataObject) -> None:
     """Wherever it is: in the name of the format, in the signature, or in what is signed."""
     payload = sealed(said)
     place = data.draw(st.integers(0, 8 * len(payload) - 1))
@@ -100,7 +100,7 @@ def test_every_bit_counts() -> None:
 
 
 @given(ORDERS, st.data())
-def test_a_part_of_it_is_nothing(said: Orders, data: st.DataObject) -> None:
+def test_a_part_of_it_is_nothing(said: FleetSettings, data: st.DataObject) -> None:
     """However much is missing at the end, or has been put there."""
     payload = sealed(said)
     rest = payload[: data.draw(st.integers(0, len(payload) - 1))]
@@ -119,7 +119,9 @@ def test_noise_is_nothing(noise: bytes) -> None:
 def test_versions_only_rise(versions: list[int]) -> None:
     """Of all that come, those are obeyed that are higher than all before; so nothing can be played back."""
     verifier = Verifier("shop", Secrets(SECRET))
-    accepted = [version for version in versions if isinstance(verdict_on(sealed(orders(version)), verifier), Orders)]
+    accepted = [
+        version for version in versions if isinstance(verdict_on(sealed(orders(version)), verifier), FleetSettings)
+    ]
 
     assert [each for n, each in enumerate(versions) if each > max(versions[:n], default=0)] == accepted
 
@@ -152,7 +154,7 @@ def test_it_expires_to_the_moment() -> None:
     """Valid until then, and not at it."""
     payload = sealed(orders(lifetime=HOUR_S))
 
-    assert isinstance(verdict_on(payload, now_s=NOON + HOUR_S - 0.001), Orders)
+    assert isinstance(verdict_on(payload, now_s=NOON + HOUR_S - 0.001), FleetSettings)
     assert "expired" == verdict_on(payload, now_s=NOON + HOUR_S)
 
 
@@ -160,7 +162,7 @@ def test_it_may_come_from_a_clock_that_is_a_little_ahead() -> None:
     """And from one that is more than that, not yet."""
     payload = sealed(orders())
 
-    assert isinstance(verdict_on(payload, now_s=NOON - AHEAD_MAX_S), Orders)
+    assert isinstance(verdict_on(payload, now_s=NOON - AHEAD_MAX_S), FleetSettings)
     assert "premature" == verdict_on(payload, now_s=NOON - AHEAD_MAX_S - 0.001)
 
 
@@ -253,17 +255,17 @@ def test_only_strict_json_is_read(body: bytes) -> None:
 def test_a_long_one_is_not_looked_at() -> None:
     """One byte more than may be, though it is signed; and whoever seals one is told."""
     longest = signed(b" " * (PAYLOAD_BYTES_MAX - HEADER_BYTES))
-    many = {f"limit-with-a-long-name-{number:040}": LimitOrder("1/day") for number in range(LIMITS_MAX)}
+    many = {f"limit-with-a-long-name-{number:040}": LimitOverride("1/day") for number in range(LIMITS_MAX)}
 
     assert "malformed" == verdict_on(longest)
     assert "too-large" == verdict_on(signed(b" " * (PAYLOAD_BYTES_MAX - HEADER_BYTES + 1)))
-    with pytest.raises(InvalidOrders, match="say less"):
+    with pytest.raises(InvalidFleetSettings, match="say less"):
         sealed(orders(limits=many))
 
 
 def test_nobody_can_seal_what_nobody_would_obey() -> None:
     """The mistake is told with its field."""
-    with pytest.raises(InvalidOrders, match=r"^limits\.login\.limit: ") as found:
+    with pytest.raises(InvalidFleetSettings, match=r"^limits\.login\.limit: ") as found:
         sealed(orders(limits=login("50/fortnight")))
 
     assert ("limits", "login", "limit") == found.value.path

@@ -14,7 +14,7 @@ import redis
 
 from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
-from reconverge.hub import Bulletin, Hub
+from reconverge.hub import Hub, SettingsStore
 from reconverge.hub.registry import HubSettings
 from reconverge.testing import BulletinContract
 from reconverge.testing.bulletin_contract import BulletinHub
@@ -58,7 +58,7 @@ class TestOnRedis(BulletinContract):
     def make_bulletin(self) -> BulletinHub:
         """A hub of the namespace `shop`."""
         hub = RedisHub(self.url, SETTINGS)
-        assert isinstance(hub, Bulletin)
+        assert isinstance(hub, SettingsStore)
         assert isinstance(hub, Hub)
         return hub
 
@@ -102,7 +102,7 @@ class _OnMqtt(BulletinContract):
         """The first member of a namespace of its own."""
         self.namespace = f"shop-{token_hex(4)}"
         hub = self._member(self.namespace)
-        assert isinstance(hub, Bulletin)
+        assert isinstance(hub, SettingsStore)
         assert isinstance(hub, Hub)
         return hub
 

@@ -14,7 +14,7 @@ def hooked(agent: Agent, *hooks: Hooks) -> Iterator[None]:
     """Have `hooks` told what happens within the block."""
     for each in hooks:
         agent.add_hooks(each)
-    thread = agent._lookout._thread
+    thread = agent._hook_dispatcher._thread
     try:
         yield
     finally:

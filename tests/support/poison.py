@@ -17,7 +17,7 @@ from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt import messages as letters
 from reconverge_sync.mqtt.election import Claim
 from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
-from reconverge_sync.mqtt.messages import Kind, Misfit
+from reconverge_sync.mqtt.messages import Kind, MalformedMessage
 
 STRANGER = "f" * 20
 EVIL = "evil.0"
@@ -68,7 +68,7 @@ def is_good(kind: str, payload: bytes) -> bool:
     """Whether that can be read, so that it may have an effect. Whatever else reading raises is a failure."""
     try:
         READERS[kind](payload)
-    except Misfit:
+    except MalformedMessage:
         return False
     return True
 

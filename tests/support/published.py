@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from reconverge import Agent
 from reconverge.clock import SystemClock
-from reconverge.hub import Bulletin
+from reconverge.hub import SettingsStore
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.poller import OrdersStats
-from reconverge.remote_settings.signed import LimitOrder, Orders, Secrets, Word, seal
+from reconverge.remote_settings.poller import FleetSettingsStats
+from reconverge.remote_settings.signed import FleetSettings, LimitOverride, Secrets, Word, seal
 from reconverge.testing.bulletin_contract import BulletinHub
 from reconverge_sync.redis.hub import RedisHub
 
@@ -24,9 +24,9 @@ HOUR_S: Final = 3600
 
 def orders(
     version: int = 1, *, issued: int = NOON, lifetime: int = HOUR_S, namespace: str = "shop", **said: Any
-) -> Orders:
-    """Orders for the namespace `shop`; `said` are fields of `Orders`."""
-    return Orders(namespace, version, issued, issued + lifetime, **said)
+) -> FleetSettings:
+    """FleetSettings for the namespace `shop`; `said` are fields of `FleetSettings`."""
+    return FleetSettings(namespace, version, issued, issued + lifetime, **said)
 
 
 def login(
@@ -34,12 +34,12 @@ def login(
     switch: Word | None = None,
     max_overshoot: float | None = None,
     sync_interval: float | None = None,
-) -> dict[str, LimitOrder]:
+) -> dict[str, LimitOverride]:
     """What is said of the limit `login`, and of no other."""
-    return {"login": LimitOrder(limit, max_overshoot, sync_interval, switch)}
+    return {"login": LimitOverride(limit, max_overshoot, sync_interval, switch)}
 
 
-def sealed(said: Orders, secret: str = SECRET) -> bytes:
+def sealed(said: FleetSettings, secret: str = SECRET) -> bytes:
     """As they travel."""
     return seal(said, Secrets(secret))
 
@@ -50,7 +50,7 @@ def sealed_now(version: int = 1, *, lifetime: int = HOUR_S, secret: str = SECRET
     return sealed(replace(orders(version, **said), issued=now_s, expires=now_s + lifetime), secret)
 
 
-def post(hub: Bulletin, payload: bytes, *, keep_s: float = HOUR_S) -> None:
+def post(hub: SettingsStore, payload: bytes, *, keep_s: float = HOUR_S) -> None:
     """Have that be read from now on."""
     asyncio.run(hub.post(payload, keep_s=keep_s))
 
@@ -72,7 +72,7 @@ def post_to(hub: BulletinHub, payload: bytes, *, keep_s: float = HOUR_S) -> None
     asyncio.run(send())
 
 
-def known_by(agent: Agent) -> OrdersStats:
+def known_by(agent: Agent) -> FleetSettingsStats:
     """What an agent says of published settings."""
     stats = agent.stats().orders
     assert stats is not None

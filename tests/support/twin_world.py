@@ -10,7 +10,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.decision import Decision, Usage
 from reconverge.hub.report import Batch
 from reconverge.kernel import Kernel
-from reconverge.limiter.waiters import Steps, ThreadBell, waiting_at
+from reconverge.limiter.waiters import Steps, ThreadWaker, waiting_at
 from reconverge.policies import choose
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, START_S, Node
@@ -173,7 +173,7 @@ class World:
         """Come to wait."""
         table = self._limiter(node)._table
         costs = table.costs_of(self._cost(cost), None)
-        self.waiters.append(waiting_at(table).steps(key, costs, timeout, max_queue, ThreadBell()))
+        self.waiters.append(waiting_at(table).steps(key, costs, timeout, max_queue, ThreadWaker()))
         if len(self.waiters) > WAITERS_MAX:
             self.waiters.pop(0).close()
         return self.turn(-1)

@@ -17,23 +17,23 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
-from reconverge.agent.hook_dispatcher import Lookout
+from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub, until_answered
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_reentry, tell_of_soft
-from reconverge.agent.overrides import Obedience
+from reconverge.agent.overrides import Overrides
 from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
-from reconverge.exchange.answer_stats import Watch
-from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.answer_stats import AnswerStats
+from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.ownership import Runner
 from reconverge.exchange.schedule import Pacing, pace_of
 from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskLoop
 from reconverge.exchange.thread_runner import ThreadLoop, refuse_eventlet
 from reconverge.hooks import Hooks
-from reconverge.hub.opening import meeting_at
-from reconverge.hub.port import Bulletin, Hub
+from reconverge.hub.opening import open_hubs
+from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import MEMORY, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, IMPLEMENTATION, NEW_KEYS_MAX, Kernel, first_odd_cell
 from reconverge.limit.limit import Limit
@@ -43,7 +43,7 @@ from reconverge.limiter.modes import Switch, checked_switch, switch_as_said
 from reconverge.policies import choose
 from reconverge.remote_settings.caps import caps_as_said
 from reconverge.remote_settings.poller import Reader
-from reconverge.remote_settings.signed import VARIABLE, Orders, Secrets, Verifier
+from reconverge.remote_settings.signed import VARIABLE, FleetSettings, Secrets, Verifier
 from reconverge.runtime.process import register
 from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import (
@@ -187,7 +187,7 @@ class Agent:
         self._timeout_s = exchange_timeout
         self._sigterm = sigterm
         met_at = HubSettings(self._namespace, exchange_timeout)
-        self._hub, self._hub_name = meeting_at(hub, fallback, met_at, self._clock, odd_cell=first_odd_cell)
+        self._hub, self._hub_name = open_hubs(hub, fallback, met_at, self._clock, odd_cell=first_odd_cell)
         if self._hub is not None:
             refuse_eventlet()
         self._limiters: dict[str, Limiter] = {}
@@ -221,15 +221,15 @@ class Agent:
             kernel,
             pace_of(sync_interval, min_sync_interval),
             timeout_s=exchange_timeout,
-            tables_of=lambda name: self._limiters[name].switchboard.tables,
+            tables_of=lambda name: self._limiters[name].enforcement.tables,
             told=self._take_pace,
         )
-        self._obedience = Obedience(self._pacing.publish)
+        self._overrides = Overrides(self._pacing.publish)
         self._reader = self._make_reader(settings_secret)
         tell_of_installation()
         tell_of_variables()
         self._begin()
-        self._lookout = Lookout(self)
+        self._hook_dispatcher = HookDispatcher(self)
         register(self, sigterm=sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
@@ -282,7 +282,7 @@ class Agent:
         parents = _parts_of(parent)
         if cap is not None:
             caps_as_said(name, quotas, cap)
-        with self._obedience.lock:
+        with self._overrides.lock:
             limiter = self._limiters.get(name)
             if limiter is not None and quotas == limiter.own_quotas:
                 quotas = {each: limiter.quotas[each] for each in quotas}  # as published, and in force
@@ -292,7 +292,7 @@ class Agent:
             known = name in self._limiters
             if limiter is None:
                 limiter = Limiter(table)
-                limiter.obey(self._switched)
+                limiter.set_agent_switch(self._switched)
                 # In one step: a signal handler may have declared it meanwhile.
                 limiter = self._limiters.setdefault(name, limiter)
             if cap is not None:
@@ -302,7 +302,7 @@ class Agent:
             if sync_interval is not None:
                 self.change_pace(sync_interval, limit=name)
             if cap is not None or not known:
-                self._obedience.teach(limiter)
+                self._overrides.apply_to(limiter)
                 self._look_at_windows([limiter])
                 tell_of_soft(quotas)
         return limiter
@@ -327,7 +327,7 @@ class Agent:
         """
         self._switched = checked_switch(to)
         for limiter in list(self._limiters.values()):
-            limiter.obey(self._switched)
+            limiter.set_agent_switch(self._switched)
 
     @property
     def limiters(self) -> dict[str, Limiter]:
@@ -430,7 +430,7 @@ class Agent:
             return
         alive = self._alive
         if not alive and (driver is None or not driver.left):
-            alive = [self._speak_for_the_dead()]
+            alive = [self._last_words_for_closed_loop()]
         for runner in (*alive, self._runner):
             if runner is not None:
                 runner.request_stop()
@@ -507,7 +507,7 @@ class Agent:
         """A snapshot of what was decided and exchanged."""
         now_ns = self._clock.monotonic_ns()
         self.watch.look_at_room(self._kernel)
-        boards = [limiter.switchboard for limiter in list(self._limiters.values())]
+        boards = [limiter.enforcement for limiter in list(self._limiters.values())]
         return AgentStats(
             hub=self._hub_name,
             running=self._running,
@@ -522,7 +522,7 @@ class Agent:
             restorations=self._exchanges.restorations,
             overdue=self._exchanges.overdue_s,
             durations=self.watch.durations.copy(),
-            orders=None if self._reader is None else self._obedience.told(self._reader.stats()),
+            orders=None if self._reader is None else self._overrides.with_refusals(self._reader.stats()),
         )
 
     def health(self) -> Health:
@@ -530,21 +530,21 @@ class Agent:
         return health_of(self.stats(), keys_max=self._kernel.keys_max)
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> AnswerStats:
         """What the answers of the hub told beside the lines."""
         return self._exchanges.watch
 
     def add_hooks(self, hooks: Hooks) -> None:
         """Have `hooks` told what happens, on a thread of its own that looks once a second; see `reconverge.hooks`."""
-        self._lookout.add(hooks)
+        self._hook_dispatcher.add(hooks)
 
     def remove_hooks(self, hooks: Hooks) -> None:
         """Tell them no more."""
-        self._lookout.remove(hooks)
+        self._hook_dispatcher.remove(hooks)
 
     def look(self) -> None:
         """Tell the hooks now what has happened since the last look."""
-        self._lookout.look()
+        self._hook_dispatcher.look()
 
     def __repr__(self) -> str:
         return f"Agent({self._hub_name!r}, namespace={self._namespace!r}, limits={sorted(self._limiters)})"
@@ -556,19 +556,19 @@ class Agent:
         self._runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
-            limiter.switchboard.start_over()
-        self._obedience.start_over()
+            limiter.enforcement.start_over()
+        self._overrides.start_over()
         self._begin()
         if self._reader is not None:  # another thread of the parent's may have been about to obey
             self._pacing.forget_published()
-            self._obey(self._reader.in_force)
-        self._lookout.start_over()
+            self._apply(self._reader.in_force)
+        self._hook_dispatcher.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
         """Say the last words; the process ends, and no further decision brings the exchanges back."""
         self._ended = True
         self.stop(timeout_s)
-        self._lookout.stop()
+        self._hook_dispatcher.stop()
 
     # ------------------------------------------------------------ inside
 
@@ -588,15 +588,17 @@ class Agent:
         secrets = Secrets(secret, name=name)
         if self._hub is None:
             return None
-        if not isinstance(self._hub, Bulletin):
-            problem = f"settings cannot be published at the hub {self._hub_name}, which is no reconverge.hub.Bulletin"
+        if not isinstance(self._hub, SettingsStore):
+            problem = (
+                f"settings cannot be published at the hub {self._hub_name}, which is no reconverge.hub.SettingsStore"
+            )
             raise InvalidSetting("settings_secret", "***", problem)
         # As often as it exchanges, and as it would by its own settings: too long an interval can be taken back.
         often = self._pacing.shortest_ns
-        return Reader(Verifier(self._namespace, secrets), self._clock, interval_ns=often, obey=self._obey)
+        return Reader(Verifier(self._namespace, secrets), self._clock, interval_ns=often, apply=self._apply)
 
-    def _obey(self, orders: Orders | None) -> None:
-        self._obedience.obey(orders, list(self._limiters.values()))
+    def _apply(self, fleet_settings: FleetSettings | None) -> None:
+        self._overrides.apply(fleet_settings, list(self._limiters.values()))
 
     def _begin(self) -> None:
         """Become a node that the hub has never heard of."""
@@ -606,7 +608,7 @@ class Agent:
             for shard in self._kernel.shards
             if not shard.alone
         ]
-        self._exchanges = Exchanges(
+        self._exchanges = ExchangeDriver(
             self._syncers,
             open_hub=self._hub_to_use,
             clock=self._clock,
@@ -682,7 +684,7 @@ class Agent:
                     self._refusal = str(error)  # none ever will
                     logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
 
-    def _speak_for_the_dead(self) -> ThreadLoop:
+    def _last_words_for_closed_loop(self) -> ThreadLoop:
         """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
         with contextlib.suppress(RuntimeError):
             return self._succeed(ThreadLoop)

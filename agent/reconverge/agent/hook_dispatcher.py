@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from reconverge.errors import InvalidSetting
-from reconverge.exchange.answer_stats import KEYS_TOLD_MAX, Watch
+from reconverge.exchange.answer_stats import KEYS_TOLD_MAX, AnswerStats
 from reconverge.hooks import (
     ExchangeFailed,
     HealthChanged,
@@ -36,11 +36,11 @@ PACE_S: Final = 1.0
 """Between two looks."""
 
 
-class Watched(Protocol):
+class WatchedAgent(Protocol):
     """An agent, as far as this file is concerned."""
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> AnswerStats:
         """What exchanges told."""
         ...
 
@@ -53,10 +53,10 @@ class Watched(Protocol):
         ...
 
 
-class Lookout:
+class HookDispatcher:
     """Looks at an agent's counters and tells its hooks what has changed; does nothing until there are hooks."""
 
-    def __init__(self, agent: Watched) -> None:
+    def __init__(self, agent: WatchedAgent) -> None:
         self._agent = weakref.ref(agent)  # the dispatcher's thread must not keep an agent that is otherwise unused
         self._hooks: tuple[Hooks, ...] = ()
         self.failures = 0
@@ -151,7 +151,7 @@ class Lookout:
             for reason, total in stats.orders.rejected.items():
                 self._new("rejected", reason, total)
         self._thread = threading.Thread(
-            target=_keep_looking, args=(weakref.ref(self), self._end), name="reconverge-lookout", daemon=True
+            target=_keep_looking, args=(weakref.ref(self), self._end), name="reconverge-dispatcher", daemon=True
         )
         self._thread.start()
 
@@ -162,14 +162,14 @@ class Lookout:
         return max(0, risen)
 
     def _tell_of_settings(self, stats: AgentStats) -> None:
-        orders = stats.orders
-        if orders is None:
+        published = stats.orders
+        if published is None:
             return
-        before, self._version = self._version, orders.version
-        if orders.version != before:
-            changed = SettingsChanged(orders.version, before, orders.capped, tuple(orders.unfit))
+        before, self._version = self._version, published.version
+        if published.version != before:
+            changed = SettingsChanged(published.version, before, published.capped, tuple(published.unfit))
             self._tell("settings_changed", changed)
-        for reason, total in orders.rejected.items():
+        for reason, total in published.rejected.items():
             if count := self._new("rejected", reason, total):
                 self._tell("settings_rejected", SettingsRejected(reason, count))
 
@@ -221,16 +221,16 @@ class _Keys:
         return tuple(self._keys.pop(limit, ()))
 
 
-def _keep_looking(reference: weakref.ref[Lookout], end: threading.Event) -> None:
-    """The thread's whole life; it ends with the lookout."""
+def _keep_looking(reference: weakref.ref[HookDispatcher], end: threading.Event) -> None:
+    """The thread's whole life; it ends with the dispatcher."""
     while not end.wait(PACE_S):
-        lookout = reference()
-        if lookout is None:
+        dispatcher = reference()
+        if dispatcher is None:
             return
         try:
-            lookout.look()
+            dispatcher.look()
         except Exception:
-            lookout.failures += 1
-            if lookout.failures == 1:
+            dispatcher.failures += 1
+            if dispatcher.failures == 1:
                 logger.exception("reconverge: looking at the counters failed")
-        del lookout
+        del dispatcher

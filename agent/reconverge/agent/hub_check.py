@@ -15,7 +15,7 @@ from typing import Final
 from reconverge.agent.environment import HUB
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.registry import advice_about
 from reconverge.settings import check_truth
@@ -58,7 +58,7 @@ class RequiredHub:
 
 
 def until_answered(
-    exchanges: Exchanges, syncers: Sequence[Syncer], *, hub_name: str, timeout_s: float
+    exchanges: ExchangeDriver, syncers: Sequence[Syncer], *, hub_name: str, timeout_s: float
 ) -> Iterator[float]:
     """Ask every shard, and yield how many seconds to sleep before the next look, until all have answered.
 

@@ -1,4 +1,4 @@
-"""Has the limits of one agent, and its pace, follow the settings that are published for the fleet."""
+"""Overrides: applies the settings that are published for the fleet to the limits of one agent, and to its pace."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.limiter import Limiter
-from reconverge.remote_settings.poller import OrdersStats
-from reconverge.remote_settings.signed import LimitOrder, Orders
+from reconverge.remote_settings.poller import FleetSettingsStats
+from reconverge.remote_settings.signed import FleetSettings, LimitOverride
 
 PACE = "sync_interval"
-NOTHING = LimitOrder()
+NOTHING = LimitOverride()
 
 
-class Obedience:
-    """What is in force on one agent, and what of it cannot be obeyed there.
+class Overrides:
+    """The published settings in force on one agent, and which of them cannot be applied there.
 
     `take_pace` is called with the name of a limit, or None for the agent's pace, and with the published interval, or
     None for what the node itself says; it raises InvalidSetting.
@@ -24,7 +24,7 @@ class Obedience:
 
     def __init__(self, take_pace: Callable[[str | None, float | None], None]) -> None:
         self._take_pace = take_pace
-        self._orders: Orders | None = None
+        self._fleet_settings: FleetSettings | None = None
         self._capped: set[str] = set()
         self._unfit: dict[str, str] = {}
         self.start_over()
@@ -34,26 +34,26 @@ class Obedience:
         self.lock = threading.RLock()
         """Held while limits are declared or changed."""
 
-    def obey(self, orders: Orders | None, limiters: Iterable[Limiter]) -> None:
-        """Go by these from now on; by the agent's own settings if there are none. Raises nothing."""
+    def apply(self, fleet_settings: FleetSettings | None, limiters: Iterable[Limiter]) -> None:
+        """Apply these settings to all limiters; with None, the agent's own settings. Raises nothing."""
         with self.lock:
-            self._orders = orders
+            self._fleet_settings = fleet_settings
             self._capped, self._unfit = set(), {}
             try:
-                self._take_pace(None, None if orders is None else orders.sync_interval)
+                self._take_pace(None, None if fleet_settings is None else fleet_settings.sync_interval)
             except InvalidSetting as error:
                 self._unfit[PACE] = str(error)
             for limiter in limiters:
-                self.teach(limiter)
+                self.apply_to(limiter)
 
-    def teach(self, limiter: Limiter) -> None:
-        """Have a limiter go by what is in force."""
-        orders = self._orders
-        order = NOTHING if orders is None else orders.limits.get(limiter.name, NOTHING)
-        capped, problem = limiter.take_order(order, None if orders is None else orders.switch)
+    def apply_to(self, limiter: Limiter) -> None:
+        """Apply the settings in force to one limiter."""
+        fleet_settings = self._fleet_settings
+        override = NOTHING if fleet_settings is None else fleet_settings.limits.get(limiter.name, NOTHING)
+        capped, problem = limiter.apply_override(override, None if fleet_settings is None else fleet_settings.switch)
         problems = [problem] if problem else []
         try:
-            self._take_pace(limiter.name, order.sync_interval)
+            self._take_pace(limiter.name, override.sync_interval)
         except InvalidSetting as error:
             problems.append(str(error))
         if capped:
@@ -61,6 +61,6 @@ class Obedience:
         if problems:
             self._unfit[limiter.name] = "; ".join(problems)
 
-    def told(self, stats: OrdersStats) -> OrdersStats:
-        """The same, with what only this object knows."""
+    def with_refusals(self, stats: FleetSettingsStats) -> FleetSettingsStats:
+        """The same statistics, with the limits that were capped, and the settings that cannot be applied, and why."""
         return replace(stats, capped=tuple(sorted(self._capped)), unfit=dict(self._unfit))

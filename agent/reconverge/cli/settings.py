@@ -14,15 +14,15 @@ import typer
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
-from reconverge.hub.port import Bulletin
+from reconverge.hub.port import SettingsStore
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.remote_settings.publisher import publish as post
 from reconverge.remote_settings.signed import (
     LIFETIME_MAX_S,
     PAYLOAD_BYTES_MAX,
     VARIABLE,
-    InvalidOrders,
-    Orders,
+    FleetSettings,
+    InvalidFleetSettings,
     Rejection,
     Secrets,
     checked,
@@ -65,10 +65,10 @@ def publish(
     A document that is published already, and that the secret does not verify, is not replaced without --force.
     """
     secrets = _secrets()
-    orders = _read(file, namespace, version)
+    fleet_settings = _read(file, namespace, version)
 
-    def send(bulletin: Bulletin) -> Awaitable[Orders]:
-        return post(bulletin, orders, secrets, force=force, raise_version=version is None)
+    def send(store: SettingsStore) -> Awaitable[FleetSettings]:
+        return post(store, fleet_settings, secrets, force=force, raise_version=version is None)
 
     sent = _ask(hub, namespace, send)
     typer.echo(f"published version {sent.version} for namespace {namespace}, for {sent.expires - sent.issued} s")
@@ -78,7 +78,7 @@ def publish(
 def show(hub: HubOption, namespace: NamespaceOption = "default") -> None:
     """Print what is published, as JSON; ends with status 1 if no node would obey that."""
     secrets = _secrets()
-    payload = _ask(hub, namespace, lambda bulletin: bulletin.read(bytes_max=PAYLOAD_BYTES_MAX))
+    payload = _ask(hub, namespace, lambda store: store.read(bytes_max=PAYLOAD_BYTES_MAX))
     if payload is None:
         typer.echo(f"nothing is published for namespace {namespace}")
         return
@@ -107,8 +107,8 @@ def _secrets() -> Secrets:
     return Secrets(os.environ[VARIABLE], name=VARIABLE)
 
 
-def _read(file: Path, namespace: str, version: int | None) -> Orders:
-    """The orders that a file describes. Raises InvalidConfiguration, with line and field."""
+def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
+    """The settings that a file describes. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
 
     source = Source(file)
@@ -134,19 +134,19 @@ def _read(file: Path, namespace: str, version: int | None) -> Orders:
     }
     try:
         return checked(said)
-    except InvalidOrders as error:
+    except InvalidFleetSettings as error:
         if error.path[:1] in (("namespace",), ("version",)):
             raise InvalidSetting(error.path[0], said[error.path[0]], error.problem) from None
         raise wrong(error.problem, *error.path) from None
 
 
-def _ask(url: str, namespace: str, question: Callable[[Bulletin], Awaitable[T]]) -> T:
+def _ask(url: str, namespace: str, question: Callable[[SettingsStore], Awaitable[T]]) -> T:
     """Ask the hub of that URL. Raises HubUnavailable, or InvalidSetting if nothing can be published there."""
     shown = redacted(url)
     if scheme_of(url) == MEMORY:
         raise InvalidSetting("hub", shown, "is nowhere that nodes meet, so nothing can be published there")
     hub = open_hub(url, HubSettings(namespace, PATIENCE_S))
-    if not isinstance(hub, Bulletin):
+    if not isinstance(hub, SettingsStore):
         raise InvalidSetting("hub", shown, "is a hub at which nothing can be published")
 
     async def ask() -> T:

@@ -36,7 +36,7 @@ SMALLER_GRACE_US: Final = 30_000_000
 """For so long of the hub's time another node may declare a smaller quota before it is told of."""
 KEYS_TOLD_MAX: Final = 100
 DURATIONS_TOLD_MAX: Final = 1000
-"""Between two looks of the lookout; newer ones take the place of older ones."""
+"""Between two looks of the dispatcher; newer ones take the place of older ones."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ BEYOND_CAP: Final = "all further keys of a limit share one count, and strict lim
 logger = logging.getLogger("reconverge")
 
 
-class Watch:
+class AnswerStats:
     """Keeps count of what answers tell about one agent's limits."""
 
     def __init__(self) -> None:

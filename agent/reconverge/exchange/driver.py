@@ -25,11 +25,11 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.exchange.answer_stats import Watch
+from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.exchange.ownership import Drivers
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.answers import check_answer, check_posted
-from reconverge.hub.port import Bulletin, Hub, Working
+from reconverge.hub.port import Hub, SettingsStore, Working
 from reconverge.hub.registry import advice_about
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import first_odd_cell
@@ -49,7 +49,7 @@ CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
 
 
-class Exchanges(Drivers):
+class ExchangeDriver(Drivers):
     """All of one node's exchanges, over one hub that is opened when first needed and closed with the loop."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Exchanges(Drivers):
         """By how much an exchange, or getting over a bug, may delay the next look at what is due."""
         self._hub_name = hub_name
         self._hub: Hub | None = None
-        self.watch = Watch()
+        self.watch = AnswerStats()
         """What the answers told."""
         self.bugs = 0
         """Unforeseen failures."""
@@ -107,7 +107,7 @@ class Exchanges(Drivers):
             return 0.0
         return max(0.0, (SystemClock.monotonic_ns() - look_by_ns) / SECOND_NS)
 
-    def desert(self) -> None:
+    def runner_is_gone(self) -> None:
         """The runner is gone without notice: the next decision has to start one."""
         self._look_by_ns = None
         for syncer in self._syncers:
@@ -194,7 +194,7 @@ class Exchanges(Drivers):
         self.restorations += 1
         self._reconnects = True
         for syncer in self._syncers:
-            syncer.renounce(self._clock.monotonic_ns())
+            syncer.give_up_lines(self._clock.monotonic_ns())
         if self.restorations == 1:
             logger.warning(
                 "reconverge: the node goes on under a new name, and without lines until the next answer, as %s: this"
@@ -348,7 +348,7 @@ class Exchanges(Drivers):
             self._surprised = True
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
-            self._be_glad(syncer)
+            self._note_recovery(syncer)
             self.answered += 1
             self.bugs_in_a_row = 0
             now_ns = self._clock.monotonic_ns()
@@ -369,7 +369,7 @@ class Exchanges(Drivers):
         try:
             if self._hub is None:
                 self._hub = self._open_hub()
-            assert isinstance(self._hub, Bulletin)
+            assert isinstance(self._hub, SettingsStore)
             payload = await asyncio.wait_for(self._hub.read(bytes_max=PAYLOAD_BYTES_MAX), self._timeout_s)
             check_posted(payload)
         except HubUnavailable as error:
@@ -385,7 +385,7 @@ class Exchanges(Drivers):
             reader.heard(payload)
             await self._restore(reader, self._hub)
 
-    async def _restore(self, reader: Reader, hub: Bulletin) -> None:
+    async def _restore(self, reader: Reader, hub: SettingsStore) -> None:
         """Post again what is in force, unless another node has: an agent that starts now would not know of it."""
         lost = reader.restoration()
         if lost is None:
@@ -425,7 +425,7 @@ class Exchanges(Drivers):
             extra={"hub": self._hub_name, "kind": error.kind},
         )
 
-    def _be_glad(self, syncer: Syncer) -> None:
+    def _note_recovery(self, syncer: Syncer) -> None:
         self.troubles.pop(syncer, None)
         if self._complained and not self.troubles:
             logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})

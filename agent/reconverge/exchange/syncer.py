@@ -220,7 +220,7 @@ class Syncer:
         """The driver will ask again what is due, at `until_ns` at the latest if it is still there."""
         self._shard.attended_until_ns = until_ns
 
-    def renounce(self, now_ns: int) -> None:
+    def give_up_lines(self, now_ns: int) -> None:
         """Give up the name, the account and all lines: a copy of this process may have the same ones.
 
         What was confirmed under them stays at the hub; what was not is told under new ones.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.ownership import TAKE_OVER_POLL_S
 from reconverge.runtime.threads import Latch, thread_id
 
@@ -16,7 +16,7 @@ class TaskLoop:
     It begins when the runner before it is gone, and asks any other one to make way.
     """
 
-    def __init__(self, exchanges: Exchanges) -> None:
+    def __init__(self, exchanges: ExchangeDriver) -> None:
         self._exchanges = exchanges
         self._loop = asyncio.get_running_loop()
         self._thread_id = thread_id()

@@ -8,10 +8,10 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import EventletPatched
-from reconverge.exchange.driver import Exchanges
+from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.ownership import TAKE_OVER_POLL_S
 from reconverge.runtime.event_loop import ThreadEventLoop
-from reconverge.runtime.threads import EVENTLET, Doorbell, Latch, green_threads, start_thread, thread_id
+from reconverge.runtime.threads import EVENTLET, Latch, WakeEvent, green_threads, start_thread, thread_id
 
 logger = logging.getLogger("reconverge")
 
@@ -40,9 +40,9 @@ class ThreadLoop:
     It begins when the runner before it is gone, and ends without a word when another one has begun meanwhile.
     """
 
-    def __init__(self, exchanges: Exchanges) -> None:
+    def __init__(self, exchanges: ExchangeDriver) -> None:
         self._exchanges = exchanges
-        self._bell = Doorbell()
+        self._waker = WakeEvent()
         self._stops = exchanges.stops
         self._stopping = False
         self._launched_ns: int | None = None
@@ -79,7 +79,7 @@ class ThreadLoop:
     def wake(self) -> None:
         """See `Runner.wake`."""
         self._exchanges.wake()
-        self._bell.ring()
+        self._waker.wake()
 
     def request_stop(self) -> None:
         """See `Runner.request_stop`."""
@@ -105,7 +105,7 @@ class ThreadLoop:
         finally:
             self._ended.set()
             if self._exchanges.driver is self and not self.left:
-                self._exchanges.desert()
+                self._exchanges.runner_is_gone()
 
     def _exchange_again_and_again(self) -> None:
         """Exchange until told to stop; what fails as a whole is begun again."""
@@ -114,7 +114,7 @@ class ThreadLoop:
             driver = exchanges.driver
             if driver is not None and driver.listening:
                 return
-            self._bell.wait(TAKE_OVER_POLL_S)
+            self._waker.wait(TAKE_OVER_POLL_S)
         if exchanges.stops != self._stops and not self._stopping:
             return  # the agent was stopped before this thread had begun, and did not know of it
         pause_s, answered = RESTART_MIN_S, exchanges.answered
@@ -136,19 +136,19 @@ class ThreadLoop:
         """Let so much time pass, whatever rings meanwhile, unless it is a request to stop."""
         until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
         while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
-            self._bell.wait(left_ns / SECOND_NS)
+            self._waker.wait(left_ns / SECOND_NS)
 
     def _exchange_until_stopped(self) -> None:
-        exchanges, bell = self._exchanges, self._bell
+        exchanges, waker = self._exchanges, self._waker
         loop = ThreadEventLoop()
         try:
             exchanges.take_over()
             while not self._stopping:
                 if exchanges.at_work:
-                    loop.run_until_complete(exchanges.rest(lambda: bell.rung))
-                    bell.hush()
+                    loop.run_until_complete(exchanges.rest(lambda: waker.woken))
+                    waker.clear()
                 else:
-                    bell.wait(exchanges.due_in_s())
+                    waker.wait(exchanges.due_in_s())
                 if not self._stopping:
                     loop.run_until_complete(exchanges.carry_out(lambda: not self._stopping))
             loop.run_until_complete(exchanges.leave())

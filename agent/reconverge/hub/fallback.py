@@ -47,8 +47,8 @@ from typing import Final
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.answers import OddCell, check_answer, first_odd_cell
-from reconverge.hub.identity import Acquaintance
-from reconverge.hub.port import Bulletin, Hub, Working
+from reconverge.hub.identity import HubSession
+from reconverge.hub.port import Hub, SettingsStore, Working
 from reconverge.hub.probe import trial_batch
 from reconverge.hub.report import Answer, Batch, Status, Totals
 from reconverge.hub.selector import HubChoice
@@ -183,21 +183,21 @@ class TwoHubs:
         return f"TwoHubs({self._primary!r}, fallback={self._fallback!r})"
 
 
-class TwoHubsWithBulletin(TwoHubs):
+class TwoHubsWithSettings(TwoHubs):
     """The same, where settings are published at the primary, and at no other place."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`."""
-        await self._bulletin().post(payload, keep_s=keep_s)
+        """See `SettingsStore.post`."""
+        await self._store().post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `Bulletin.read`; while a node is with the fallback it keeps to what it has read before."""
+        """See `SettingsStore.read`; while a node is with the fallback it keeps to what it has read before."""
         if self._away:
             raise HubUnavailable("fallback", "settings are at the primary, which does not answer", applied=False)
-        return await self._bulletin().read(bytes_max=bytes_max)
+        return await self._store().read(bytes_max=bytes_max)
 
-    def _bulletin(self) -> Bulletin:
-        assert isinstance(self._primary, Bulletin)
+    def _store(self) -> SettingsStore:
+        assert isinstance(self._primary, SettingsStore)
         return self._primary
 
 
@@ -215,7 +215,7 @@ def two_hubs(
 
     `name` is what the fallback may be called in messages; `odd_cell` finds the cell answer that no hub may give.
     """
-    kind = TwoHubsWithBulletin if isinstance(primary, Bulletin) else TwoHubs
+    kind = TwoHubsWithSettings if isinstance(primary, SettingsStore) else TwoHubs
     return kind(
         primary,
         fallback,
@@ -232,7 +232,7 @@ class _Shard:
 
     def __init__(self, random: Random) -> None:
         self.choice = HubChoice(random)
-        self.known = {True: Acquaintance(), False: Acquaintance()}
+        self.known = {True: HubSession(), False: HubSession()}
         """To the primary, and to the fallback."""
-        self.last_known: Acquaintance | None = None
+        self.last_known: HubSession | None = None
         self.asked = 0

@@ -16,7 +16,7 @@ ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 """Half of the time after which a hub closes an account that is silent."""
 
 
-class Acquaintance:
+class HubSession:
     """What one hub knows of one shard of this node."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from reconverge.hub.port import Hub
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
 
-class Meeting(NamedTuple):
+class OpenedHub(NamedTuple):
     """A hub, and what it is called where others see it."""
 
     hub: Hub | None
@@ -20,14 +20,14 @@ class Meeting(NamedTuple):
     name: str
 
 
-def meeting_at(
+def open_hubs(
     hub: str | Hub,
     fallback: str | Hub | None,
     settings: HubSettings,
     clock: Clock,
     *,
     odd_cell: OddCell = first_odd_cell,
-) -> Meeting:
+) -> OpenedHub:
     """Where `hub` says, and if that fails at `fallback`; see `two_hubs`. Raises InvalidSetting."""
     first = _opened(hub, settings)
     if fallback is None:
@@ -41,18 +41,18 @@ def meeting_at(
     both = two_hubs(
         first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
     )
-    return Meeting(both, f"{first.name} (fallback {second.name})")
+    return OpenedHub(both, f"{first.name} (fallback {second.name})")
 
 
-def _opened(hub: str | Hub, settings: HubSettings) -> Meeting:
+def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:
     if isinstance(hub, str):
         if scheme_of(hub) == MEMORY:
             if "/" in hub.partition("://")[2]:
                 raise InvalidSetting("hub", redacted(hub), f"has a path; agents that share a count say {MEMORY}://NAME")
             if set("?#") & set(hub):
                 raise InvalidSetting("hub", redacted(hub), "has options, and a node without a hub has none")
-            return Meeting(None, redacted(hub))
-        return Meeting(open_hub(hub, settings), redacted(hub))
+            return OpenedHub(None, redacted(hub))
+        return OpenedHub(open_hub(hub, settings), redacted(hub))
     if not isinstance(hub, Hub):
         raise InvalidSetting("hub", hub, "is neither a URL nor a Hub")
-    return Meeting(hub, repr(hub))
+    return OpenedHub(hub, repr(hub))

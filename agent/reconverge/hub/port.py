@@ -39,7 +39,7 @@ class Hub(Protocol):
 
 
 @runtime_checkable
-class Bulletin(Protocol):
+class SettingsStore(Protocol):
     """A hub at which settings can be posted for all nodes of its namespace; not every hub need be one.
 
     Promises: what was posted last is what is read, until it has been kept for its time, another is posted, or the hub
@@ -60,6 +60,9 @@ class Bulletin(Protocol):
         Of something longer than `bytes_max` its first `bytes_max + 1` bytes are enough.
         """
         ...
+
+
+Bulletin = SettingsStore  # its former name, which goes with version 1.0
 
 
 @runtime_checkable

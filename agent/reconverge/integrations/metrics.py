@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from reconverge.errors import InvalidSetting
-from reconverge.remote_settings.poller import OrdersStats
+from reconverge.remote_settings.poller import FleetSettingsStats
 from reconverge.remote_settings.signed import REASONS
 from reconverge.stats import STATES, AgentStats, Health, LimitStats
 
@@ -99,7 +99,7 @@ class Readings:
         for shard in stats.exchanges:
             for kind, count in shard.failures.items():
                 failures[kind if kind in failures or len(failures) < CLASSES_MAX else OTHER] += count
-        orders = stats.orders or OrdersStats()
+        published = stats.orders or FleetSettingsStats()
         return {
             "reconverge_requests_total": [
                 Reading((name, result), getattr(limit, result)) for name, limit in limits.items() for result in RESULTS
@@ -117,9 +117,9 @@ class Readings:
                 Reading((), max((shard.staleness for shard in stats.exchanges), default=0.0))
             ],
             "reconverge_health": [Reading((state,), float(state == health.state)) for state in STATES],
-            "reconverge_settings_version": [Reading((), orders.version)],
+            "reconverge_settings_version": [Reading((), published.version)],
             "reconverge_settings_rejected_total": [
-                Reading((reason,), orders.rejected.get(reason, 0)) for reason in REASONS
+                Reading((reason,), published.rejected.get(reason, 0)) for reason in REASONS
             ],
             "reconverge_bugs_total": [Reading((), stats.bugs)],
         }

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidLimit, shown
 from reconverge.limit.quotas import quotas_of
-from reconverge.limiter.modes import ON, Switch, Switchboard, checked_switch, weaker
+from reconverge.limiter.modes import ON, Enforcement, Switch, checked_switch, weaker
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
-from reconverge.remote_settings.caps import as_daring, capped, caps_as_said, quotas_as_said
-from reconverge.remote_settings.signed import LimitOrder
+from reconverge.remote_settings.caps import capped, caps_as_said, quotas_as_said, with_max_overshoot
+from reconverge.remote_settings.signed import LimitOverride
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision, Usage
@@ -34,12 +34,12 @@ class Limiter:
 
     def __init__(self, table: Decider) -> None:
         self._table = table
-        self.switchboard = Switchboard(table)
+        self.enforcement = Enforcement(table)
         """Decides by the mode in force, and counts what was admitted without or against the limit."""
         self._own: Switch = ON
         self._agents: Switch = ON
-        self._order = LimitOrder()
-        self._everybodys: Switch | None = None
+        self._override = LimitOverride()
+        self._fleet_switch: Switch | None = None
         self._quotas: dict[str, Limit] | None = None
         """What the node itself says, where something else is in force."""
         self._policy: Policy | None = None
@@ -49,8 +49,8 @@ class Limiter:
 
     def _let_answer(self) -> None:
         # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
-        self.allow = self.switchboard.answers.allow  # type: ignore[method-assign]
-        self.hit = self.switchboard.answers.hit  # type: ignore[method-assign]
+        self.allow = self.enforcement.answers.allow  # type: ignore[method-assign]
+        self.hit = self.enforcement.answers.hit  # type: ignore[method-assign]
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Limiter:
     @property
     def policy(self) -> Policy:
         """How far past its line this node may go."""
-        return self.switchboard.tables[0].policy
+        return self.enforcement.tables[0].policy
 
     @property
     def own_policy(self) -> Policy:
@@ -90,7 +90,7 @@ class Limiter:
     @property
     def switched(self) -> Switch:
         """What is in force: whichever of its own switch and the agent's refuses less."""
-        return self.switchboard.state
+        return self.enforcement.state
 
     def switch(self, to: Switch) -> None:
         """Switch the limit "on", "off" or into "shadow", from the next decision on; all waiters return at once.
@@ -109,27 +109,27 @@ class Limiter:
         self._own = checked_switch(to)
         self._switch()
 
-    def obey(self, agents: Switch) -> None:
+    def set_agent_switch(self, agents: Switch) -> None:
         """Follow the agent's switch."""
         self._agents = agents
         self._switch()
 
     def _switch(self) -> bool:
         """Put the mode in force into effect. Returns whether a cap kept the limit from being switched as published."""
-        with self.switchboard.turning:
+        with self.enforcement.turning:
             plain = weaker(self._own, self._agents)
-            state = weaker(self._order.switch or self._own, self._everybodys or self._agents)
+            state = weaker(self._override.switch or self._own, self._fleet_switch or self._agents)
             kept = self._caps is not None and state != plain and weaker(plain, state) == state
             state = plain if kept else state
-            if state != self.switchboard.state:
-                self.switchboard.turn(state)
+            if state != self.enforcement.state:
+                self.enforcement.turn(state)
                 self._let_answer()
             return kept
 
     @property
     def own_quotas(self) -> dict[str, Limit]:
         """What the node itself says, quota by quota, whatever else has been published and is in force."""
-        return self._quotas or {table.name: table.limit for table in self.switchboard.tables}
+        return self._quotas or {table.name: table.limit for table in self.enforcement.tables}
 
     def cap(self, limit: str) -> None:
         """Let published settings raise this limit so far, and no further; they cannot switch it off then, either.
@@ -140,20 +140,20 @@ class Limiter:
         """
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
 
-    def take_order(self, order: LimitOrder, everybodys: Switch | None = None) -> tuple[bool, str]:
+    def apply_override(self, override: LimitOverride, fleet_switch: Switch | None = None) -> tuple[bool, str]:
         """Go by published settings from now on: those for this limit, and the switch for all.
 
         What is not said in them is as the node says. Returns whether a cap has been kept to instead, and what else
         cannot be obeyed, or nothing.
         """
-        with self.switchboard.turning:
-            self._order, self._everybodys = order, everybodys
+        with self.enforcement.turning:
+            self._override, self._fleet_switch = override, fleet_switch
             kept, problem = self._follow()
-            return any([kept, self._dare(), self._switch()]), problem
+            return any([kept, self._apply_max_overshoot(), self._switch()]), problem
 
     def _follow(self) -> tuple[bool, str]:
-        """Have the quotas be in force that should be. Returns as `take_order` does."""
-        own, text = self.own_quotas, self._order.limit
+        """Have the quotas be in force that should be. Returns as `apply_override` does."""
+        own, text = self.own_quotas, self._override.limit
         wanted = quotas = own
         problem = ""
         if text is not None:
@@ -166,7 +166,7 @@ class Limiter:
         if problem:
             wanted = quotas = own
         self._quotas = own
-        for each in self.switchboard.tables:
+        for each in self.enforcement.tables:
             if each.limit != quotas[each.name] and each.why_not(quotas[each.name]) is None:
                 each.change(quotas[each.name])
         self._table.take_note()
@@ -174,11 +174,11 @@ class Limiter:
             self._quotas = None
         return quotas != wanted, problem
 
-    def _dare(self) -> bool:
+    def _apply_max_overshoot(self) -> bool:
         """Dare no more than is published. Returns whether that is more than the node itself would."""
-        own, most = self.own_policy, self._order.max_overshoot
-        policy = own if most is None else as_daring(own, most)
-        for each in self.switchboard.tables:
+        own, most = self.own_policy, self._override.max_overshoot
+        policy = own if most is None else with_max_overshoot(own, most)
+        for each in self.enforcement.tables:
             if each.policy != policy:
                 each.dare(policy)
         self._table.take_note()
@@ -187,7 +187,7 @@ class Limiter:
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
         """What keeps these quotas, of the same names, from being in force; or nothing."""
-        tables = self.switchboard.tables
+        tables = self.enforcement.tables
         if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
             return f"{self.name!r} is a share, which cannot change while it is in use"
         problems = ((each.name, each.why_not(quotas[each.name])) for each in tables)
@@ -232,7 +232,7 @@ class Limiter:
         if list(quotas) != list(own):
             known = ", ".join(own)
             raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them, and their order")
-        for each in self.switchboard.tables:
+        for each in self.enforcement.tables:
             problem = each.why_not(quotas[each.name])
             if problem is not None:
                 raise InvalidLimit(
@@ -240,7 +240,7 @@ class Limiter:
                 )
 
         def change() -> None:
-            with self.switchboard.turning:
+            with self.enforcement.turning:
                 self._quotas = quotas
                 self._follow()
 
@@ -248,7 +248,7 @@ class Limiter:
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Whether `key` may use `cost` now; if so it is charged."""
-        return self.switchboard.answers.allow(key, cost, kind)
+        return self.enforcement.answers.allow(key, cost, kind)
 
     def allow_many(self, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
         """As `allow` for each of `keys`, in that order, at a fraction of the price: for gateways.
@@ -262,15 +262,15 @@ class Limiter:
             InvalidSetting: there are more costs than keys, or fewer.
         """
         check_keys(keys)
-        return self.switchboard.answers.allow_many(keys, costs)
+        return self.enforcement.answers.allow_many(keys, costs)
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `allow`, with what a response header wants to know."""
-        return self.switchboard.answers.hit(key, cost, kind)
+        return self.enforcement.answers.hit(key, cost, kind)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """What `hit` would answer now; nothing is charged, and `remaining` is what is left before this cost."""
-        return self.switchboard.answers.test(key, cost, kind)
+        return self.enforcement.answers.test(key, cost, kind)
 
     def usage(self, key: str) -> Usage:
         """How much `key` has used, on this node and on all; of several quotas, of the one with the least left."""
@@ -292,7 +292,7 @@ class Limiter:
         kept, or given back with "return". Raises InvalidSetting for anything else.
         """
         check_on_abandon(on_abandon)
-        decision, charges = self.switchboard.answers.hit_and_mark(key, estimate, kind)
+        decision, charges = self.enforcement.answers.hit_and_mark(key, estimate, kind)
         return Reservation(charges, key, estimate, decision, on_abandon)
 
     def refund(self, key: str, cost: int = 1, kind: str | None = None) -> None:
@@ -328,7 +328,7 @@ class Limiter:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
             InvalidSetting: `timeout` or `max_queue` is negative, or no number.
         """
-        return await self.switchboard.answers.wait(key, cost, kind, in_seconds(timeout), max_queue)
+        return await self.enforcement.answers.wait(key, cost, kind, in_seconds(timeout), max_queue)
 
     def wait_blocking(
         self,
@@ -344,7 +344,7 @@ class Limiter:
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        return self.switchboard.answers.wait_blocking(key, cost, kind, in_seconds(timeout), max_queue)
+        return self.enforcement.answers.wait_blocking(key, cost, kind, in_seconds(timeout), max_queue)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""

@@ -148,8 +148,8 @@ class InShadow:
     the very thing to find out. Waiting calls return at once, with the decision of `on` without a wait.
     """
 
-    def __init__(self, switchboard: Switchboard) -> None:
-        self._board = switchboard
+    def __init__(self, enforcement: Enforcement) -> None:
+        self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """See `Answers.allow`; obeys the switch as it is now, also through a reference that was kept."""
@@ -252,8 +252,8 @@ class InShadow:
 class Off:
     """Admits whatever comes, charges nothing, looks at nothing, and so raises nothing."""
 
-    def __init__(self, switchboard: Switchboard) -> None:
-        self._board = switchboard
+    def __init__(self, enforcement: Enforcement) -> None:
+        self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """See `Answers.allow`; obeys the switch as it is now, also through a reference that was kept."""
@@ -325,7 +325,7 @@ class Off:
         )
 
 
-class Switchboard:
+class Enforcement:
     """Which of the three answers for a limit, and how often the two that refuse nothing did."""
 
     def __init__(self, table: Decider) -> None:

@@ -8,7 +8,7 @@ from operator import add, sub
 from typing import Any, Protocol
 
 
-class Bell(Protocol):
+class Waker(Protocol):
     """Wakes one waiter."""
 
     due_ns: int
@@ -19,7 +19,7 @@ class Bell(Protocol):
         """Whether it can no longer wake its waiter."""
         ...
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake up. Never waits, and never fails."""
         ...
 
@@ -27,18 +27,18 @@ class Bell(Protocol):
 class Ticket:
     """One request's place in a queue."""
 
-    __slots__ = ("bell", "cells", "costs", "counted")
+    __slots__ = ("cells", "costs", "counted", "waker")
 
-    def __init__(self, costs: tuple[int, ...], bell: Bell) -> None:
+    def __init__(self, costs: tuple[int, ...], waker: Waker) -> None:
         self.costs = costs
-        self.bell = bell
+        self.waker = waker
         self.counted = False
         """Whether the queue's costs include it."""
         self.cells: list[Any] = []
         """The cells of the key in which it is noted that there is a waiter."""
 
 
-class Turns:
+class WaitQueue:
     """The queue of one key: first come, first served; when the first ticket leaves, the next one is first.
 
     Joining, leaving and asking for the first take the same time however many wait.
@@ -77,7 +77,7 @@ class Turns:
 
     def due(self, now_ns: int) -> list[Ticket]:
         """The tickets of waiters that meant to be awake by now."""
-        return [ticket for ticket in self._tickets if ticket.bell.due_ns <= now_ns]
+        return [ticket for ticket in self._tickets if ticket.waker.due_ns <= now_ns]
 
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets)

@@ -16,7 +16,7 @@
 # two shells, a coroutine and a function, do nothing but sleep.
 #
 #       steps                      shell
-#       try, not yet: yield ns --> sleep, at most so long, or until the bell
+#       try, not yet: yield ns --> sleep, at most so long, or until the waker
 #       try, admitted: return  --> the decision; nothing can come in between
 #
 # Demand is counted when a request arrives and not with every try, and while any waits, the cell is reported every
@@ -45,11 +45,11 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import NEVER_NS, Costs, Decider, gate_of
-from reconverge.limiter.queue import Bell, Ticket, Turns
-from reconverge.runtime.threads import Doorbell, Section, green_threads, thread_id
+from reconverge.limiter.queue import Ticket, WaitQueue, Waker
+from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread_id
 
 Steps: TypeAlias = Generator[int, None, Decision]
-"""Yields the nanoseconds to sleep, at most NEVER_NS; woken earlier by the bell."""
+"""Yields the nanoseconds to sleep, at most NEVER_NS; woken earlier by the waker."""
 WayOut: TypeAlias = Callable[[str, Costs], Decision]
 """What requests that wait for a key are answered when none has to wait any more."""
 
@@ -66,8 +66,8 @@ class Waiting:
         """For what is the same for all quotas of a limit."""
         self._section = Section()
         """Entered for the arithmetic of one queue at a time, and never while the gate is asked."""
-        self._queues: dict[str, Turns] = {}
-        self._tickets: dict[Bell, Ticket] = {}
+        self._queues: dict[str, WaitQueue] = {}
+        self._tickets: dict[Waker, Ticket] = {}
         """The tickets of all waiters, and of those that are about to wait."""
         self._put_off: deque[tuple[str, Ticket | None]] = deque()
         """Keys whose first to wake, and tickets to take back, for when the section is left."""
@@ -80,39 +80,39 @@ class Waiting:
 
     async def wait(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
         """Wait in the running event loop."""
-        bell = LoopBell()
-        steps = self.steps(key, costs, timeout, max_queue, bell)
+        waker = LoopWaker()
+        steps = self.steps(key, costs, timeout, max_queue, waker)
         try:
             while True:
                 try:
                     sleep_ns = next(steps)
                 except StopIteration as end:
                     return _answer(end)
-                await bell.sleep(None if self.manual is not None else sleep_ns)
+                await waker.sleep(None if self.manual is not None else sleep_ns)
         finally:
             try:
                 steps.close()
             finally:
-                self._step_out(key, bell)
+                self._step_out(key, waker)
 
     def wait_blocking(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
         """Wait on the calling thread."""
         if timeout != 0 and _in_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
-        bell = thread_bell()
-        steps = self.steps(key, costs, timeout, max_queue, bell)
+        waker = thread_waker()
+        steps = self.steps(key, costs, timeout, max_queue, waker)
         try:
             while True:
                 try:
                     sleep_ns = next(steps)
                 except StopIteration as end:
                     return _answer(end)
-                bell.sleep(None if self.manual is not None else sleep_ns)
+                waker.sleep(None if self.manual is not None else sleep_ns)
         finally:
             try:
                 steps.close()
             finally:
-                self._step_out(key, bell)
+                self._step_out(key, waker)
 
     def waiters(self, key: str) -> int:
         """How many wait for a key."""
@@ -132,19 +132,19 @@ class Waiting:
             return [] if way_out is None else [ticket for queue in list(self._queues.values()) for ticket in queue]
 
         for ticket in self._section.run(note):
-            ticket.bell.ring()
+            ticket.waker.wake()
 
     def time_has_passed(self, now_ns: int) -> None:
         """A clock was advanced by hand."""
         for each in self._section.run(lambda: self._due(now_ns)):
-            each.bell.ring()
+            each.waker.wake()
 
     def _due(self, now_ns: int) -> list[Ticket]:
         return [ticket for queue in list(self._queues.values()) for ticket in queue.due(now_ns)]
 
     # ------------------------------------------------------------ what a waiter does
 
-    def steps(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, bell: Bell) -> Steps:
+    def steps(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, waker: Waker) -> Steps:
         """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room."""
         gate, key = self._gate, self._table.check_key(key)
         timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
@@ -159,7 +159,7 @@ class Waiting:
                 return turn.decision
             tried, again_ns = True, began_ns + turn.again_ns
         hopeless = timeout_ns == 0 or gate.at_least_ns(key, costs, ahead=ahead) > timeout_ns
-        ticket = self._tickets[bell] = Ticket(costs, bell)
+        ticket = self._tickets[waker] = Ticket(costs, waker)
         try:
             if hopeless or not self._join(key, ticket, room):
                 return gate.turn_away(key, costs, ahead=ahead, waited=False)
@@ -178,11 +178,11 @@ class Waiting:
                 if now_ns >= deadline_ns or hopeless:
                     others = tuple(map(sub, self._costs_ahead(key, costs), costs))
                     return gate.turn_away(key, costs, ahead=others, waited=True)
-                bell.due_ns = min(deadline_ns, again_ns) if first else deadline_ns
-                yield bell.due_ns - now_ns
+                waker.due_ns = min(deadline_ns, again_ns) if first else deadline_ns
+                yield waker.due_ns - now_ns
                 tried = False
         finally:
-            self._step_out(key, bell)
+            self._step_out(key, waker)
 
     # ------------------------------------------------------------ inside
 
@@ -214,18 +214,18 @@ class Waiting:
         if not self._queues and self.manual is not None:
             self.manual.watch(self.time_has_passed)
         if queue is None:
-            queue = self._queues[key] = Turns(len(ticket.costs))
+            queue = self._queues[key] = WaitQueue(len(ticket.costs))
         queue.join(ticket)
         return True
 
-    def _step_out(self, key: str, bell: Bell) -> None:
+    def _step_out(self, key: str, waker: Waker) -> None:
         """Leave nothing behind of a waiter, whatever was interrupted where; harmless when called again."""
-        ticket = self._tickets.get(bell)
+        ticket = self._tickets.get(waker)
         if ticket is None:
             return
         self._leave(key, ticket)
         self._gate.step_out(ticket.cells, ticket.costs)
-        self._tickets.pop(bell, None)
+        self._tickets.pop(waker, None)
 
     def _leave(self, key: str, ticket: Ticket) -> None:
         """Give a place back; if that makes another ticket the first, its waiter is woken."""
@@ -261,10 +261,10 @@ class Waiting:
                 only_if_lost = only_if_lost and not lost
                 if first is None or only_if_lost:
                     return
-                # The bell of a loop that was closed wakes nothing. Its request is passed over, or all
+                # The waker of a loop that was closed wakes nothing. Its request is passed over, or all
                 # behind it would wait for good.
-                first.bell.ring()
-                if not first.bell.gone:
+                first.waker.wake()
+                if not first.waker.gone:
                     return
         finally:
             self._see_to_what_was_put_off()
@@ -275,7 +275,7 @@ class Waiting:
         while True:
             queue = self._queues.get(key)
             first = None if queue is None else queue.first
-            if first is None or not first.bell.gone:
+            if first is None or not first.waker.gone:
                 return first, lost
             self._remove(key, first)
             lost = True
@@ -293,7 +293,7 @@ class Waiting:
                 self._leave(key, ticket)
 
 
-class LoopBell:
+class LoopWaker:
     """Wakes a coroutine, from whatever thread. Made in the loop that it sleeps in."""
 
     def __init__(self) -> None:
@@ -304,11 +304,11 @@ class LoopBell:
 
     @property
     def gone(self) -> bool:
-        """See `Bell.gone`."""
+        """See `Waker.gone`."""
         return self._loop.is_closed()
 
-    def ring(self) -> None:
-        """See `Bell.ring`."""
+    def wake(self) -> None:
+        """See `Waker.wake`."""
         # The loop may be closed or closing, or its self-pipe broken; then there is no waiter to wake.
         with contextlib.suppress(RuntimeError, OSError):
             # A signal handler may have interrupted the loop while it waits for the operating system.
@@ -331,25 +331,25 @@ class LoopBell:
         self._rung.clear()
 
 
-class ThreadBell:
+class ThreadWaker:
     """Wakes a thread."""
 
     gone = False
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
-        self._bell = Doorbell()
+        self._waker = WakeEvent()
 
-    def ring(self) -> None:
-        """See `Bell.ring`."""
-        self._bell.ring()
+    def wake(self) -> None:
+        """See `Waker.wake`."""
+        self._waker.wake()
 
     def sleep(self, at_most_ns: int | None) -> None:
         """Sleep until it rings; for so long at most."""
-        self._bell.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
+        self._waker.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
 
 
-class GreenBell:
+class GreenWaker:
     """Wakes a green thread, while which sleeps all others of its thread go on."""
 
     gone = False
@@ -358,8 +358,8 @@ class GreenBell:
         self.due_ns = NEVER_NS
         self._rung = threading.Event()  # as it was patched
 
-    def ring(self) -> None:
-        """See `Bell.ring`."""
+    def wake(self) -> None:
+        """See `Waker.wake`."""
         self._rung.set()
 
     def sleep(self, at_most_ns: int | None) -> None:
@@ -368,9 +368,9 @@ class GreenBell:
         self._rung.clear()
 
 
-def thread_bell() -> ThreadBell | GreenBell:
+def thread_waker() -> ThreadWaker | GreenWaker:
     """What wakes the caller's own thread, of whichever kind it is."""
-    return GreenBell() if green_threads() else ThreadBell()
+    return GreenWaker() if green_threads() else ThreadWaker()
 
 
 def waiting_at(limit: Decider) -> Waiting:

@@ -55,7 +55,7 @@ def capped(limit: Limit, cap: Limit) -> Limit:
     return replace(limit, quota=quota, burst=min(limit.nominal, cap.nominal))
 
 
-def as_daring(policy: Policy, max_overshoot: float) -> Policy:
+def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
     """The policy, or one that dares no more than that, if that is less; `naive` knows no measure."""
     if max_overshoot >= policy.max_overshoot or policy.merged_only:
         return policy

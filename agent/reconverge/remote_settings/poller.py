@@ -23,7 +23,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, Orders, Rejection, Verifier
+from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, FleetSettings, Rejection, Verifier
 
 logger = logging.getLogger("reconverge")
 
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OrdersStats:
+class FleetSettingsStats:
     """What one node knows of the settings that are published for its fleet."""
 
     version: int = 0
@@ -67,7 +67,7 @@ class OrdersStats:
 class Reader:
     """One node's reader of the bulletin. Does no I/O: it says when to read, and is told what was read.
 
-    `interval_ns` says how often; `obey` is called with what is in force from now on, or with None when that is nothing.
+    `interval_ns` says how often; `apply` is called with the settings in force from now on; None if there are none.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class Reader:
         clock: Clock,
         *,
         interval_ns: Callable[[], int],
-        obey: Callable[[Orders | None], None],
+        apply: Callable[[FleetSettings | None], None],
         random: Random | None = None,
     ) -> None:
         self._random = random or Random()
         self._verifier = verifier
         self._clock = clock
         self._interval_ns = interval_ns
-        self._obey = obey
-        self.in_force: Orders | None = None
+        self._apply = apply
+        self.in_force: FleetSettings | None = None
         self.accepted = 0
         self.rejected: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
-        self._newest: Orders | None = None
+        self._newest: FleetSettings | None = None
         """What was accepted last, and is in force until it expires."""
         self._known: bytes | None = None
         """As it was read."""
@@ -184,7 +184,7 @@ class Reader:
         now = newest if valid else None
         if now is before:
             return
-        self._obey(now)
+        self._apply(now)
         self.in_force = now  # last, so that a reader of it sees its effects
         if now is not None:
             logger.info("reconverge: published settings (version %d) are in force", now.version)
@@ -202,12 +202,12 @@ class Reader:
         self._failures_in_a_row += 1
         self._complain(kind, f"published settings cannot be read ({kind}); what is in force stays so")
 
-    def stats(self) -> OrdersStats:
+    def stats(self) -> FleetSettingsStats:
         """A snapshot, without the fields that only the agent can fill in: what was overridden."""
-        orders = self.in_force
-        return OrdersStats(
-            version=0 if orders is None else orders.version,
-            expires_in=inf if orders is None else orders.expires - self._clock.wall_ns() / SECOND_NS,
+        fleet_settings = self.in_force
+        return FleetSettingsStats(
+            version=0 if fleet_settings is None else fleet_settings.version,
+            expires_in=inf if fleet_settings is None else fleet_settings.expires - self._clock.wall_ns() / SECOND_NS,
             accepted=self.accepted,
             rejected=dict(self.rejected),
             failures=dict(self.failures),

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconverge.errors import InvalidSetting, ReconvergeError
-from reconverge.hub.port import Bulletin
-from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX, Orders, Rejection, Secrets, opened, seal
+from reconverge.hub.port import SettingsStore
+from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX, FleetSettings, Rejection, Secrets, opened, seal
 
 
 class UnverifiedSettings(ReconvergeError):
@@ -32,13 +32,18 @@ class UnverifiedSettings(ReconvergeError):
 
 
 async def publish(
-    bulletin: Bulletin, orders: Orders, secrets: Secrets, *, force: bool = False, raise_version: bool = False
-) -> Orders:
+    store: SettingsStore,
+    fleet_settings: FleetSettings,
+    secrets: Secrets,
+    *,
+    force: bool = False,
+    raise_version: bool = False,
+) -> FleetSettings:
     """Post settings for all nodes of a namespace, and return what was posted.
 
     Args:
-        bulletin: the hub, opened for the namespace that the settings are for.
-        orders: the settings.
+        store: the hub, opened for the namespace that the settings are for.
+        fleet_settings: the settings.
         secrets: the first one signs; what is published now has to be signed with any of them.
         force: replace also what is published now and cannot be verified.
         raise_version: where the version is not above that of what is published, make it one more than that.
@@ -46,17 +51,17 @@ async def publish(
     Raises:
         UnverifiedSettings: the hub has something that these secrets have not signed, or that cannot be read.
         InvalidSetting: the version is not above the one that is published, so no node would obey.
-        InvalidOrders: no node would obey, whatever is published.
+        InvalidFleetSettings: no node would obey, whatever is published.
         HubUnavailable: the hub cannot be asked, or does not take it.
     """
-    before = _version_of(await bulletin.read(bytes_max=PAYLOAD_BYTES_MAX), secrets, force=force)
+    before = _version_of(await store.read(bytes_max=PAYLOAD_BYTES_MAX), secrets, force=force)
     if raise_version:
-        orders = replace(orders, version=max(orders.version, before + 1))
-    elif orders.version <= before:
+        fleet_settings = replace(fleet_settings, version=max(fleet_settings.version, before + 1))
+    elif fleet_settings.version <= before:
         problem = f"is not above {before}, which is published; no node would obey"
-        raise InvalidSetting("version", orders.version, problem)
-    await bulletin.post(seal(orders, secrets), keep_s=orders.expires - orders.issued)
-    return orders
+        raise InvalidSetting("version", fleet_settings.version, problem)
+    await store.post(seal(fleet_settings, secrets), keep_s=fleet_settings.expires - fleet_settings.issued)
+    return fleet_settings
 
 
 def _version_of(payload: bytes | None, secrets: Secrets, *, force: bool) -> int:

@@ -56,8 +56,8 @@ REASONS: Final = (TOO_LARGE, MALFORMED, FORGED, FOREIGN, PREMATURE, EXPIRED, OLD
 
 
 @dataclass(frozen=True, slots=True)
-class LimitOrder:
-    """What is said of one limit. What is None is as each node says itself."""
+class LimitOverride:
+    """Published settings of one limit. A field that is None is as each node says itself."""
 
     limit: str | None = None
     """How much it admits, as a limit string; of a node's own limit this changes quota and burst, and nothing else."""
@@ -68,8 +68,8 @@ class LimitOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """Settings for all nodes of a namespace. What is None is as each node says itself."""
+class FleetSettings:
+    """Settings for all nodes of a namespace. A field that is None is as each node says itself."""
 
     namespace: str
     """The namespace that they are for; nodes of others reject them."""
@@ -82,7 +82,7 @@ class Orders:
     sync_interval: float | None = None
     switch: Word | None = None
     """For all limits at once."""
-    limits: Mapping[str, LimitOrder] = field(default_factory=dict[str, LimitOrder])
+    limits: Mapping[str, LimitOverride] = field(default_factory=dict[str, LimitOverride])
     """By name. A node that has no limit of that name may declare it later."""
 
 
@@ -94,7 +94,7 @@ class Rejection:
     problem: str
 
 
-class InvalidOrders(ReconvergeError, ValueError):
+class InvalidFleetSettings(ReconvergeError, ValueError):
     """Raised when settings make no sense. `path` leads to the field, as in `("limits", "login", "switch")`."""
 
     def __init__(self, problem: str, *path: str) -> None:
@@ -140,14 +140,14 @@ class Secrets:
         return f"<{len(self._secrets)} secrets>"
 
 
-def seal(orders: Orders, secrets: Secrets) -> bytes:
-    """The settings as they travel. Raises InvalidOrders if every node would reject them."""
-    said = table_of(orders)
+def seal(fleet_settings: FleetSettings, secrets: Secrets) -> bytes:
+    """The settings as they travel. Raises InvalidFleetSettings if every node would reject them."""
+    said = table_of(fleet_settings)
     checked(said)
     body = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     payload = MAGIC + secrets.sign(body) + b"\n" + body
     if len(payload) > PAYLOAD_BYTES_MAX:
-        raise InvalidOrders(f"takes {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read; say less")
+        raise InvalidFleetSettings(f"takes {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read; say less")
     return payload
 
 
@@ -159,8 +159,8 @@ class Verifier:
         self._secrets = secrets
         self.version = 0
 
-    def verify(self, payload: bytes, *, now_s: float) -> Orders | Rejection:
-        """The orders, if they are to be obeyed; `now_s` is the wall clock's time. Raises nothing."""
+    def verify(self, payload: bytes, *, now_s: float) -> FleetSettings | Rejection:
+        """The settings, if they are to be obeyed; `now_s` is the wall clock's time. Raises nothing."""
         verdict = opened(payload, self._secrets)
         if isinstance(verdict, Rejection):
             return verdict
@@ -176,7 +176,7 @@ class Verifier:
         return verdict
 
 
-def opened(payload: object, secrets: Secrets) -> Orders | Rejection:
+def opened(payload: object, secrets: Secrets) -> FleetSettings | Rejection:
     """The settings if one of the secrets signed them, of any namespace, and whether or not they are still valid."""
     if not isinstance(payload, bytes):
         return Rejection(MALFORMED, f"is no string of bytes, but {type(payload).__name__}")
@@ -189,18 +189,18 @@ def opened(payload: object, secrets: Secrets) -> Orders | Rejection:
         return Rejection(FORGED, "is not signed with any of the secrets that this node knows")
     try:
         return checked(json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant))
-    except InvalidOrders as error:
+    except InvalidFleetSettings as error:
         return Rejection(MALFORMED, str(error))
     except (ValueError, RecursionError):
         return Rejection(MALFORMED, "is not JSON")
 
 
-def checked(said: object) -> Orders:
-    """The orders that a table of settings describes. Raises InvalidOrders, and says which field is wrong."""
-    table = _table(said, ORDERS_FIELDS)
+def checked(said: object) -> FleetSettings:
+    """The settings that a table of settings describes. Raises InvalidFleetSettings, and says which field is wrong."""
+    table = _table(said, SETTINGS_FIELDS)
     for name in ("namespace", "version", "issued", "expires"):
         if name not in table:
-            raise InvalidOrders("is missing", name)
+            raise InvalidFleetSettings("is missing", name)
     with _field("namespace"):
         checked_namespace(table["namespace"])
     _check_whole("version", table["version"], VERSION_MAX)
@@ -208,28 +208,30 @@ def checked(said: object) -> Orders:
     _check_whole("expires", table["expires"], VERSION_MAX)
     lifetime_s = table["expires"] - table["issued"]
     if not 1 <= lifetime_s <= LIFETIME_MAX_S:
-        raise InvalidOrders(f"is {lifetime_s} s after `issued`; 1 s to {LIFETIME_MAX_S} s are possible", "expires")
+        raise InvalidFleetSettings(
+            f"is {lifetime_s} s after `issued`; 1 s to {LIFETIME_MAX_S} s are possible", "expires"
+        )
     _check_interval(table)
     limits = _table(table.get("limits", {}), None, "limits")
     if len(limits) > LIMITS_MAX:
-        raise InvalidOrders(f"names {len(limits)} limits; at most {LIMITS_MAX} are possible", "limits")
-    return Orders(
+        raise InvalidFleetSettings(f"names {len(limits)} limits; at most {LIMITS_MAX} are possible", "limits")
+    return FleetSettings(
         namespace=table["namespace"],
         version=table["version"],
         issued=table["issued"],
         expires=table["expires"],
         sync_interval=table.get("sync_interval"),
         switch=_word(table.get("switch"), "switch"),
-        limits={name: _limit_order(name, limit) for name, limit in limits.items()},
+        limits={name: _limit_override(name, limit) for name, limit in limits.items()},
     )
 
 
-ORDERS_FIELDS: Final = ("namespace", "version", "issued", "expires", "sync_interval", "switch", "limits")
+SETTINGS_FIELDS: Final = ("namespace", "version", "issued", "expires", "sync_interval", "switch", "limits")
 LIMIT_FIELDS: Final = ("limit", "max_overshoot", "sync_interval", "switch")
-"""What can be said of one limit: what else there should be belongs here, in `LimitOrder`, and in `overrides.py`."""
+"""What can be said of one limit: what else there should be belongs here, in `LimitOverride`, and in `overrides.py`."""
 
 
-def _limit_order(name: str, said: object) -> LimitOrder:
+def _limit_override(name: str, said: object) -> LimitOverride:
     path = ("limits", name)
     with _field(*path):
         check_name(name)
@@ -237,26 +239,26 @@ def _limit_order(name: str, said: object) -> LimitOrder:
     text = table.get("limit")
     if text is not None:
         if not isinstance(text, str):
-            raise InvalidOrders(f"must be a string like '100/minute', not {shown(text)}", *path, "limit")
+            raise InvalidFleetSettings(f"must be a string like '100/minute', not {shown(text)}", *path, "limit")
         with _field(*path, "limit"):
             parse_quotas(text)
     overshoot = table.get("max_overshoot")
     if overshoot is not None and not (type(overshoot) in (int, float) and 0 <= overshoot <= OVERSHOOT_MAX):
         problem = f"must be a share from 0 to {OVERSHOOT_MAX}, not {shown(overshoot)}"
-        raise InvalidOrders(problem, *path, "max_overshoot")
+        raise InvalidFleetSettings(problem, *path, "max_overshoot")
     _check_interval(table, *path)
-    return LimitOrder(text, overshoot, table.get("sync_interval"), _word(table.get("switch"), *path, "switch"))
+    return LimitOverride(text, overshoot, table.get("sync_interval"), _word(table.get("switch"), *path, "switch"))
 
 
 def _table(said: object, known: Sequence[str] | None, *path: str) -> dict[str, Any]:
     if not isinstance(said, dict):
-        raise InvalidOrders(f"must be a table, not {shown(said)}", *path)
+        raise InvalidFleetSettings(f"must be a table, not {shown(said)}", *path)
     table: dict[Any, Any] = said
     for name in table:
         if not isinstance(name, str):
-            raise InvalidOrders(f"has the key {shown(name)}, which is no string", *path)
+            raise InvalidFleetSettings(f"has the key {shown(name)}, which is no string", *path)
         if known is not None and name not in known:
-            raise InvalidOrders(f"there is no such setting; known: {', '.join(known)}", *path, name)
+            raise InvalidFleetSettings(f"there is no such setting; known: {', '.join(known)}", *path, name)
     return table
 
 
@@ -264,7 +266,7 @@ def _word(said: object, *path: str) -> Word | None:
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:
-        raise InvalidOrders(f"must be {', '.join(map(repr, WORDS))}, not {shown(said)}", *path)
+        raise InvalidFleetSettings(f"must be {', '.join(map(repr, WORDS))}, not {shown(said)}", *path)
     return WORDS[said]
 
 
@@ -276,7 +278,7 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 def _check_whole(name: str, value: object, most: int) -> None:
     if type(value) is not int or not 1 <= value <= most:
-        raise InvalidOrders(f"must be a whole number from 1 to {most}, not {shown(value)}", name)
+        raise InvalidFleetSettings(f"must be a whole number from 1 to {most}, not {shown(value)}", name)
 
 
 class _field:  # noqa: N801  # reads as a word where it is used
@@ -290,15 +292,17 @@ class _field:  # noqa: N801  # reads as a word where it is used
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, ReconvergeError):
-            raise InvalidOrders(str(error), *self._path) from None
+            raise InvalidFleetSettings(str(error), *self._path) from None
 
 
-def table_of(orders: Orders) -> dict[str, Any]:
+def table_of(fleet_settings: FleetSettings) -> dict[str, Any]:
     """What is said, without what is not."""
-    said = {name: getattr(orders, name) for name in ORDERS_FIELDS if getattr(orders, name) is not None}
+    said = {
+        name: getattr(fleet_settings, name) for name in SETTINGS_FIELDS if getattr(fleet_settings, name) is not None
+    }
     said["limits"] = {
         name: {each: getattr(limit, each) for each in LIMIT_FIELDS if getattr(limit, each) is not None}
-        for name, limit in orders.limits.items()
+        for name, limit in fleet_settings.limits.items()
     }
     return said
 
@@ -306,12 +310,12 @@ def table_of(orders: Orders) -> dict[str, Any]:
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise InvalidOrders("says something twice")
+        raise InvalidFleetSettings("says something twice")
     return table
 
 
 def _no_constant(name: str) -> None:
-    raise InvalidOrders(f"{name} is not JSON")
+    raise InvalidFleetSettings(f"{name} is not JSON")
 
 
 def _signature(secret: bytes, body: bytes) -> bytes:
@@ -322,3 +326,9 @@ def _words(part: str | bytes) -> list[bytes]:
     if not isinstance(part, str | bytes):
         raise InvalidSetting("settings_secret", "***", f"is neither text nor bytes, but {type(part).__name__}")
     return [part] if isinstance(part, bytes) else [word.encode(errors="surrogatepass") for word in part.split()]
+
+
+# Former names, which documents have shown; they go with version 1.0.
+Orders = FleetSettings
+LimitOrder = LimitOverride
+InvalidOrders = InvalidFleetSettings

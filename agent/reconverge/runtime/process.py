@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, Protocol
 
-from reconverge.runtime.threads import Doorbell, in_main_interpreter, start_thread
+from reconverge.runtime.threads import WakeEvent, in_main_interpreter, start_thread
 
 logger = logging.getLogger("reconverge")
 
@@ -172,7 +172,7 @@ def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
 
 def _end_at_last() -> None:
     """End a process whose other threads would keep it alive: without a handler SIGTERM would have, too."""
-    Doorbell().wait(SIGTERM_GRACE_S)
+    WakeEvent().wait(SIGTERM_GRACE_S)
     stop_all()
     os._exit(SIGTERM_STATUS)
 

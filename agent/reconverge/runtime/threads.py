@@ -138,7 +138,7 @@ def addresses_of(*question: Any) -> Any:
     return (_getaddrinfo if green_threads() else socket.getaddrinfo)(*question)
 
 
-class Doorbell:
+class WakeEvent:
     """Wakes the one thread that waits for it; rung several times meanwhile, it wakes once."""
 
     def __init__(self) -> None:
@@ -146,11 +146,11 @@ class Doorbell:
         self._quiet.acquire()
 
     @property
-    def rung(self) -> bool:
+    def woken(self) -> bool:
         """Whether the next `wait` returns at once."""
         return not self._quiet.locked()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Have the current or the next `wait` return. Never waits, from wherever it is called."""
         try:
             self._quiet.release()
@@ -162,7 +162,7 @@ class Doorbell:
         rung: bool = self._quiet.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
         return rung
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         """Be quiet again, if it was rung."""
         self._quiet.acquire(blocking=False)
 

@@ -1,4 +1,4 @@
-"""The promises of `reconverge.hub.Bulletin`, as tests that the tests of such a hub inherit."""
+"""The promises of `reconverge.hub.SettingsStore`, as tests that the tests of such a hub inherit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, Final, Protocol
 from unittest import SkipTest
 
-from reconverge.hub.port import Bulletin
+from reconverge.hub.port import SettingsStore
 
 PAYLOAD: Final = bytes(range(256))
 BYTES_MAX: Final = 1000
@@ -15,7 +15,7 @@ KEEP_S: Final = 600.0
 POLL_S: Final = 0.01
 
 
-class BulletinHub(Bulletin, Protocol):
+class BulletinHub(SettingsStore, Protocol):
     """A bulletin that has connections to let go of."""
 
     async def close(self) -> None:

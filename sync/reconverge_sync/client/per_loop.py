@@ -14,27 +14,27 @@ _inherited: Final[list[object]] = []
 forget them: the parent would hear nothing any more."""
 
 
-class Leavable(Protocol):
+class LoopResource(Protocol):
     """What can be left alone without waiting for anything."""
 
     def abandon(self) -> None:
         """Let go of everything at once, even where the loop is closed."""
         ...
 
-    def orphan(self) -> None:
+    def abandon_in_fork(self) -> None:
         """Let go of what belongs to the parent, in a fork."""
         ...
 
 
-def let_go(thing: Leavable, inherited: bool) -> None:  # noqa: FBT001  # as `Here` tells it
-    """Leave it alone, as `Here` has it."""
+def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `PerLoop` tells it
+    """Leave it alone, as `PerLoop` has it."""
     if inherited:
-        thing.orphan()
+        thing.abandon_in_fork()
     else:
         thing.abandon()
 
 
-class Here(Generic[T]):
+class PerLoop(Generic[T]):
     """Makes the thing anew for every process and loop that asks for it, and leaves alone those of others.
 
     `left` is told of each that is left alone, and whether it is the parent's, of which this process is a fork.

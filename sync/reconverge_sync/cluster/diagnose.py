@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level
-from reconverge_sync.cluster.topology import Owners
+from reconverge_sync.cluster.topology import ClusterTopology
 from reconverge_sync.redis.advice import as_failure
 from reconverge_sync.redis.connection import Place
 
@@ -21,7 +21,9 @@ Examine = Callable[[Place, int], Awaitable[Diagnosis]]
 """Examines the server there, with exchanges in a shard that it owns."""
 
 
-async def diagnose_cluster(owners: Owners, named: Sequence[Place], examine: Examine, *, shards: int) -> Diagnosis:
+async def diagnose_cluster(
+    owners: ClusterTopology, named: Sequence[Place], examine: Examine, *, shards: int
+) -> Diagnosis:
     """See `Diagnosable.diagnose`; `named` are the servers in the URL."""
     try:
         found = await owners.places()

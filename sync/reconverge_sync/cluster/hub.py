@@ -12,7 +12,7 @@ from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge_sync.client.urls import is_number
 from reconverge_sync.cluster.diagnose import diagnose_cluster
-from reconverge_sync.cluster.topology import Owners
+from reconverge_sync.cluster.topology import ClusterTopology
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
@@ -62,13 +62,13 @@ class ClusterHub(RedisHub):
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""
-        owners = self._here.get()
-        assert isinstance(owners, Owners)
+        owners = self._per_loop.get()
+        assert isinstance(owners, ClusterTopology)
 
         async def examine(place: Place, shard: int) -> Diagnosis:
             client = self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
             try:
-                return await RedisDiagnosis(self._patient(place, client=client, shard=shard, clustered=True)).run()
+                return await RedisDiagnosis(self._target(place, client=client, shard=shard, clustered=True)).run()
             finally:
                 await client.aclose()
 
@@ -78,7 +78,7 @@ class ClusterHub(RedisHub):
         return Connection(url, several=True, options=("shards",))
 
     def _open(self) -> Servers:
-        return Owners(self._connection, self._settings.timeout_s, shards=self._shards)
+        return ClusterTopology(self._connection, self._settings.timeout_s, shards=self._shards)
 
 
 def _shards(url: str, wanted: str) -> int:

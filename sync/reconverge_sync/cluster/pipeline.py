@@ -29,7 +29,7 @@ class _Question(NamedTuple):
     answer: asyncio.Future[Any]
 
 
-class Owner:
+class NodePipeline:
     """Asks one server, in flights: one write with everything that is waiting, and the replies in order.
 
     A flight is a task of its own, so a caller that gives up waiting takes nothing from the other questions on board.

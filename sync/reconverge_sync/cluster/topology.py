@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 from redis import exceptions
 from redis.crc import key_slot
 
-from reconverge_sync.cluster.pipeline import FLIGHTS_MAX, Command, Owner
+from reconverge_sync.cluster.pipeline import FLIGHTS_MAX, Command, NodePipeline
 from reconverge_sync.redis.connection import Connection, Place
 
 SLOTS: Final = 16384
@@ -110,7 +110,7 @@ _GONE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, Ti
 _LOST: Final = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.MasterDownError)
 
 
-class Owners:
+class ClusterTopology:
     """The servers of a cluster: asks each about the shards that it owns. See `Servers`.
 
     Each of them has connections of its own, so a slow or dead one delays no question to another. The map of
@@ -125,8 +125,8 @@ class Owners:
         self._random = random or Random()
         self._owner_of: dict[int, Place] = {}
         """By slot."""
-        self._owners: dict[Place, Owner] = {}
-        self._retired: list[Owner] = []
+        self._owners: dict[Place, NodePipeline] = {}
+        self._retired: list[NodePipeline] = []
         """Those that are part of no map any more, while they are being closed."""
         self._known: dict[Place, None] = dict.fromkeys(connection.places)
         """The servers to ask for a map: those of the last one, and those that the URL names."""
@@ -188,12 +188,12 @@ class Owners:
         retired, self._retired = self._retired, []
         await asyncio.gather(*(owner.close() for owner in (*owners.values(), *retired)))
 
-    def _owner(self, place: Place) -> Owner:
+    def _owner(self, place: Place) -> NodePipeline:
         owner = self._owners.get(place)
         if owner is None:
             client = self._connection.client(self._timeout_s, connections_max=FLIGHTS_MAX, place=place)
             limit_s = self._timeout_s * ANSWER_SHARE
-            owner = self._owners[place] = Owner(client, timeout_s=limit_s)
+            owner = self._owners[place] = NodePipeline(client, timeout_s=limit_s)
         return owner
 
     # ------------------------------------------------------------ the map

@@ -84,12 +84,12 @@ class EmbeddedHub:
         return await self._redis.totals()
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`."""
+        """See `SettingsStore.post`."""
         await self.ensure_running()
         await self._redis.post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `Bulletin.read`."""
+        """See `SettingsStore.read`."""
         await self.ensure_running()
         return await self._redis.read(bytes_max=bytes_max)
 

@@ -142,7 +142,7 @@ class MqttLink:
     def _made(self, context: ssl.SSLContext | None) -> aiomqtt.Client:
         hear = self._hear
 
-        class Ear(asyncio.Queue[aiomqtt.Message]):
+        class MessageHandler(asyncio.Queue[aiomqtt.Message]):
             """Where the client puts what comes."""
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
@@ -162,7 +162,7 @@ class MqttLink:
             will=aiomqtt.Will(self._gone_topic, b"", qos=1),
             keepalive=KEEPALIVE_S,
             timeout=self._timeout_s,
-            queue_type=Ear,
+            queue_type=MessageHandler,
             logger=_silent,
             tls_context=context,
         )
@@ -246,7 +246,7 @@ class MqttLink:
             with contextlib.suppress(RuntimeError):
                 misc_task.cancel()
 
-    def orphan(self) -> None:
+    def abandon_in_fork(self) -> None:
         """Let go of the parent's connection, in a fork: the socket, and nothing that the parent uses, too."""
         sock = None if self._client is None else _paho(self._client).socket()
         if sock is not None:

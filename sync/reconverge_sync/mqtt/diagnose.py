@@ -14,14 +14,14 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.diagnosis import COMMAND, Diagnosis, Finding, Level, Trip
 from reconverge.hub.probe import try_exchanges
 from reconverge_sync.mqtt.connection import MqttLink
-from reconverge_sync.mqtt.messages import Misfit, read_claim
+from reconverge_sync.mqtt.messages import MalformedMessage, read_claim
 from reconverge_sync.mqtt.session import VERSION, Membership
 from reconverge_sync.mqtt.url import BrokerAddress
 
 REACHED, LOGIN, PERMISSION, SIZE, RETAINED = "reached", "login", "permission", "size", "retained"
-STEWARD, EXCHANGE = "steward", "exchange"
+LEADER, EXCHANGE = "leader", "exchange"
 LETTER_BYTES: Final = 1 << 17
-"""More than a letter with a whole batch, or a part of a ledger, usually takes."""
+"""More than a message with a whole batch, or a part of a ledger, usually takes."""
 ELECTION_TENURES: Final = 6
 """An election takes two tenures and a bit; it is tried by members of its own."""
 STEP_S: Final = 0.02
@@ -81,7 +81,7 @@ class MqttDiagnosis:
         self._reached()
         try:
             if await self._may_publish(link):
-                await self._takes_large_letters(link)
+                await self._takes_large_messages(link)
                 await self._keeps_for_newcomers(link)
                 await self._who_answers()
                 exchanges = await self._exchange(link)
@@ -116,7 +116,7 @@ class MqttDiagnosis:
             self._say(PERMISSION, f"what the user publishes under {self._root}/# does not come back", self._allow())
         return came
 
-    async def _takes_large_letters(self, link: MqttLink) -> None:
+    async def _takes_large_messages(self, link: MqttLink) -> None:
         if not await self._comes_back(link, "large", bytes(LETTER_BYTES)):
             fact = f"a message of {LETTER_BYTES} bytes does not arrive"
             self._say(SIZE, fact, f"Have the broker take it:\n{COMMAND}message_size_limit 1048576")
@@ -153,16 +153,16 @@ class MqttDiagnosis:
         if others and await self._eventually(lambda: any(map(self._answering, others)), tenure_s):
             fact = f"the agents have more shards than the {self._address.shards} of this URL"
             remedy = "All must name the same number: those that do not fail to see each other's counts."
-            self._findings.append(Finding(STEWARD, Level.PROBLEM, fact, remedy))
+            self._findings.append(Finding(LEADER, Level.PROBLEM, fact, remedy))
         silent = sum(not self._answering(topic) for topic in shards)
         if not silent:
-            self._say(STEWARD, f"an agent keeps the ledger, and answers{' for each shard' * (len(shards) > 1)}")
+            self._say(LEADER, f"an agent keeps the ledger, and answers{' for each shard' * (len(shards) > 1)}")
         elif silent < len(shards):
-            fact = f"of {len(shards)} shards, {silent} have no steward"
+            fact = f"of {len(shards)} shards, {silent} have no leader"
             remedy = "All agents must name the same shards; or an election is under way: try again."
-            self._findings.append(Finding(STEWARD, Level.WARNING, fact, remedy))
+            self._findings.append(Finding(LEADER, Level.WARNING, fact, remedy))
         else:
-            self._say(STEWARD, "no agent is connected just now; the next ones elect a leader, which keeps the ledger")
+            self._say(LEADER, "no agent is connected just now; the next ones elect a leader, which keeps the ledger")
 
     async def _exchange(self, link: MqttLink) -> Sequence[Trip]:
         """Have one member elected, and another one exchange with it by way of the broker."""
@@ -232,7 +232,7 @@ class MqttDiagnosis:
     def _answering(self, topic: str) -> bool:
         """Whether a member says there, now, that it answers."""
         for payload, kept in self._heard.get(topic, ()):
-            with contextlib.suppress(Misfit):
+            with contextlib.suppress(MalformedMessage):
                 if not kept and read_claim(payload).answers:
                     return True
         return False

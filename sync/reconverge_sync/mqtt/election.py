@@ -92,7 +92,7 @@ class Role(Enum):
     FOLLOWER = "follower"
     CLAIMANT = "claimant"
     """Waits until no other member can answer any more."""
-    STEWARD = "steward"
+    LEADER = "leader"
 
 
 class Election:
@@ -109,10 +109,10 @@ class Election:
         self.member = ""
         """The name of this connection; empty while there is none."""
         self.role = Role.FOLLOWER
-        self.reigns = 0
-        """How often this member has become the steward: what it kept in an earlier reign is void in the next."""
+        self.terms_led = 0
+        """How often this member has become the leader: what it kept in an earlier term is void in the next."""
         self.inherited = False
-        """Whether the last of these reigns went on where the one before had stopped."""
+        """Whether the last of these terms went on where the one before had stopped."""
         self.succeeds = False
         """Whether a member is known to have answered before the last of these terms began, be it this one."""
         self._others_answered = False
@@ -135,16 +135,16 @@ class Election:
     # ------------------------------------------------------------ the leader
 
     @property
-    def steward(self) -> str:
+    def leader(self) -> str:
         """The member to ask; empty while none is known."""
-        if self.role is Role.STEWARD:
+        if self.role is Role.LEADER:
             return self.member
         return "" if self._leader is None or self.role is not Role.FOLLOWER else self._leader.member
 
     @property
     def answering(self) -> bool:
         """Whether the leader, this member or another, has said that it answers."""
-        return self.role is Role.STEWARD or (self.steward != "" and self._leader is not None and self._leader.answers)
+        return self.role is Role.LEADER or (self.leader != "" and self._leader is not None and self._leader.answers)
 
     @property
     def beat_ns(self) -> int:
@@ -164,7 +164,7 @@ class Election:
     def may_answer(self, now_ns: int, *, within_ns: int) -> bool:
         """Whether whatever is answered now still counts, if it takes up to `within_ns` to be heard."""
         return (
-            self.role is Role.STEWARD
+            self.role is Role.LEADER
             and self._confirmed_ns is not None
             and now_ns + within_ns < self._confirmed_ns + self._tenure_ns
         )
@@ -175,7 +175,7 @@ class Election:
         """The claims of all others are heard from now on, under a name that was never used before."""
         self.leave()
         self.member = member
-        # A steward is heard within a beat.
+        # A leader is heard within a beat.
         self._next_ns = now_ns + int(self._beat_ns * (2 + self._random.random()))
 
     def leave(self) -> None:
@@ -225,7 +225,7 @@ class Election:
             self._next_ns = max(self._next_ns, now_ns + 2 * self._beat_ns)
 
     def inherit(self, claim: Claim, now_ns: int) -> bool:
-        """The steward with that claim has stopped to answer, and wants this member to go on without a pause.
+        """The leader with that claim has stopped to answer, and wants this member to go on without a pause.
 
         Returns whether this member will: not if it has heard of another one.
         """
@@ -249,9 +249,9 @@ class Election:
             return None
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
             if self._predecessor or now_ns >= self._answers_from_ns(self._waits_from_ns):
-                self.role = Role.STEWARD
-                self.succeeds = self._others_answered or self.reigns > 0
-                self.reigns += 1
+                self.role = Role.LEADER
+                self.succeeds = self._others_answered or self.terms_led > 0
+                self.terms_led += 1
                 self.inherited = self._predecessor != ""
                 self._next_ns = now_ns  # at once, for members that wait for an answer
         if now_ns < self._next_ns:
@@ -263,7 +263,7 @@ class Election:
         self._sent[self._beat] = now_ns
         while len(self._sent) > 2 * BEATS:
             self._sent.popitem(last=False)
-        return Claim(self._term, self.member, self._beat, self.role is Role.STEWARD)
+        return Claim(self._term, self.member, self._beat, self.role is Role.LEADER)
 
     # ------------------------------------------------------------ inside
 
@@ -297,8 +297,8 @@ class Election:
         self._leader = claim
         self._leader_heard_ns = now_ns
         self._excused = False
-        self._be_patient(now_ns)
+        self._await_silence(now_ns)
 
-    def _be_patient(self, now_ns: int) -> None:
+    def _await_silence(self, now_ns: int) -> None:
         """Claim when nothing is heard for a tenure, and not all at once."""
         self._next_ns = now_ns + self._tenure_ns + int(self._beat_ns * self._random.random())

@@ -1,4 +1,4 @@
-"""A ledger in parts, as one member hands it over to another: what a steward writes, and what its heir reads.
+"""A ledger in parts, as one member hands it over to another: what a leader writes, and what its successor reads.
 
 A part begins with the rank of the claim that it is handed over with, its own number, and how many there are; the rest
 is an array in msgpack of items: what the shard itself remembers, nodes, accounts and cells. The reader trusts
@@ -21,7 +21,7 @@ from reconverge.hub.report import SCHEMA_VERSION, Totals
 from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, NodeRecord
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import TERM_MAX, Claim
-from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, Kind, Misfit, body, is_text, is_whole, sealed
+from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, Kind, MalformedMessage, body, is_text, is_whole, sealed
 
 ROWS_AT_ONCE: Final = 100
 """So many nodes, accounts or entries are in a part, so that neither side is busy for long with one."""
@@ -45,7 +45,7 @@ Item = list[Any]
 
 def write_ledger(ledger: Shard, term: int) -> Iterator[bytes]:
     """The parts of a ledger, one after the other, each made when it is asked for. Raises HubUnavailable."""
-    pages = list(_pages(ledger))  # of references alone; what costs time is making letters of them
+    pages = list(_pages(ledger))  # of references alone; what costs time is making messages of them
     if len(pages) > PARTS_MAX:
         raise HubUnavailable("protocol", f"a ledger of {len(pages)} parts is too large to be handed over")
     for number, page in enumerate(pages):
@@ -93,24 +93,24 @@ class LedgerReader:
         self._next = 0
 
     def read(self, payload: bytes) -> tuple[Claim, Shard] | None:
-        """Take in the next part; returns all when it was the last. Raises Misfit, and is of no more use then."""
+        """Take in the next part; returns all after the last. Raises MalformedMessage, and is of no more use then."""
         content = body(payload, Kind.LEDGER)
         try:
             term, number, parts, schema = _PART.unpack_from(content)
             items = msgpack.unpackb(content[_PART.size :], strict_map_key=True)
         except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
-            raise Misfit("ledger") from None
+            raise MalformedMessage("ledger") from None
         if schema != SCHEMA_VERSION:
-            raise Misfit("schema")
+            raise MalformedMessage("schema")
         if number == 0:
             self._term, self._parts = term, parts
         if (term, parts, number) != (self._term, self._parts, self._next) or not 1 <= term <= TERM_MAX:
-            raise Misfit("ledger")
+            raise MalformedMessage("ledger")
         if parts > PARTS_MAX or type(items) is not list or (number == 0 and not items):
-            raise Misfit("ledger")
+            raise MalformedMessage("ledger")
         for place, item in enumerate(items):
             if type(item) is not list or not item or (item[0] == "shard") != (place == number == 0):
-                raise Misfit("ledger")
+                raise MalformedMessage("ledger")
             self._take(item)
         self._next += 1
         return (Claim(term, self._sender, 0), self._ledger) if self._next == parts else None
@@ -126,7 +126,7 @@ class LedgerReader:
         elif kind == "cell":
             self._take_cell(rest)
         else:
-            raise Misfit("ledger")
+            raise MalformedMessage("ledger")
 
     def _take_shard(self, rest: Item) -> None:
         _check(len(rest) == len(_META))
@@ -206,4 +206,4 @@ def is_sum(value: object, *, signed: bool = False) -> bool:
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise Misfit("ledger")
+        raise MalformedMessage("ledger")

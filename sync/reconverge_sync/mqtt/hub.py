@@ -14,7 +14,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.client.per_loop import Here, let_go
+from reconverge_sync.client.per_loop import PerLoop, let_go
 from reconverge_sync.mqtt.diagnose import MqttDiagnosis
 from reconverge_sync.mqtt.session import Membership
 from reconverge_sync.mqtt.settings import PAYLOAD_BYTES_MAX
@@ -25,10 +25,10 @@ logger = logging.getLogger("reconverge")
 TIMEOUT_SHARE: Final = 0.9
 """After so much of an exchange's time it is said what is missing, before the caller gives up."""
 COMPLAINT_NS: Final = 60 * SECOND_NS
-"""How often letters that are of no use are mentioned in the log."""
+"""How often messages that are of no use are mentioned in the log."""
 
 HARMLESS: Final = frozenset({"late", "unasked"})
-"""Reasons for which letters are of no use in a healthy fleet, too, when the steward changes."""
+"""Reasons for which messages are of no use in a healthy fleet, too, when the leader changes."""
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class MqttHub:
 
     Args:
         url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
-            (into how many independent parts to divide the keys, each with a steward of its own); `tenure` (for how many
+            (into how many independent parts to divide the keys, each with a leader of its own); `tenure` (for how many
             seconds a claim that has come back allows to answer); and for TLS `ssl_ca_certs`, `ssl_certfile`,
             `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must agree on shards and tenure.
         settings: the namespace, and the time that an exchange may take.
@@ -69,9 +69,9 @@ class MqttHub:
         self._clock = clock or SystemClock()
         self._hub_clock = hub_clock
         self._new_name = new_name
-        self._here = Here(self._join, let_go)
+        self._per_loop = PerLoop(self._join, let_go)
         self.rejects: Counter[str] = Counter()
-        """How many letters were of no use, by reason. They have changed nothing."""
+        """How many messages were of no use, by reason. They have changed nothing."""
         self._mentioned = 0
         self._mention_ns = 0
 
@@ -83,7 +83,7 @@ class MqttHub:
     @property
     def at_work(self) -> bool:
         """See `Working`: a member sends claims, and may have to answer the others."""
-        return self._here.thing is not None
+        return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
@@ -95,15 +95,15 @@ class MqttHub:
         return await _only_unavailable(self.membership().totals())
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`. A broker of MQTT 3.1.1 keeps it for ever; its reader knows when it expires."""
+        """See `SettingsStore.post`. A broker of MQTT 3.1.1 keeps it for ever; its reader knows when it expires."""
         if len(payload) > PAYLOAD_BYTES_MAX:
             problem = f"{len(payload)} bytes are posted, and at most {PAYLOAD_BYTES_MAX} are kept"
             raise HubUnavailable("protocol", problem, applied=False)
-        await _only_unavailable(self._here.get().post(payload, keep_s=keep_s))
+        await _only_unavailable(self._per_loop.get().post(payload, keep_s=keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `Bulletin.read`. What is posted comes by itself, so nothing is asked for."""
-        payload = await _only_unavailable(self._here.get().read())
+        """See `SettingsStore.read`. What is posted comes by itself, so nothing is asked for."""
+        payload = await _only_unavailable(self._per_loop.get().read())
         return None if payload is None else payload[: bytes_max + 1]
 
     async def diagnose(self) -> Diagnosis:
@@ -115,13 +115,13 @@ class MqttHub:
 
     async def close(self) -> None:
         """See `Hub.close`. If this is the member that keeps the ledger, another one gets it."""
-        membership = self._here.take()
+        membership = self._per_loop.take()
         if membership is not None:
             await membership.leave()
 
     def membership(self) -> Membership:
         """That of this process and this loop, which begins now if there is none yet; another's is let go of."""
-        membership = self._here.get()
+        membership = self._per_loop.get()
         membership.take_part()
         return membership
 
@@ -143,7 +143,7 @@ class MqttHub:
         now_ns = self._clock.monotonic_ns()
         if total > self._mentioned and now_ns >= self._mention_ns:
             self._mentioned, self._mention_ns = total, now_ns + COMPLAINT_NS
-            logger.warning("reconverge: letters at %s were of no use, and changed nothing: %s", self._shown, wrong)
+            logger.warning("reconverge: messages at %s were of no use, and changed nothing: %s", self._shown, wrong)
 
     def __repr__(self) -> str:
         return f"MqttHub({self._shown!r}, namespace={self._settings.namespace!r})"

@@ -2,7 +2,7 @@
 
 The elected leader keeps the ledger of the merge rule for all. It begins with an empty one, as a server does that comes
 back without its data: the members' reports rebuild it. Only a leader that hands over to a successor gives the ledger
-along. The hub's clock goes on from what the new steward knew of it.
+along. The hub's clock goes on from what the new leader knew of it.
 """
 
 # Theory of operation.
@@ -31,11 +31,11 @@ from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import TENURE_NS, Claim, Election, Role
 
 WAIT_NS: Final = 500 * MILLISECOND_NS
-"""How long a member waits for an answer; one that comes later is not taken in. So what a steward grants counts, if at
+"""How long a member waits for an answer; one that comes later is not taken in. So what a leader grants counts, if at
 all, while no other member can answer."""
 
 
-class Steward:
+class Candidate:
     """One member and one shard. Names of a ledger's data come from `new_name`; its time from `hub_clock`, in tests."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Steward:
         self._given_clock = hub_clock
         self._hub_clock = HubClock()
         self._heard = False
-        self._reign = 0
+        self._term_led = 0
         self._ledger: Shard | None = None
         self._inherited: Shard | None = None
         self._offset_ns = 0
@@ -77,7 +77,7 @@ class Steward:
     @property
     def ledger(self) -> Shard | None:
         """What this member keeps for all, if it is the one to answer and has begun to; to look at."""
-        return self._ledger if self._reign == self.election.reigns and self.election.role is Role.STEWARD else None
+        return self._ledger if self._term_led == self.election.terms_led and self.election.role is Role.LEADER else None
 
     def answered(self, answer: Answer, *, sent_ns: int, received_ns: int) -> None:
         """Another member's answer tells what time it is."""
@@ -88,7 +88,7 @@ class Steward:
         """What all have charged and given back; None if this member is not the one to ask."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
             return None
-        return {} if self._ledger is None or self._reign != self.election.reigns else self._ledger.totals()
+        return {} if self._ledger is None or self._term_led != self.election.terms_led else self._ledger.totals()
 
     def hand_over(self) -> Shard | None:
         """Answer no more, and give away the ledger; None if there is none to give.
@@ -96,13 +96,13 @@ class Steward:
         The member that gets it goes on if it can; this member leaves the election.
         """
         answers = self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
-        ledger = self._ledger if answers and self._reign == self.election.reigns else None
+        ledger = self._ledger if answers and self._term_led == self.election.terms_led else None
         self._ledger = None
         self.election.leave()
         return ledger
 
     def inherit(self, claim: Claim, ledger: Shard) -> bool:
-        """Go on with the ledger of a steward that has stopped to answer; returns whether this member will try."""
+        """Go on with the ledger of a leader that has stopped to answer; returns whether this member will try."""
         if not self.election.inherit(claim, self._clock.monotonic_ns()):
             return False
         self._inherited = ledger
@@ -112,13 +112,13 @@ class Steward:
         """The ledger, if this member is the one to answer."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns):
             return None
-        if self._reign != self.election.reigns:
+        if self._term_led != self.election.terms_led:
             self._begin()
         return self._ledger
 
     def _begin(self) -> None:
-        """This member's reign begins, by the clock that the one before went by, as far as this member heard of it."""
-        self._reign = self.election.reigns
+        """This member's term begins, by the clock that the one before went by, as far as this member heard of it."""
+        self._term_led = self.election.terms_led
         # If another leader has answered before, there are lines that may not have been reported yet.
         self._ledger = self._inherited if self.election.inherited else Shard(lost=self.election.succeeds)
         self._inherited = None

@@ -1,7 +1,8 @@
 """What members write to each other by way of a broker: claims, batches, answers and totals, as bytes.
 
-Every letter begins with two fixed bytes, the format's number and what kind of letter it is. All numbers are
-little-endian. A message is checked as a hub checks a batch, whatever its sender: `Misfit` is all that reading raises.
+Every message begins with two fixed bytes, the format's number and what kind of message it is. All numbers are
+little-endian. A message is checked as a hub checks a batch, whatever its sender; reading raises
+`MalformedMessage` alone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
 from reconverge_sync.mqtt.election import TERM_MAX, Claim
 
 FORMAT: Final = 1
-"""Rises when letters change; what a batch itself consists of has a version of its own, SCHEMA_VERSION."""
+"""Rises when messages change; what a batch itself consists of has a version of its own, SCHEMA_VERSION."""
 CELLS_MAX: Final = 256
 """So that no other node waits for longer than these cells take."""
 LIMITS_MAX: Final = 1024
@@ -52,7 +53,7 @@ _NUMBER: Final = Struct("<Q")
 
 
 class Kind(IntEnum):
-    """What a letter is."""
+    """What a message is."""
 
     CLAIM = 1
     BATCH = 2
@@ -72,11 +73,11 @@ BYTES_MAX: Final = {
     Kind.TOTALS: 1 << 20,
     Kind.LEDGER: 1 << 20,
 }
-"""The largest letters, by far: 256 cells whose keys have 256 bytes each take 93 kB, and their answer 33 kB."""
+"""The largest messages, by far: 256 cells whose keys have 256 bytes each take 93 kB, and their answer 33 kB."""
 
 
-class Misfit(Exception):
-    """Raised when a letter cannot be read. `kind` says in a word what is wrong with it."""
+class MalformedMessage(Exception):
+    """Raised when a message cannot be read. `kind` says in a word what is wrong with it."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -92,25 +93,27 @@ class Reply(NamedTuple):
 
 
 def body(payload: bytes, kind: Kind) -> bytes:
-    """What is in a letter that should be of that kind."""
+    """What is in a message that should be of that kind."""
     if len(payload) > BYTES_MAX[kind]:
-        raise Misfit("size")
+        raise MalformedMessage("size")
     if len(payload) < _HEAD.size or payload[:2] != _MAGIC:
-        raise Misfit("format")
+        raise MalformedMessage("format")
     _, number, said = _HEAD.unpack_from(payload)
     if number != FORMAT:
-        raise Misfit("version")
+        raise MalformedMessage("version")
     if said != kind:
-        raise Misfit("kind")
+        raise MalformedMessage("kind")
     return payload[_HEAD.size :]
 
 
 def sealed(kind: Kind, content: bytes) -> bytes:
     """A message of that kind. Raises HubUnavailable if it is too large for its reader."""
-    letter = _HEAD.pack(_MAGIC, FORMAT, kind) + content
-    if len(letter) > BYTES_MAX[kind]:
-        raise HubUnavailable("protocol", f"{len(letter)} bytes are too many for one {kind.name.lower()}", applied=False)
-    return letter
+    message = _HEAD.pack(_MAGIC, FORMAT, kind) + content
+    if len(message) > BYTES_MAX[kind]:
+        raise HubUnavailable(
+            "protocol", f"{len(message)} bytes are too many for one {kind.name.lower()}", applied=False
+        )
+    return message
 
 
 # ------------------------------------------------------------ claims
@@ -122,14 +125,14 @@ def write_claim(claim: Claim) -> bytes:
 
 
 def read_claim(payload: bytes) -> Claim:
-    """The claim in a letter. Raises Misfit."""
+    """The claim in a message. Raises MalformedMessage."""
     content = body(payload, Kind.CLAIM)
     if len(content) != _CLAIM.size:
-        raise Misfit("claim")
+        raise MalformedMessage("claim")
     term, beat, name, answers = _CLAIM.unpack(content)
     member = name.decode("latin-1")
     if not (1 <= term <= TERM_MAX and beat <= TERM_MAX and answers <= 1 and MEMBER.fullmatch(member)):
-        raise Misfit("claim")
+        raise MalformedMessage("claim")
     return Claim(term, member, beat, answers == 1)
 
 
@@ -153,38 +156,38 @@ def write_batch(batch: Batch) -> bytes:
 
 
 def read_batch(payload: bytes, *, shard: int) -> Batch:
-    """The batch in a letter, if it is one for that shard. Raises Misfit."""
+    """The batch in a message, if it is one for that shard. Raises MalformedMessage."""
     content = body(payload, Kind.BATCH)
     try:
         shared_bytes, cells, keys_bytes = _BATCH.unpack_from(content)
         keys_from = _BATCH.size + shared_bytes + 4 * cells
         rows_from = keys_from + keys_bytes
         if cells > CELLS_MAX or rows_from > len(content):
-            raise Misfit("batch")
+            raise MalformedMessage("batch")
         shared = msgpack.unpackb(content[_BATCH.size : _BATCH.size + shared_bytes], strict_map_key=True)
         lengths = struct.unpack_from(f"<{cells}I", content, keys_from - 4 * cells)
         keys = list(_keys(content[keys_from:rows_from], lengths))
         batch = _header(shared)
         reports = tuple(_reports(content[rows_from:], keys, known=len(batch.limits)))
     except (ValueError, TypeError, OverflowError, RecursionError, struct.error, msgpack.UnpackException):
-        raise Misfit("batch") from None
+        raise MalformedMessage("batch") from None
     if batch.shard != shard:
-        raise Misfit("shard")
+        raise MalformedMessage("shard")
     return batch._replace(cells=reports)
 
 
 def _header(shared: Any) -> Batch:
     if type(shared) is not list or len(shared) != 10:
-        raise Misfit("batch")
+        raise MalformedMessage("batch")
     if shared[0] != SCHEMA_VERSION or type(shared[0]) is not int:
-        raise Misfit("schema")
+        raise MalformedMessage("schema")
     _, node, account, shard, sequence, incarnation, interval_us, lease_us, leaving, limits = shared
     if not (is_text(node, 2) and is_text(account, 2) and is_text(incarnation)):
-        raise Misfit("batch")
+        raise MalformedMessage("batch")
     if not (is_whole(shard) and is_whole(sequence, 1) and is_whole(interval_us, 1) and is_whole(lease_us, 1)):
-        raise Misfit("batch")
+        raise MalformedMessage("batch")
     if type(leaving) is not int or leaving not in (0, 1) or type(limits) is not list or len(limits) > LIMITS_MAX:
-        raise Misfit("batch")
+        raise MalformedMessage("batch")
     declared = tuple(_limit(limit) for limit in limits)
     return Batch(
         node, account, shard, sequence, incarnation, interval_us, lease_us, bool(leaving), limits=declared, cells=()
@@ -195,15 +198,15 @@ def _limit(fields: Any) -> LimitReport:
     try:
         limit = read_limit(fields)
     except Malformed:
-        raise Misfit("limit") from None
+        raise MalformedMessage("limit") from None
     if not (is_text(limit.name) and is_text(limit.variant)):
-        raise Misfit("limit")
+        raise MalformedMessage("limit")
     return limit
 
 
 def _keys(together: bytes, lengths: tuple[int, ...]) -> Iterator[str]:
     if sum(lengths) != len(together) or max(lengths, default=0) > KEY_BYTES_MAX:
-        raise Misfit("keys")
+        raise MalformedMessage("keys")
     for length, end in zip(lengths, accumulate(lengths), strict=True):
         yield str(together[end - length : end], "utf-8")
 
@@ -212,15 +215,15 @@ def _reports(rows: bytes, keys: list[str], *, known: int) -> Iterator[CellReport
     narrow, wide = REPORT_ROWS
     row = narrow if len(rows) == len(keys) * narrow.size else wide
     if len(rows) != len(keys) * row.size:
-        raise Misfit("cells")
+        raise MalformedMessage("cells")
     for key, fields in zip(keys, row.iter_unpack(rows), strict=True):
         epoch, reset_us, limit, current, *amounts = fields
         if not 0 <= limit < known:
-            raise Misfit("cells")
+            raise MalformedMessage("cells")
         if max(epoch, -epoch, reset_us, current, -current) > WHOLE_MAX or reset_us < 0:
-            raise Misfit("cells")
+            raise MalformedMessage("cells")
         if row is wide and (min(amounts) < 0 or max(amounts) > WHOLE_MAX):
-            raise Misfit("cells")
+            raise MalformedMessage("cells")
         yield CellReport._make((limit, key, epoch, current, *amounts, reset_us))
 
 
@@ -237,18 +240,18 @@ def write_answer(batch: Batch, answer: Answer) -> bytes:
 
 
 def read_answer(payload: bytes) -> Reply:
-    """The answer in a letter. Raises Misfit."""
+    """The answer in a message. Raises MalformedMessage."""
     content = body(payload, Kind.ANSWER)
     try:
         sequence, length = _REPLY.unpack_from(content)
         end = _REPLY.size + length
         if length > TEXT_BYTES_MAX or end > len(content):
-            raise Misfit("answer")
+            raise MalformedMessage("answer")
         reply = Reply(str(content[_REPLY.size : end], "utf-8"), sequence, decode_answer(content[end:]))
     except (ValueError, struct.error, HubUnavailable):
-        raise Misfit("answer") from None
+        raise MalformedMessage("answer") from None
     if not 0 <= reply.answer.hub_us <= WHOLE_MAX or not is_text(reply.answer.incarnation, 1):
-        raise Misfit("answer")
+        raise MalformedMessage("answer")
     return reply
 
 
@@ -261,10 +264,10 @@ def write_question(number: int) -> bytes:
 
 
 def read_question(payload: bytes) -> int:
-    """The number of a question for the totals. Raises Misfit."""
+    """The number of a question for the totals. Raises MalformedMessage."""
     content = body(payload, Kind.QUESTION)
     if len(content) != _NUMBER.size:
-        raise Misfit("question")
+        raise MalformedMessage("question")
     return int(_NUMBER.unpack(content)[0])
 
 
@@ -277,19 +280,19 @@ def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
 
 
 def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
-    """The number of the question, and the totals. Raises Misfit."""
+    """The number of the question, and the totals. Raises MalformedMessage."""
     content = body(payload, Kind.TOTALS)
     try:
         (number,) = _NUMBER.unpack_from(content)
         told = msgpack.unpackb(content[_NUMBER.size :], strict_map_key=True)
     except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
-        raise Misfit("totals") from None
+        raise MalformedMessage("totals") from None
     if type(told) is not dict:
-        raise Misfit("totals")
+        raise MalformedMessage("totals")
     for name, pair in told.items():
         # Sums of what many said, so they may be larger than what one may say.
         if not is_text(name) or type(pair) is not list or [type(number) for number in pair] != [int, int]:
-            raise Misfit("totals")
+            raise MalformedMessage("totals")
     return number, {name: Totals(*pair) for name, pair in told.items()}
 
 

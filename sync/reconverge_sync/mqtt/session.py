@@ -19,10 +19,10 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge_sync.mqtt.connection import MqttLink
 from reconverge_sync.mqtt.election import Claim, Role
-from reconverge_sync.mqtt.leader import Steward
-from reconverge_sync.mqtt.messages import MEMBER, Kind, Misfit, read_claim, write_claim
-from reconverge_sync.mqtt.settings import Board
-from reconverge_sync.mqtt.shard import Desk
+from reconverge_sync.mqtt.leader import Candidate
+from reconverge_sync.mqtt.messages import MEMBER, Kind, MalformedMessage, read_claim, write_claim
+from reconverge_sync.mqtt.settings import PostedSettings
+from reconverge_sync.mqtt.shard import ShardServer
 from reconverge_sync.mqtt.url import BrokerAddress
 
 VERSION: Final = "v1"
@@ -32,7 +32,7 @@ PAUSE_S: Final = (0.5, 1.5)
 ASLEEP_SHARE: Final = 0.5
 """A member that looks at the time by so much of a beat too late was busy, or asleep."""
 EARLY_MAX: Final = 256
-"""So many letters that come before the subscription is confirmed are kept until then."""
+"""So many messages that come before the subscription is confirmed are kept until then."""
 WAIT_SHARE: Final = 3
 """An answer is waited for for a third of a tenure; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
 SUCCEEDED_S: Final = 1.0
@@ -44,9 +44,9 @@ KINDS: Final = {
     "totals": Kind.TOTALS,
     "ledger": Kind.LEDGER,
 }
-"""What letters to one member are called in their topic."""
+"""What messages to one member are called in their topic."""
 ECHO: Final = "echo"
-"""A letter to oneself: when it comes, what the broker had kept for newcomers has come, too."""
+"""A message to oneself: when it comes, what the broker had kept for newcomers has come, too."""
 
 
 class Membership:
@@ -71,17 +71,17 @@ class Membership:
         self._rejects = rejects
         self._random = Random()
         self._takes_part = False
-        self._board = Board()
+        self._board = PostedSettings()
         self._link: MqttLink | None = None
         self._member = ""
         self._problem: HubUnavailable | None = None
         self._early: list[tuple[str, bytes, bool]] | None = []
         self._news = asyncio.Event()
-        self._stirred = asyncio.Event()
-        self.desks = [
-            Desk(
+        self._look_wanted = asyncio.Event()
+        self.servers = [
+            ShardServer(
                 shard,
-                Steward(
+                Candidate(
                     clock,
                     random=self._random,
                     new_name=new_name,
@@ -97,7 +97,7 @@ class Membership:
             for shard in range(address.shards)
         ]
         loop = asyncio.get_running_loop()
-        jobs = [self._stay_connected(), self._claim(), *(desk.work(self.stir) for desk in self.desks)]
+        jobs = [self._stay_connected(), self._claim(), *(server.work(self.look_soon) for server in self.servers)]
         self._connecting, *_ = self._tasks = [loop.create_task(job, name="reconverge mqtt") for job in jobs]
 
     # ------------------------------------------------------------ what the hub asks for
@@ -108,10 +108,10 @@ class Membership:
             self._takes_part = True
             if self._link is not None:
                 self._join_elections()
-                self.stir()
+                self.look_soon()
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`. Returns when the message has come back: brokers confirm forbidden posts, too."""
+        """See `SettingsStore.post`. Returns when the message has come back: brokers confirm forbidden posts, too."""
         left_s = await self._until(lambda: self._link is not None, self._unconnected)
         assert self._link is not None
         topic = self._settings_topic
@@ -132,21 +132,21 @@ class Membership:
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
-        desk = self.desks[batch.shard]
-        left_s = await self._steward_known(desk)
-        return await desk.exchange(batch, min(left_s, self._wait_ns / SECOND_NS))
+        server = self.servers[batch.shard]
+        left_s = await self._leader_known(server)
+        return await server.exchange(batch, min(left_s, self._wait_ns / SECOND_NS))
 
     async def totals(self) -> dict[str, Totals]:
         """See `Hub.totals`."""
         sums: dict[str, Totals] = {}
-        for desk in self.desks:
-            left_s = await self._steward_known(desk)
-            add_totals(sums, await desk.totals(left_s))
+        for server in self.servers:
+            left_s = await self._leader_known(server)
+            add_totals(sums, await server.totals(left_s))
         return sums
 
-    async def _steward_known(self, desk: Desk) -> float:
+    async def _leader_known(self, server: ShardServer) -> float:
         """Wait until a leader can be asked; returns how much time is left for that. Raises HubUnavailable."""
-        return await self._until(lambda: self._can_ask(desk), lambda: self._no_leader(desk))
+        return await self._until(lambda: self._can_ask(server), lambda: self._no_leader(server))
 
     async def _until(self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable]) -> float:
         """Wait for that; returns how much time is left. Raises HubUnavailable: `problem` if there is none."""
@@ -162,10 +162,10 @@ class Membership:
                 raise problem() from None
         return max(0.0, until_s - loop.time())
 
-    def _can_ask(self, desk: Desk) -> bool:
-        if desk.election.role is Role.STEWARD:
-            return desk.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
-        return self._link is not None and desk.election.answering
+    def _can_ask(self, server: ShardServer) -> bool:
+        if server.election.role is Role.LEADER:
+            return server.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns)
+        return self._link is not None and server.election.answering
 
     def _unconnected(self) -> HubUnavailable:
         return HubUnavailable("timeout", "no connection in time", applied=False)
@@ -176,12 +176,12 @@ class Membership:
         advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
         return HubUnavailable("permission", advice, applied=False)
 
-    def _no_leader(self, desk: Desk) -> HubUnavailable:
+    def _no_leader(self, server: ShardServer) -> HubUnavailable:
         if self._link is None:
             return self._unconnected()
-        if desk.election.unheard:
+        if server.election.unheard:
             return self._unread()
-        return HubUnavailable("no-steward", "no member has been elected to answer yet", applied=False)
+        return HubUnavailable("no-leader", "no member has been elected to answer yet", applied=False)
 
     # ------------------------------------------------------------ what runs all the time
 
@@ -205,8 +205,8 @@ class Membership:
         link = MqttLink(
             self._address, name=member, gone_topic=gone + member, timeout_s=self._timeout_s, hear=self._hear
         )
-        own = [self._topic_to(member, "+", "+", shard) for shard in range(len(self.desks))]
-        claims = [self._claims_topic(shard) for shard in range(len(self.desks))]
+        own = [self._topic_to(member, "+", "+", shard) for shard in range(len(self.servers))]
+        claims = [self._claims_topic(shard) for shard in range(len(self.servers))]
         # Messages that come before all subscriptions are confirmed are kept: what the broker has retained may
         # be among them.
         await link.open([*claims, *own, f"{gone}+", self._settings_topic])
@@ -214,44 +214,44 @@ class Membership:
         self._link, self._member, self._problem = link, member, None
         if self._takes_part:
             self._join_elections()
-        for letter in early:
-            self._hear(*letter)
+        for message in early:
+            self._hear(*message)
         link.post(self._topic_to(member, ECHO, member, 0), b"", qos=1)
-        self.stir()
+        self.look_soon()
         return link
 
     def _join_elections(self) -> None:
-        for desk in self.desks:
-            desk.election.join(self._member, self._clock.monotonic_ns())
+        for server in self.servers:
+            server.election.join(self._member, self._clock.monotonic_ns())
 
     def _disconnected(self, problem: HubUnavailable) -> None:
         self._link, self._member, self._problem = None, "", problem
         self._board.clear(problem)
-        for desk in self.desks:
-            desk.election.leave()
-            desk.fail(problem)
+        for server in self.servers:
+            server.election.leave()
+            server.fail(problem)
         self._tell()
 
     async def _claim(self) -> None:
         """Send claims when they are due."""
         loop = asyncio.get_running_loop()
         while True:
-            due_ns = min(desk.election.due_ns() for desk in self.desks)
+            due_ns = min(server.election.due_ns() for server in self.servers)
             alarm = None
             if self._member:
-                alarm = loop.call_later(max(0, due_ns - self._clock.monotonic_ns()) / SECOND_NS, self._stirred.set)
+                alarm = loop.call_later(max(0, due_ns - self._clock.monotonic_ns()) / SECOND_NS, self._look_wanted.set)
             try:
-                await self._stirred.wait()
+                await self._look_wanted.wait()
             finally:
                 if alarm is not None:
                     alarm.cancel()
-            self._stirred.clear()
+            self._look_wanted.clear()
             self._tick(due_ns)
 
     def _tick(self, due_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()
-        for shard, desk in enumerate(self.desks):
-            election = desk.election
+        for shard, server in enumerate(self.servers):
+            election = server.election
             if now_ns - due_ns > ASLEEP_SHARE * election.beat_ns:
                 election.excuse(now_ns)
             claim = election.tick(now_ns)
@@ -259,9 +259,9 @@ class Membership:
                 self._link.post(self._claims_topic(shard), write_claim(claim), qos=1, retain=True)
         self._tell()
 
-    def stir(self) -> None:
+    def look_soon(self) -> None:
         """Have a look at once at what is due, and which member is the leader."""
-        self._stirred.set()
+        self._look_wanted.set()
 
     def _tell(self) -> None:
         """Wake the coroutines that wait for a change."""
@@ -289,15 +289,15 @@ class Membership:
         return post
 
     def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # as it is told
-        """A letter has come. Never waits and never fails."""
+        """A message has come. Never waits and never fails."""
         if self._early is not None:
             if len(self._early) < EARLY_MAX:
                 self._early.append((topic, payload, kept))
             return
         try:
             self._sort(topic.removeprefix(self._root + "/").split("/"), payload, kept=kept)
-        except Misfit as misfit:
-            self._rejects[misfit.kind] += 1
+        except MalformedMessage as malformed:
+            self._rejects[malformed.kind] += 1
 
     def _sort(self, words: list[str], payload: bytes, *, kept: bool) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -305,31 +305,31 @@ class Membership:
             self._board.hear(payload)
             return
         if kept and words[1:] != ["claims"]:
-            raise Misfit("retained")
+            raise MalformedMessage("retained")
         match words:
             case ["gone", member] if MEMBER.fullmatch(member):
-                for desk in self.desks:
-                    desk.election.hear_gone(member, now_ns)
-                self.stir()
+                for server in self.servers:
+                    server.election.hear_gone(member, now_ns)
+                self.look_soon()
             case [shard, "claims"]:
                 claim = read_claim(payload)
                 # The sender of what the broker has kept may be gone; if not, it is heard within a beat.
-                self._desk(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
-                self.stir()
+                self._server(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
+                self.look_soon()
             case ["0", "to", member, "echo", sender] if member == sender == self._member:
                 self._board.complete = True
                 self._tell()
             case [shard, "to", member, kind, sender] if member == self._member and MEMBER.fullmatch(sender):
                 if kind not in KINDS:
-                    raise Misfit("topic")
-                self._desk(shard).hear(KINDS[kind], sender, payload)
+                    raise MalformedMessage("topic")
+                self._server(shard).hear(KINDS[kind], sender, payload)
             case _:
-                raise Misfit("topic")
+                raise MalformedMessage("topic")
 
-    def _desk(self, shard: str) -> Desk:
-        if not (shard.isascii() and shard.isdecimal() and int(shard) < len(self.desks)):
-            raise Misfit("topic")
-        return self.desks[int(shard)]
+    def _server(self, shard: str) -> ShardServer:
+        if not (shard.isascii() and shard.isdecimal() and int(shard) < len(self.servers)):
+            raise MalformedMessage("topic")
+        return self.servers[int(shard)]
 
     # ------------------------------------------------------------ the end
 
@@ -341,24 +341,24 @@ class Membership:
             if link is not None:
                 with contextlib.suppress(TimeoutError, HubUnavailable):
                     async with asyncio.timeout(self._timeout_s):
-                        await asyncio.gather(*(self._hand_over(shard, link) for shard in range(len(self.desks))))
+                        await asyncio.gather(*(self._hand_over(shard, link) for shard in range(len(self.servers))))
                 await link.close()
         finally:
             self.abandon()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _hand_over(self, shard: int, link: MqttLink) -> None:
-        desk, member = self.desks[shard], self._member
+        server, member = self.servers[shard], self._member
 
-        async def deliver(heir: str, kind: Kind, payload: bytes) -> None:
-            await link.deliver(self._topic_to(heir, kind.name.lower(), member, shard), payload)
+        async def deliver(successor: str, kind: Kind, payload: bytes) -> None:
+            await link.deliver(self._topic_to(successor, kind.name.lower(), member, shard), payload)
 
         handed: tuple[Claim, str] | None = None
         try:
-            handed = await desk.hand_over(deliver)
+            handed = await server.hand_over(deliver)
             if handed is not None and handed[1]:
                 async with asyncio.timeout(min(SUCCEEDED_S, self._timeout_s / 2)):
-                    while desk.election.steward != handed[1]:
+                    while server.election.leader != handed[1]:
                         await self._news.wait()
                 return
         except (TimeoutError, HubUnavailable):
@@ -375,7 +375,7 @@ class Membership:
             self._link.sever()
         self._link = None
 
-    def orphan(self) -> None:
+    def abandon_in_fork(self) -> None:
         """Let go of what belongs to the parent, in a fork."""
         if self._link is not None:
-            self._link.orphan()
+            self._link.abandon_in_fork()

@@ -30,7 +30,7 @@ PAYLOAD_BYTES_MAX: Final = 1 << 17
 """Twice what any reader takes. Of a longer payload no more than this and a byte is kept, from whichever sender."""
 
 
-class Board:
+class PostedSettings:
     """What has come on one connection, and the posts that have yet to come back."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """One shard at one member: what it asks of others, what others ask of it, and what of all that is taken in.
 
-Nothing here waits for a network: letters are handed in as they come, and handed out by `post`. Batches are merged one
+Nothing here waits for a network: messages are handed in as they come, and handed out by `post`. Batches are merged one
 after the other, in steps between which the loop has its turn.
 """
 
@@ -29,10 +29,10 @@ from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
-from reconverge_sync.mqtt.leader import Steward
+from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import (
     Kind,
-    Misfit,
+    MalformedMessage,
     Reply,
     read_answer,
     read_batch,
@@ -51,7 +51,7 @@ JOBS_MAX: Final = 512
 JOBS_BYTES_MAX: Final = 8 << 20
 NODES_MAX: Final = 1 << 16
 """So many nodes, or accounts, are in one ledger."""
-HEIRS_MAX: Final = 64
+SUCCESSORS_MAX: Final = 64
 HEARD_LATELY_NS: Final = 5 * SECOND_NS
 LEDGER_BYTES_MAX: Final = 256 << 20
 """A ledger that is handed over is no larger."""
@@ -59,7 +59,7 @@ LEDGER_BYTES_MAX: Final = 256 << 20
 _T = TypeVar("_T")
 
 Post = Callable[[str, Kind, bytes], bool]
-"""Has a letter sent to a member; False if there is no room for it, or no connection."""
+"""Has a message sent to a member; False if there is no room for it, or no connection."""
 
 
 class Asked(NamedTuple):
@@ -71,7 +71,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Letter:
+class Message:
     """One that has come and has yet to be looked at."""
 
     kind: Kind
@@ -81,22 +81,22 @@ class Letter:
 
 
 @dataclass(slots=True)
-class Own:
-    """A batch of this member's own, which is the steward."""
+class OwnBatch:
+    """A batch of this member's own, which is the leader."""
 
     batch: Batch
     asked_ns: int
     answer: asyncio.Future[Answer]
 
 
-class Desk:
-    """The steward's part and the asking part of one member. `rejects` counts letters that were of no use, by reason."""
+class ShardServer:
+    """The leader's part and the asking part of one member. `rejects` counts messages that were of no use, by reason."""
 
     def __init__(
-        self, shard: int, steward: Steward, *, clock: Clock, wait_ns: int, post: Post, rejects: Counter[str]
+        self, shard: int, candidate: Candidate, *, clock: Clock, wait_ns: int, post: Post, rejects: Counter[str]
     ) -> None:
-        self.steward = steward
-        self.election = steward.election
+        self.candidate = candidate
+        self.election = candidate.election
         self.shard = shard
         self._clock = clock
         self._wait_ns = wait_ns
@@ -106,7 +106,7 @@ class Desk:
         self._asked: dict[tuple[str, int], Asked] = {}
         self._questions: dict[int, tuple[str, asyncio.Future[dict[str, Totals]]]] = {}
         self._question = 0
-        self._jobs: deque[Letter | Own] = deque()
+        self._jobs: deque[Message | OwnBatch] = deque()
         self._jobs_bytes = 0
         self._wanted = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -119,38 +119,38 @@ class Desk:
 
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
         """Have a batch merged by the leader. Raises HubUnavailable."""
-        if self.election.role is Role.STEWARD:
+        if self.election.role is Role.LEADER:
             return await self._exchange_here(batch, timeout_s)
-        leader = self.election.steward
-        letter = write_batch(batch)
+        leader = self.election.leader
+        message = write_batch(batch)
         sent_ns = self._clock.monotonic_ns()
         asked = Asked(leader, sent_ns, asyncio.get_running_loop().create_future())
         key = batch.node, batch.sequence
         self._asked[key] = asked
         try:
-            if not self._post(leader, Kind.BATCH, letter):
+            if not self._post(leader, Kind.BATCH, message):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
-            reply = await _within(asked.answer, timeout_s, "the steward does not answer")
+            reply = await _within(asked.answer, timeout_s, "the leader does not answer")
         finally:
             if self._asked.get(key) is asked:
                 del self._asked[key]
         answer = reply.answer
-        self.steward.answered(answer, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
+        self.candidate.answered(answer, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
         return answer
 
     async def _exchange_here(self, batch: Batch, timeout_s: float) -> Answer:
-        own = Own(batch, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
+        own = OwnBatch(batch, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._enqueue(own, 0)
-        return await _within(own.answer, timeout_s, "this member is the steward, and may not answer just now")
+        return await _within(own.answer, timeout_s, "this member is the leader, and may not answer just now")
 
     async def totals(self, timeout_s: float) -> dict[str, Totals]:
-        """What the steward's ledger says. Raises HubUnavailable."""
-        if self.election.role is Role.STEWARD:
-            here = self.steward.totals()
+        """What the leader's ledger says. Raises HubUnavailable."""
+        if self.election.role is Role.LEADER:
+            here = self.candidate.totals()
             if here is None:
-                raise HubUnavailable("timeout", "this member is the steward, and may not answer just now")
+                raise HubUnavailable("timeout", "this member is the leader, and may not answer just now")
             return here
-        leader = self.election.steward
+        leader = self.election.leader
         self._question += 1
         number = self._question
         told: asyncio.Future[dict[str, Totals]] = asyncio.get_running_loop().create_future()
@@ -158,7 +158,7 @@ class Desk:
         try:
             if not self._post(leader, Kind.QUESTION, write_question(number)):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
-            return await _within(told, timeout_s, "the steward does not answer")
+            return await _within(told, timeout_s, "the leader does not answer")
         finally:
             del self._questions[number]
 
@@ -173,16 +173,16 @@ class Desk:
     # ------------------------------------------------------------ hearing
 
     def hear(self, kind: Kind, sender: str, payload: bytes) -> None:
-        """A letter to this member has come. Never waits and never fails."""
+        """A message to this member has come. Never waits and never fails."""
         try:
             if kind is Kind.ANSWER:
                 self._hear_answer(sender, read_answer(payload))
             elif kind is Kind.TOTALS:
                 self._hear_totals(sender, *read_totals(payload))
             else:
-                self._enqueue(Letter(kind, sender, payload, self._clock.monotonic_ns()), len(payload))
-        except Misfit as misfit:
-            self._rejects[misfit.kind] += 1
+                self._enqueue(Message(kind, sender, payload, self._clock.monotonic_ns()), len(payload))
+        except MalformedMessage as malformed:
+            self._rejects[malformed.kind] += 1
 
     def _hear_answer(self, sender: str, reply: Reply) -> None:
         asked = self._asked.get((reply.node, reply.sequence))
@@ -200,7 +200,7 @@ class Desk:
         else:
             question[1].set_result(totals)
 
-    def _enqueue(self, job: Letter | Own, size: int) -> None:
+    def _enqueue(self, job: Message | OwnBatch, size: int) -> None:
         if len(self._jobs) >= JOBS_MAX or self._jobs_bytes + size > JOBS_BYTES_MAX:
             self._rejects["full"] += 1
             return
@@ -210,37 +210,37 @@ class Desk:
 
     # ------------------------------------------------------------ working
 
-    async def work(self, stirred: Callable[[], None]) -> None:
-        """Look at what has come, one after the other, until cancelled; `stirred` is told when this member inherits."""
+    async def work(self, look_soon: Callable[[], None]) -> None:
+        """Look at what has come, one after the other, until cancelled; calls `look_soon` when this member inherits."""
         while True:
             await self._wanted.wait()
             while self._jobs:
                 job = self._jobs.popleft()
                 async with self._turn:
-                    if isinstance(job, Own):
+                    if isinstance(job, OwnBatch):
                         await self._merge_own(job)
                     else:
                         self._jobs_bytes -= len(job.payload)
-                        await self._look_at(job, stirred)
+                        await self._look_at(job, look_soon)
                 await asyncio.sleep(0)
             self._wanted.clear()
 
-    async def _look_at(self, letter: Letter, stirred: Callable[[], None]) -> None:
+    async def _look_at(self, message: Message, look_soon: Callable[[], None]) -> None:
         try:
-            if letter.kind is Kind.BATCH:
-                await self._merge_letter(letter)
-            elif letter.kind is Kind.QUESTION:
-                self._tell_totals(letter)
-            elif letter.kind is Kind.LEDGER:
-                self._take_over(letter, stirred)
+            if message.kind is Kind.BATCH:
+                await self._merge_message(message)
+            elif message.kind is Kind.QUESTION:
+                self._tell_totals(message)
+            elif message.kind is Kind.LEDGER:
+                self._take_over(message, look_soon)
             else:
-                raise Misfit("kind")
-        except Misfit as misfit:
-            self._rejects[misfit.kind] += 1
+                raise MalformedMessage("kind")
+        except MalformedMessage as malformed:
+            self._rejects[malformed.kind] += 1
         except HubUnavailable:
             self._rejects["answer"] += 1
 
-    async def _merge_own(self, own: Own) -> None:
+    async def _merge_own(self, own: OwnBatch) -> None:
         if own.answer.done():
             return  # its caller no longer waits
         try:
@@ -262,36 +262,36 @@ class Desk:
         else:
             own.answer.set_result(answer)
 
-    async def _merge_letter(self, letter: Letter) -> None:
-        if self.election.role is not Role.STEWARD:
-            raise Misfit("unasked")
-        if self._clock.monotonic_ns() - letter.came_ns > self._wait_ns:
-            raise Misfit("late")
-        batch = read_batch(letter.payload, shard=self.shard)
+    async def _merge_message(self, message: Message) -> None:
+        if self.election.role is not Role.LEADER:
+            raise MalformedMessage("unasked")
+        if self._clock.monotonic_ns() - message.came_ns > self._wait_ns:
+            raise MalformedMessage("late")
+        batch = read_batch(message.payload, shard=self.shard)
         if self._is_full(batch):
-            raise Misfit("full")
-        self._callers[letter.sender] = letter.came_ns
+            raise MalformedMessage("full")
+        self._callers[message.sender] = message.came_ns
         # A member that leaves is the last to hand a ledger to.
-        self._callers.move_to_end(letter.sender, last=not batch.leaving)
-        while len(self._callers) > HEIRS_MAX:
+        self._callers.move_to_end(message.sender, last=not batch.leaving)
+        while len(self._callers) > SUCCESSORS_MAX:
             self._callers.popitem(last=False)
         answer = await self._merged(batch)
         if answer is not None:
-            self._post(letter.sender, Kind.ANSWER, write_answer(batch, answer))
+            self._post(message.sender, Kind.ANSWER, write_answer(batch, answer))
 
     def _is_full(self, batch: Batch) -> bool:
         """Whether the ledger has no room for another node. One that is known already is always heard.
 
         For another key there may be none either; then that key alone is not taken, see `Shard.cells_max`.
         """
-        ledger = self.steward.ledger
+        ledger = self.candidate.ledger
         if ledger is None or batch.node in ledger.nodes:
             return False
         return max(len(ledger.nodes), len(ledger.accounts)) >= NODES_MAX
 
     async def _merged(self, batch: Batch) -> Answer | None:
         """All steps of a merge: once begun, it is brought to its end."""
-        steps = self.steward.merging(batch)
+        steps = self.candidate.merging(batch)
         if steps is None:
             return None
         begun_ns = self._clock.monotonic_ns()
@@ -303,53 +303,53 @@ class Desk:
                 begun_ns = self._clock.monotonic_ns()
         raise AssertionError("the last step is the answer")
 
-    def _tell_totals(self, letter: Letter) -> None:
-        number = read_question(letter.payload)
-        totals = self.steward.totals()
+    def _tell_totals(self, message: Message) -> None:
+        number = read_question(message.payload)
+        totals = self.candidate.totals()
         if totals is not None:
-            self._post(letter.sender, Kind.TOTALS, write_totals(number, totals))
+            self._post(message.sender, Kind.TOTALS, write_totals(number, totals))
 
     # ------------------------------------------------------------ handing over
 
-    def _take_over(self, letter: Letter, stirred: Callable[[], None]) -> None:
+    def _take_over(self, message: Message, look_soon: Callable[[], None]) -> None:
         """Take in a part of a ledger, from the leader alone."""
-        sender = letter.sender
-        if self.election.role is not Role.FOLLOWER or self.election.steward != sender:
-            raise Misfit("unasked")
+        sender = message.sender
+        if self.election.role is not Role.FOLLOWER or self.election.leader != sender:
+            raise MalformedMessage("unasked")
         known, reader, size = self._reader or ("", LedgerReader(sender), 0)
         if known != sender:
             reader, size = LedgerReader(sender), 0
-        size += len(letter.payload)
+        size += len(message.payload)
         self._reader = None  # nothing more is expected, if this part is not what was
         if size > LEDGER_BYTES_MAX:
-            raise Misfit("full")
-        whole = reader.read(letter.payload)
+            raise MalformedMessage("full")
+        whole = reader.read(message.payload)
         if whole is None:
             self._reader = sender, reader, size
-        elif self.steward.inherit(*whole):
-            stirred()
+        elif self.candidate.inherit(*whole):
+            look_soon()
         else:
-            raise Misfit("unasked")
+            raise MalformedMessage("unasked")
 
     async def hand_over(self, deliver: Callable[[str, Kind, bytes], Awaitable[None]]) -> tuple[Claim, str] | None:
         """Answer no more. If there is a ledger and a member to have it, send it there.
 
-        Returns the claim with which this member answered, and its heir, if any; None if it did not answer.
+        Returns the claim with which this member answered, and its successor, if any; None if it did not answer.
         """
-        if self.election.role is not Role.STEWARD:
+        if self.election.role is not Role.LEADER:
             self.election.leave()
             return None
         claim = Claim(self.election.term, self.election.member, 0)
         async with self._turn:  # not in the middle of a merge
-            ledger: Shard | None = self.steward.hand_over()
+            ledger: Shard | None = self.candidate.hand_over()
         self._jobs.clear()
         since_ns = self._clock.monotonic_ns() - HEARD_LATELY_NS
-        heir = next((name for name, came_ns in reversed(self._callers.items()) if came_ns >= since_ns), "")
-        if ledger is None or not heir:
+        successor = next((name for name, came_ns in reversed(self._callers.items()) if came_ns >= since_ns), "")
+        if ledger is None or not successor:
             return claim, ""
         for part in write_ledger(ledger, claim.term):
-            await deliver(heir, Kind.LEDGER, part)
-        return claim, heir
+            await deliver(successor, Kind.LEDGER, part)
+        return claim, successor
 
 
 async def _within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:

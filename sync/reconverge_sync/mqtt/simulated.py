@@ -18,18 +18,18 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import Claim, Role
-from reconverge_sync.mqtt.leader import WAIT_NS, Steward
+from reconverge_sync.mqtt.leader import WAIT_NS, Candidate
 
 QUEUED_MAX: Final = 1000
 
 
-class Seat:
+class SimulatedMember:
     """Where a member sits: what it has heard but not yet looked at, and what keeps it from looking."""
 
-    __slots__ = ("batches", "connected", "inbox", "last_ns", "looks_ns", "stalled_until_ns", "steward")
+    __slots__ = ("batches", "candidate", "connected", "inbox", "last_ns", "looks_ns", "stalled_until_ns")
 
-    def __init__(self, steward: Steward) -> None:
-        self.steward = steward
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
         self.connected = False
         self.stalled_until_ns = 0
         self.last_ns = 0
@@ -40,11 +40,11 @@ class Seat:
         self.batches: deque[Batch] = deque(maxlen=QUEUED_MAX)
 
 
-class Rehearsal:
+class SimulatedMembers:
     """`members` members under `clock`, which all of them go by.
 
     On average a fault of `faults` every `calm_ns`, for up to `longest_ns`, none after `until_ns`.
-    A node that is `loyal` asks for the steward at the same member each time, as one process does; others
+    A node that is `loyal` asks for the leader at the same member each time, as one process does; others
     know at once which it is.
 
     Raises from `merge` what a hub raises if no member answers.
@@ -77,7 +77,7 @@ class Rehearsal:
         self._order = 0
         self._retained: Claim | None = None
         self.now_ns = clock.monotonic_ns()
-        self.seats = [Seat(self._sit()) for _ in range(members)]
+        self.seats = [SimulatedMember(self._sit()) for _ in range(members)]
         for seat in self.seats:
             self._connect(seat)
         self._plan_fault()
@@ -88,8 +88,8 @@ class Rehearsal:
         """Send the batch to the member that one of them takes for the leader. Raises HubUnavailable."""
         self.pass_until(self._clock.monotonic_ns())
         asked = self._asked(batch.node)
-        name = asked.steward.election.steward
-        seat = next((seat for seat in self.seats if name and seat.steward.election.member == name), None)
+        name = asked.candidate.election.leader
+        seat = next((seat for seat in self.seats if name and seat.candidate.election.member == name), None)
         # A member that asks itself needs no broker for that.
         if seat is None or (asked is not seat and not (asked.connected and seat.connected)):
             raise HubUnavailable("timeout", "no member answers")
@@ -101,30 +101,30 @@ class Rehearsal:
             raise HubUnavailable("timeout", "no member answers")
         if asked is not seat:
             sent_ns, received_ns = self.now_ns - self._latency_ns, self.now_ns + self._latency_ns
-            asked.steward.answered(answer, sent_ns=sent_ns, received_ns=received_ns)
+            asked.candidate.answered(answer, sent_ns=sent_ns, received_ns=received_ns)
         return answer
 
-    def _asked(self, node: str) -> Seat:
-        """The member by which a node finds the steward."""
+    def _asked(self, node: str) -> SimulatedMember:
+        """The member by which a node finds the leader."""
         if self._loyal:
             return self.seats[sum(node.encode()) % len(self.seats)]
-        leading = [seat for seat in self.seats if seat.steward.election.role is Role.STEWARD and seat.connected]
+        leading = [seat for seat in self.seats if seat.candidate.election.role is Role.LEADER and seat.connected]
         return self._random.choice(leading or self.seats)
 
     def answering(self) -> int:
         """How many members would answer now; never more than one."""
-        return sum(seat.steward.election.may_answer(self.now_ns, within_ns=0) for seat in self.seats)
+        return sum(seat.candidate.election.may_answer(self.now_ns, within_ns=0) for seat in self.seats)
 
     def sums(self) -> dict[str, Totals]:
         """See `MergeRule.sums`; nothing while no member answers."""
         self.pass_until(self._clock.monotonic_ns())
-        return next((totals for seat in self.seats if (totals := seat.steward.totals()) is not None), {})
+        return next((totals for seat in self.seats if (totals := seat.candidate.totals()) is not None), {})
 
     def lose_data(self) -> None:
         """Kill the member that answers."""
         self.pass_until(self._clock.monotonic_ns())
         for seat in self.seats:
-            if seat.steward.election.role is Role.STEWARD:
+            if seat.candidate.election.role is Role.LEADER:
                 self._crash(seat)
 
     # ------------------------------------------------------------ time
@@ -147,8 +147,8 @@ class Rehearsal:
 
     # ------------------------------------------------------------ members
 
-    def _sit(self) -> Steward:
-        return Steward(
+    def _sit(self) -> Candidate:
+        return Candidate(
             self._clock,
             random=Random(self._random.random()),
             new_name=self._new_name,
@@ -156,34 +156,34 @@ class Rehearsal:
             wait_ns=self._wait_ns,
         )
 
-    def _connect(self, seat: Seat) -> None:
+    def _connect(self, seat: SimulatedMember) -> None:
         if seat.connected:
             return
         seat.connected = True
-        seat.steward.election.join(self._new_name(), self.now_ns)
+        seat.candidate.election.join(self._new_name(), self.now_ns)
         if self._retained is not None:
             self._send_to(seat, self._retained)
         self._look(seat)
 
-    def _disconnect(self, seat: Seat) -> None:
+    def _disconnect(self, seat: SimulatedMember) -> None:
         """The broker sees the connection end; the member does not know yet."""
-        gone = seat.steward.election.member
+        gone = seat.candidate.election.member
         seat.connected = False
         for other in self.seats:
             if other is not seat and other.connected:
                 self._send_to(other, gone)
 
-    def _notice(self, seat: Seat) -> None:
+    def _notice(self, seat: SimulatedMember) -> None:
         """The member sees that its connection is gone."""
         if not seat.connected:
-            seat.steward.election.leave()
+            seat.candidate.election.leave()
             seat.inbox.clear()
 
-    def _look(self, seat: Seat) -> None:
+    def _look(self, seat: SimulatedMember) -> None:
         """See what has come and what is due, now or when the stall is over."""
         if self.now_ns < seat.stalled_until_ns:
             return
-        election = seat.steward.election
+        election = seat.candidate.election
         while seat.inbox:
             what = seat.inbox.popleft()
             if isinstance(what, Claim):
@@ -192,7 +192,7 @@ class Rehearsal:
                 election.hear_gone(what, self.now_ns)
             elif isinstance(what, tuple):
                 claim, ledger = what
-                seat.steward.inherit(claim, ledger)
+                seat.candidate.inherit(claim, ledger)
         claim = election.tick(self.now_ns)
         if claim is not None:
             self._at(self.now_ns + self._delay_ns(), lambda: self._accept(seat, claim))
@@ -202,32 +202,32 @@ class Rehearsal:
                 seat.looks_ns = due_ns
                 self._at(due_ns, lambda: self._look_again(seat, due_ns))
 
-    def _look_again(self, seat: Seat, due_ns: int) -> None:
+    def _look_again(self, seat: SimulatedMember, due_ns: int) -> None:
         if seat.looks_ns == due_ns:
             self._look(seat)
 
-    def _accept(self, seat: Seat, claim: Claim) -> None:
+    def _accept(self, seat: SimulatedMember, claim: Claim) -> None:
         """The broker takes a claim, unless the connection on which it was sent is gone."""
-        if not seat.connected or seat.steward.election.member != claim.member:
+        if not seat.connected or seat.candidate.election.member != claim.member:
             return
         self._retained = claim
         for other in self.seats:
             if other.connected:
                 self._send_to(other, claim)
 
-    def _send_to(self, seat: Seat, what: object) -> None:
+    def _send_to(self, seat: SimulatedMember, what: object) -> None:
         seat.last_ns = max(seat.last_ns, self.now_ns + self._delay_ns())
-        name = seat.steward.election.member
+        name = seat.candidate.election.member
 
         def arrive() -> None:
-            if seat.connected and seat.steward.election.member == name:
+            if seat.connected and seat.candidate.election.member == name:
                 seat.inbox.append(what)
                 self._look(seat)
 
         self._at(seat.last_ns, arrive)
 
-    def _answer(self, seat: Seat, batch: Batch) -> Answer | None:
-        answer = seat.steward.merge(batch)
+    def _answer(self, seat: SimulatedMember, batch: Batch) -> Answer | None:
+        answer = seat.candidate.merge(batch)
         if answer is not None and self.answering() > 1:
             raise RuntimeError("two members answer at once")
         return answer
@@ -243,7 +243,7 @@ class Rehearsal:
     def _strike(self) -> None:
         fault = self._random.choice(self._faults)
         seat = self._random.choice(self.seats)
-        leading = [seat for seat in self.seats if seat.steward.election.role is Role.STEWARD]
+        leading = [seat for seat in self.seats if seat.candidate.election.role is Role.LEADER]
         if leading and self._random.random() < 0.6:
             seat = leading[0]
         lasts_ns = min(int(self._longest_ns * self._random.random() ** 2), self._until_ns - self.now_ns)
@@ -263,21 +263,21 @@ class Rehearsal:
                     self._cut(one, int(self._tenure_ns * self._random.random()))
         self._plan_fault()
 
-    def _cut(self, seat: Seat, lasts_ns: int) -> None:
+    def _cut(self, seat: SimulatedMember, lasts_ns: int) -> None:
         self._disconnect(seat)
         noticed_ns = int(lasts_ns * self._random.random() ** self._random.choice([0, 1, 5]))
         self._at(self.now_ns + noticed_ns, lambda: self._notice(seat))
         self._at(self.now_ns + lasts_ns, lambda: self._return(seat))
 
-    def _return(self, seat: Seat) -> None:
+    def _return(self, seat: SimulatedMember) -> None:
         self._notice(seat)
         self._connect(seat)
 
-    def _stall(self, seat: Seat, lasts_ns: int) -> None:
+    def _stall(self, seat: SimulatedMember, lasts_ns: int) -> None:
         seat.stalled_until_ns = max(seat.stalled_until_ns, self.now_ns + lasts_ns)
         self._at(seat.stalled_until_ns, lambda: self._wake(seat))
 
-    def _wake(self, seat: Seat) -> None:
+    def _wake(self, seat: SimulatedMember) -> None:
         """Whatever has waited is looked at in any order: batches first is the worst."""
         if self.now_ns < seat.stalled_until_ns:
             return
@@ -285,26 +285,26 @@ class Rehearsal:
             self._answer(seat, seat.batches.popleft())
         self._look(seat)
 
-    def _crash(self, seat: Seat) -> None:
+    def _crash(self, seat: SimulatedMember) -> None:
         """The process dies; another begins in its place."""
         if seat.connected:
             self._disconnect(seat)
         seat.connected = False
         seat.inbox.clear()
         seat.batches.clear()
-        seat.steward = self._sit()
+        seat.candidate = self._sit()
         self._at(self.now_ns + self._random.randrange(self._tenure_ns), lambda: self._connect(seat))
 
-    def _hand_over(self, seat: Seat) -> None:
+    def _hand_over(self, seat: SimulatedMember) -> None:
         """A member stops; if it answers, another goes on with its ledger."""
-        election = seat.steward.election
+        election = seat.candidate.election
         claim = Claim(election.term, election.member, 0)
-        ledger = seat.steward.hand_over()
-        heirs = [other for other in self.seats if other is not seat and other.connected]
-        if ledger is not None and heirs:
-            heir = self._random.choice(heirs)
+        ledger = seat.candidate.hand_over()
+        successors = [other for other in self.seats if other is not seat and other.connected]
+        if ledger is not None and successors:
+            successor = self._random.choice(successors)
             packed: tuple[Claim, Shard] = (claim, deepcopy(ledger))
-            self._send_to(heir, packed)
+            self._send_to(successor, packed)
         seat.connected = False
         for other in self.seats:
             if other is not seat and other.connected:

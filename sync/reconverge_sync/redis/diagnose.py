@@ -34,7 +34,7 @@ NOT_ABOUT_PERMISSION: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class RedisPatient:
+class RedisTarget:
     """A Redis to be diagnosed, and what its hub knows about it."""
 
     client: redis.asyncio.Redis
@@ -54,8 +54,8 @@ class RedisPatient:
 class RedisDiagnosis:
     """One examination of one Redis, from the connection to the memory; what is fatal ends it."""
 
-    def __init__(self, patient: RedisPatient, clock: Clock | None = None) -> None:
-        self._patient = patient
+    def __init__(self, target: RedisTarget, clock: Clock | None = None) -> None:
+        self._target = target
         self._clock = clock or SystemClock()
         self._findings: list[Finding] = []
         self._pings: list[Trip] = []
@@ -68,7 +68,7 @@ class RedisDiagnosis:
             if not await self._reach(server):
                 return Diagnosis(self._findings)
             await self._ask_about(server)
-            self._findings.append(judge_server(server, clustered=self._patient.clustered))
+            self._findings.append(judge_server(server, clustered=self._target.clustered))
             if self._findings[-1].level is not Level.PROBLEM and await self._may_do_everything():
                 await self._exchange()
             await self._ping()
@@ -84,7 +84,7 @@ class RedisDiagnosis:
 
     async def _reach(self, server: RedisServer) -> bool:
         """Connect, log in, and have the server introduce itself. Returns whether it let us in."""
-        address = self._patient.address
+        address = self._target.address
         hello: object = None
         refusal: RedisFailure | None = None
         try:
@@ -96,7 +96,7 @@ class RedisDiagnosis:
         self._say(REACHED, f"{address.place} answers{' over TLS' if address.encrypted else ''}")
         if refusal is not None and refusal.kind == PERMISSION:
             # HELLO needs no right; SELECT, with which the client begins, does.
-            self._findings.append(judge_permissions(["SELECT"], self._patient.namespace, address.database))
+            self._findings.append(judge_permissions(["SELECT"], self._target.namespace, address.database))
             return False
         if refusal is not None and refusal.kind != "unknown-command":
             raise refusal
@@ -137,8 +137,8 @@ class RedisDiagnosis:
 
         A single exchange would not do: it needs some of the commands only once in a while.
         """
-        own, scratch = self._patient.keys, self._patient.scratch_keys
-        key, script = scratch[-1], self._patient.script
+        own, scratch = self._target.keys, self._target.scratch_keys
+        key, script = scratch[-1], self._target.script
         questions: dict[str, tuple[object, ...]] = {
             "DEL": (key,),
             "EVALSHA": ("0" * 40, len(scratch), *scratch),
@@ -152,7 +152,7 @@ class RedisDiagnosis:
             "PTTL": (key,),
             "TIME": (),
         }
-        if self._patient.clustered:
+        if self._target.clustered:
             questions |= dict.fromkeys(CLUSTER_COMMANDS, ())
         replies = {name: await self._is_denied(*name.split("|"), *words) for name, words in questions.items()}
         denied = [command for command, reply in replies.items() if reply == "command"]
@@ -160,13 +160,13 @@ class RedisDiagnosis:
         runs = next((command for command in ("EVALSHA", "EVAL") if command not in denied), None)
         words = ("0" * 40 if runs == "EVALSHA" else script, len(own), *own, "")
         keys_denied = runs is not None and await self._is_denied(runs, *words) == "key"
-        namespace = self._patient.namespace
+        namespace = self._target.namespace
         finding = judge_permissions(
             denied,
             namespace,
-            self._patient.address.database,
+            self._target.address.database,
             keys_denied=keys_denied,
-            clustered=self._patient.clustered,
+            clustered=self._target.clustered,
         )
         if finding.level is Level.OK and "key" in replies.values():
             fact = "the user may use the agents' keys, but none beside them in which to try an exchange"
@@ -177,7 +177,7 @@ class RedisDiagnosis:
 
     async def _exchange(self) -> None:
         try:
-            self._exchanges = await try_exchanges(self._patient.exchange, self._clock)
+            self._exchanges = await try_exchanges(self._target.exchange, self._clock)
         except HubUnavailable as error:
             self._fail(RedisFailure(error.kind, str(error).removeprefix(f"{error.kind}: ")))
         else:
@@ -186,7 +186,7 @@ class RedisDiagnosis:
             await self._clean_up()
 
     async def _clean_up(self) -> None:
-        keys = self._patient.scratch_keys
+        keys = self._target.scratch_keys
         try:
             await self._ask("DEL", *keys)
         except RedisFailure as failure:
@@ -209,14 +209,14 @@ class RedisDiagnosis:
             self._pings.append(Trip(sent_ns, self._clock.monotonic_ns(), seconds * 1_000_000 + microseconds))
 
     async def _look_at_keys(self, server: RedisServer) -> list[Finding]:
-        patient = self._patient
+        target = self._target
         try:
-            sample = await sample_keys(self._ask, self._ask_all, patient.namespace)
+            sample = await sample_keys(self._ask, self._ask_all, target.namespace)
         except RedisFailure as failure:
             if failure.kind not in (PERMISSION, "unknown-command"):
                 raise
             return [not_permitted()]
-        return [judge_keys(sample, patient.namespace, server.info or {}, patient.address.database)]
+        return [judge_keys(sample, target.namespace, server.info or {}, target.address.database)]
 
     # ------------------------------------------------------------ asking
 
@@ -234,21 +234,21 @@ class RedisDiagnosis:
     async def _ask(self, *command: object) -> Any:
         """Have one command answered. Raises RedisFailure."""
         try:
-            return await self._patient.client.execute_command(*command)
+            return await self._target.client.execute_command(*command)
         except Exception as error:  # noqa: BLE001  # whatever the client raises, there is something to say about it
-            failure = as_failure(error, encrypted=self._patient.address.encrypted)
+            failure = as_failure(error, encrypted=self._target.address.encrypted)
         # Raised out here: the client's own traceback shows the password where a tool prints its locals.
         raise failure
 
     async def _ask_all(self, commands: Sequence[Sequence[object]]) -> Sequence[Any]:
         """Have several commands answered in one go; an error reply stands for itself. Raises RedisFailure."""
         try:
-            pipeline = self._patient.client.pipeline(transaction=False)
+            pipeline = self._target.client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
             replies: Sequence[Any] = await pipeline.execute(raise_on_error=False)
         except Exception as error:  # noqa: BLE001  # as for a single one
-            failure = as_failure(error, encrypted=self._patient.address.encrypted)
+            failure = as_failure(error, encrypted=self._target.address.encrypted)
         else:
             return replies
         raise failure
@@ -257,7 +257,7 @@ class RedisDiagnosis:
         self._findings.append(Finding(check, Level.OK, fact))
 
     def _fail(self, failure: RedisFailure) -> None:
-        finding = finding_of(failure, self._patient.address)
+        finding = finding_of(failure, self._target.address)
         if finding not in self._findings:
             self._findings.append(finding)
 

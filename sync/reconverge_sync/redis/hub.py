@@ -28,10 +28,10 @@ from reconverge.hub.report import (
     Wishes,
     add_totals,
 )
-from reconverge_sync.client.per_loop import Here
+from reconverge_sync.client.per_loop import PerLoop
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.redis.connection import Connection, Place
-from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisPatient
+from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
 from reconverge_sync.redis.resp import bulk, bulks, packed, script
@@ -117,7 +117,7 @@ class RedisHub:
         self._clock = clock
         self._new_name = new_name
         self._certainly_new = certainly_new
-        self._here: Here[Servers] = Here(self._open)
+        self._per_loop: PerLoop[Servers] = PerLoop(self._open)
         self._posted = Posted()
 
     def _read(self, url: str) -> Connection:
@@ -154,13 +154,13 @@ class RedisHub:
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `Bulletin.post`."""
+        """See `SettingsStore.post`."""
         keep_ms = max(1, round(keep_s * 1000))
-        await self._call("EVAL", POST, 1, self._bulletin, payload, token_hex(8), keep_ms)
+        await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), keep_ms)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `Bulletin.read`. Unless something else was posted, only the mark of what was is asked for."""
-        reply = await self._call("EVAL", READ, 1, self._bulletin, self._posted.mark, bytes_max + 1)
+        """See `SettingsStore.read`. Unless something else was posted, only the mark of what was is asked for."""
+        reply = await self._call("EVAL", READ, 1, self._settings_key, self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
 
@@ -183,16 +183,16 @@ class RedisHub:
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
 
     @property
-    def _bulletin(self) -> str:
+    def _settings_key(self) -> str:
         return f"{_prefix(self._settings.namespace, 0)}settings"
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""
-        return await RedisDiagnosis(self._patient(client=self._connected())).run()
+        return await RedisDiagnosis(self._target(client=self._connected())).run()
 
-    def _patient(
+    def _target(
         self, place: Place | None = None, *, client: redis.asyncio.Redis, shard: int = 0, clustered: bool = False
-    ) -> RedisPatient:
+    ) -> RedisTarget:
         """What there is to be known about a server before it is asked; by default the one that the URL names."""
         namespace = self._settings.namespace
         scratch = scratch_namespace(namespace)
@@ -201,7 +201,7 @@ class RedisHub:
         async def exchange(batch: Batch) -> Answer:
             return await self._exchange(scratch, batch._replace(shard=shard))
 
-        return RedisPatient(
+        return RedisTarget(
             client=client,
             address=self._connection.address if place is None else self._connection.address_of(place),
             namespace=namespace,
@@ -214,7 +214,7 @@ class RedisHub:
 
     async def close(self) -> None:
         """See `Hub.close`."""
-        servers = self._here.take()
+        servers = self._per_loop.take()
         if servers is not None:
             await servers.close()
 
@@ -231,7 +231,7 @@ class RedisHub:
     async def _call(self, *command: object, shard: int = 0) -> object:
         problem: HubUnavailable | None = None
         try:
-            return await self._here.get().ask(shard, *command)
+            return await self._per_loop.get().ask(shard, *command)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the client raises, this exchange has failed
@@ -246,7 +246,7 @@ class RedisHub:
 
     def _connected(self) -> redis.asyncio.Redis:
         """The client of this process and this loop."""
-        server = self._here.get()
+        server = self._per_loop.get()
         assert isinstance(server, OneServer)
         return server.client
 

@@ -11,7 +11,7 @@ from reconverge_sync.redis.advice import as_failure
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
-from reconverge_sync.sentinel.master import Watched
+from reconverge_sync.sentinel.master import SentinelMaster
 
 DEFAULT_PORT: Final = 26379
 OPTIONS: Final = ("sentinel_username", "sentinel_password")
@@ -42,12 +42,12 @@ class SentinelHub(RedisHub):
         return Connection(url, several=True, default_port=DEFAULT_PORT, options=OPTIONS, serves=True)
 
     def _open(self) -> Servers:
-        return Watched(self._connection, self._settings.timeout_s)
+        return SentinelMaster(self._connection, self._settings.timeout_s)
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""
-        watched = self._here.get()
-        assert isinstance(watched, Watched)
+        watched = self._per_loop.get()
+        assert isinstance(watched, SentinelMaster)
         service = self._connection.service
         try:
             place = await watched.place()
@@ -63,7 +63,7 @@ class SentinelHub(RedisHub):
     async def _examine(self, place: Place) -> Diagnosis:
         client = self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
         try:
-            return await RedisDiagnosis(self._patient(place, client=client)).run()
+            return await RedisDiagnosis(self._target(place, client=client)).run()
         finally:
             await client.aclose()
 

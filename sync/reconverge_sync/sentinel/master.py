@@ -34,7 +34,7 @@ ANSWER_SHARE: Final = 0.8
 """How much of it the master may take; after that it is doubted, and looked for anew."""
 
 
-class Watched:
+class SentinelMaster:
     """Asks the master of a service, and looks for it at first and after every failure. See `Servers`.
 
     All Sentinels are asked at the same moment, and as soon as most of those that have not failed name the same server,

@@ -40,7 +40,7 @@ def test_nothing_is_left_behind_and_nobody_is_disturbed() -> None:
         checked = check(f"{broker.url}?tenure=3")
 
         assert (0, []) == (checked.status, checked.at("problem") + checked.at("warning"))
-        assert "an agent keeps the ledger, and answers" == checked.only("steward")["fact"]
+        assert "an agent keeps the ledger, and answers" == checked.only("leader")["fact"]
         assert ["shop/rc/v1/0/claims"] == asyncio.run(_retained(broker))
         assert 0 == agent.stats().exchanges[0].rebirths
 
@@ -53,8 +53,8 @@ def test_agents_that_name_another_number_of_shards_are_noticed() -> None:
 
         fewer, more = check(f"{broker.url}?tenure=3"), check(f"{broker.url}?tenure=3&shards=4")
 
-        assert "the agents have more shards than the 1 of this URL" == fewer.findings("steward")[0]["fact"]
-        assert "of 4 shards, 1 have no steward" == more.only("steward")["fact"]
+        assert "the agents have more shards than the 1 of this URL" == fewer.findings("leader")[0]["fact"]
+        assert "of 4 shards, 1 have no leader" == more.only("leader")["fact"]
 
 
 def test_whatever_is_in_the_way_is_named(guarded_mosquitto: GuardedMosquitto, mosquitto: Mosquitto) -> None:

@@ -44,7 +44,7 @@ ended = threading.Event()
 """Set when a stream without an end has ended all the same."""
 
 
-class Orders:
+class FleetSettings:
     """What a server on threads serves."""
 
     def unary_unary(self, request: bytes, context: Any) -> bytes:
@@ -98,7 +98,7 @@ class SlowOrders:
     async def unary_unary(self, request: bytes, context: Any) -> bytes:
         """One for one."""
         await asyncio.sleep(0)
-        return Orders().unary_unary(request, context)
+        return FleetSettings().unary_unary(request, context)
 
     async def unary_stream(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         """Two for one."""
@@ -161,7 +161,7 @@ def on_threads(*arguments: Any, address: str = "127.0.0.1:0", **settings: Any) -
     """A server on threads; where it listens."""
     interceptor = RateLimitInterceptor(*arguments, **settings)
     server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[interceptor], options=OPTIONS)
-    server.add_generic_rpc_handlers((handlers(Orders()),))
+    server.add_generic_rpc_handlers((handlers(FleetSettings()),))
     port = server.add_insecure_port(address)
     server.start()
     try:
@@ -204,7 +204,7 @@ def in_a_loop(*arguments: Any, address: str = "127.0.0.1:0", orders: object = No
 @contextlib.contextmanager
 def with_handlers_on_threads(*arguments: Any, **settings: Any) -> Iterator[str]:
     """A server in an event loop whose handlers are ordinary functions, which it runs on threads."""
-    with in_a_loop(*arguments, orders=Orders(), **settings) as address:
+    with in_a_loop(*arguments, orders=FleetSettings(), **settings) as address:
         yield address
 
 

@@ -38,7 +38,7 @@ def test_every_decision_is_collected_by_what_became_of_it() -> None:
         limiter.allow("ada")
     metrics = collected(reader)
     results = {labels[1]: point.value for labels, point in metrics["reconverge_requests"].items()}
-    thread = agent._lookout._thread
+    thread = agent._hook_dispatcher._thread
     end()
     assert thread is not None
     thread.join()
@@ -55,7 +55,7 @@ def test_exchanges_are_collected(redis_server: RedisServer) -> None:
         end = instrument(agent, meter_provider=MeterProvider([reader]))
         introduce(agent.limit("login", "1000/hour"))
         agent.look()
-        metrics, thread = collected(reader), agent._lookout._thread
+        metrics, thread = collected(reader), agent._hook_dispatcher._thread
         end()
     assert thread is not None
     thread.join()

@@ -230,7 +230,7 @@ def test_a_node_that_renounces_goes_on_as_another() -> None:
     pair.node.says()
 
     pair.node.gives_up()
-    pair.node.syncer.renounce(pair.clock.monotonic_ns())
+    pair.node.syncer.give_up_lines(pair.clock.monotonic_ns())
     admitted = pair.node.admitted_of(1)
     pair.clock.advance_ns(pair.node.due_in_ns)
     hello = pair.node.says()
@@ -249,7 +249,7 @@ def test_what_a_copy_had_not_confirmed_is_said_under_its_new_account() -> None:
     pair.passes(0.1)
     pair.node.says()
     pair.node.gives_up()
-    pair.node.syncer.renounce(pair.clock.monotonic_ns())
+    pair.node.syncer.give_up_lines(pair.clock.monotonic_ns())
 
     pair.node.says_everything_to(pair.hub)
 
@@ -264,7 +264,7 @@ def test_a_name_that_is_given_up_while_a_batch_is_under_way_holds_no_lines() -> 
     pair.node.says()
     pair.node.reaches(pair.hub)
 
-    pair.node.syncer.renounce(pair.clock.monotonic_ns())
+    pair.node.syncer.give_up_lines(pair.clock.monotonic_ns())
     pair.node.hears()
 
     assert (False, 0, 0) == (pair.node.in_lease, pair.node.admitted_of(1), pair.node.due_in_ns)

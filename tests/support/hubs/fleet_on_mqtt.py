@@ -12,11 +12,11 @@ from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
 from reconverge_sync.mqtt.election import BEATS
 from reconverge_sync.mqtt.hub import MqttHub
-from reconverge_sync.mqtt.shard import Desk
+from reconverge_sync.mqtt.shard import ShardServer
 from tests.support.waiting import eventually_in_loop
 
 TENURE_NS: Final = 60 * SECOND_NS
-"""So long that no steward loses its place because the machine is busy."""
+"""So long that no leader loses its place because the machine is busy."""
 TIMEOUT_S: Final = 30.0
 
 
@@ -48,7 +48,7 @@ class MqttFleet:
         self.hub_clock = hub_clock
         self.clock = LeapingClock()
         self.hubs: list[ImpatientHub] = []
-        self._electing: Desk | None = None
+        self._electing: ShardServer | None = None
         """For whom time leaps, so that it does so once for all."""
 
     def join(self) -> ImpatientHub:
@@ -57,49 +57,49 @@ class MqttFleet:
         self.hubs.append(hub)
         return hub
 
-    def desks(self, shard: int = 0) -> list[Desk]:
+    def servers(self, shard: int = 0) -> list[ShardServer]:
         """Each connected member's part in that shard."""
-        memberships = [hub._here.thing for hub in self.hubs]
-        return [membership.desks[shard] for membership in memberships if membership is not None]
+        memberships = [hub._per_loop.thing for hub in self.hubs]
+        return [membership.servers[shard] for membership in memberships if membership is not None]
 
     def ledgers(self, shard: int = 0) -> list[Shard]:
-        """That of the steward, if there is one; there is never more than one."""
-        return [desk.steward.ledger for desk in self.desks(shard) if desk.steward.ledger is not None]
+        """That of the leader, if there is one; there is never more than one."""
+        return [server.candidate.ledger for server in self.servers(shard) if server.candidate.ledger is not None]
 
     def keepers(self, shard: int = 0) -> list[ImpatientHub]:
         """The member that keeps the ledger, if there is one."""
-        memberships = [(hub, hub._here.thing) for hub in self.hubs]
-        return [hub for hub, one in memberships if one is not None and one.desks[shard].steward.ledger is not None]
+        memberships = [(hub, hub._per_loop.thing) for hub in self.hubs]
+        return [hub for hub, one in memberships if one is not None and one.servers[shard].candidate.ledger is not None]
 
-    async def elect(self, desk: Desk) -> None:
-        """Have that member know of a steward; time passes in leaps while nobody answers."""
+    async def elect(self, server: ShardServer) -> None:
+        """Have that member know of a leader; time passes in leaps while nobody answers."""
 
         def can_ask() -> bool:
-            if desk.election.answering:
+            if server.election.answering:
                 return True
-            if self._electing is not desk:
+            if self._electing is not server:
                 return False
             now_ns = self.clock.monotonic_ns()
-            elections = [one.election for one in self.desks(desk.shard)]
+            elections = [one.election for one in self.servers(server.shard)]
             answering = [election for election in elections if election.may_answer(now_ns, within_ns=0)]
             for election in answering:
                 election._next_ns = now_ns  # so that newcomers need not wait to hear of it
             if not answering:
                 self.clock.leap()
             for hub in self.hubs:
-                if hub._here.thing is not None:
-                    hub._here.thing.stir()
+                if hub._per_loop.thing is not None:
+                    hub._per_loop.thing.look_soon()
             return False
 
         def may_elect() -> bool:
             if self._electing is None:
-                self._electing = desk
+                self._electing = server
             return can_ask()
 
         try:
             await eventually_in_loop(may_elect, "somebody answers")
         finally:
-            if self._electing is desk:
+            if self._electing is server:
                 self._electing = None
 
 
@@ -113,18 +113,18 @@ class ImpatientHub(MqttHub):
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
-        await self.fleet.elect(self.membership().desks[batch.shard])
+        await self.fleet.elect(self.membership().servers[batch.shard])
         return await super().exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
         """See `Hub.totals`."""
-        for desk in self.membership().desks:
-            await self.fleet.elect(desk)
+        for server in self.membership().servers:
+            await self.fleet.elect(server)
         return await super().totals()
 
     async def dies(self) -> None:
         """End this member as a crash does; if it is used again, it is another one."""
-        membership = self._here.take()
+        membership = self._per_loop.take()
         if membership is not None:
             membership.abandon()
             await asyncio.gather(*membership._tasks, return_exceptions=True)

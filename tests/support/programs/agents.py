@@ -199,7 +199,7 @@ def obeys(hub: str, cap: str | None = None) -> None:
     rejected = 0
     agent.start()
     while True:
-        with agent._obedience.lock:  # so that it is not seen halfway
+        with agent._overrides.lock:  # so that it is not seen halfway
             state = f"{login.limit.quota} {login.switched}"
         stats = agent.stats().orders
         assert stats is not None

@@ -17,7 +17,7 @@ from reconverge import Agent, Limit, Limiter, ReconvergeError
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.engine import Cell, Decision, Lock, Store
 from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP
-from reconverge.limiter.waiters import ThreadBell, waiting_at
+from reconverge.limiter.waiters import ThreadWaker, waiting_at
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import START_S, Node
@@ -152,7 +152,7 @@ def waiters() -> Callable[[int], None]:
 
     def wait(number: int) -> None:
         table = limiter.table
-        steps = waiting_at(table).steps("ada", (1,), None, None, ThreadBell())
+        steps = waiting_at(table).steps("ada", (1,), None, None, ThreadWaker())
         next(steps)
         steps.close()
         limiter.wait_blocking(f"key {number % 9}", timeout=0)

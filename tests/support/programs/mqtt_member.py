@@ -25,7 +25,9 @@ NAMESPACE = "members"
 def keeps() -> bool:
     """Whether a hub of this process keeps the ledger."""
     hubs = [found for found in gc.get_objects() if isinstance(found, MqttHub)]
-    return any(hub._here.thing is not None and hub._here.thing.desks[0].steward.ledger is not None for hub in hubs)
+    return any(
+        hub._per_loop.thing is not None and hub._per_loop.thing.servers[0].candidate.ledger is not None for hub in hubs
+    )
 
 
 async def known(url: str) -> int:

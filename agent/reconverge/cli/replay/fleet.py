@@ -38,7 +38,7 @@ START_S: Final = 60.0
 HUB_TIMEOUT_S: Final = 2.0
 ELECTED_S: Final = 30.0
 """Far longer than an election takes."""
-NOBODY_YET: Final = "no-steward"
+NO_LEADER_YET: Final = "no-leader"
 AFTER_CUT_S: Final = 2.0
 """How long the fleet stays after the last cut: back-off and two intervals, so that it is whole again at the end."""
 LEARNING_S: Final = 1.1
@@ -261,7 +261,7 @@ async def _answered(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         try:
             return await ask()
         except HubUnavailable as error:
-            if error.kind != NOBODY_YET or time.monotonic() > deadline_s:
+            if error.kind != NO_LEADER_YET or time.monotonic() > deadline_s:
                 raise
 
 
