@@ -17,12 +17,6 @@ with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-em
 
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconverge/kernel/native/*/*.[ch])
 # What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
-# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
-# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
-# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
-# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
-# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
-# What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves.
 kernel_tests := tests/kernel tests/limit tests/protocol/merge \
   $(addprefix tests/protocol/test_, protocol.py bounds.py several.py) \
   $(addprefix tests/exchange/test_, syncer_timing.py sync_intervals.py) \

@@ -8,18 +8,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos import report
-from chaos.catalogue import DEFAULT_SEED, NAMES, scenario_of
-from chaos.catalogue.elsewhere import AGAIN, named_on
-from chaos.catalogue.hostile import STORM_S
-from chaos.catalogue.mixed import MIX_S
+from chaos.deployments.deployment import DEPLOYMENTS
+from chaos.judge.verdict import Verdict
 from chaos.names import OURS
+from chaos.report import results
 from chaos.requirements import missing
-from chaos.scenario import Scenario
+from chaos.scenarios.catalogue import DEFAULT_SEED, NAMES, scenario_of
+from chaos.scenarios.hostile import STORM_S
+from chaos.scenarios.mixed import MIX_S
+from chaos.scenarios.other_topologies import AGAIN, named_on
+from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed
 from chaos.supervisor import run
-from chaos.venue import VENUES
-from chaos.verdict import Verdict
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("list", help="say which scenarios there are")
     one = commands.add_parser("run", help="live through one of them")
     one.add_argument("name", choices=NAMES, metavar="NAME")
-    one.add_argument("--on", choices=VENUES, help="where else to live through it, with TLS and users of few rights")
+    one.add_argument(
+        "--on", choices=DEPLOYMENTS, help="where else to live through it, with TLS and users of few rights"
+    )
     everything = commands.add_parser("all", help="live through all of them")
     for command in (one, everything):
         command.add_argument("--seed", type=int, default=DEFAULT_SEED, help="what to draw from (default: %(default)s)")
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "run" and options.on is not None:
         names = [named_on(options.name, options.on)]
         if names[0] not in NAMES:
-            others = ", ".join(f"{name} --on {venue}" for name, venue in AGAIN)
+            others = ", ".join(f"{name} --on {deployment}" for name, deployment in AGAIN)
             parser.error(f"{options.name} is not lived through on {options.on}; others are: {others}")
     return _run(
         [scenario_of(name, options.seed, length_s=options.seconds) for name in names], options.seed, options.json
@@ -62,7 +64,7 @@ def _list() -> int:
 
 
 def _run(scenarios: Sequence[Scenario], seed: int, directory: Path | None) -> int:
-    about = report.circumstances()
+    about = results.circumstances()
     failed = []
     for scenario in scenarios:
         name = scenario.name
@@ -82,10 +84,10 @@ def _run(scenarios: Sequence[Scenario], seed: int, directory: Path | None) -> in
         if not verdict.passed:
             failed.append(name)
         if directory is not None:
-            report.keep(verdict, directory, about)
+            results.keep(verdict, directory, about)
     if directory is not None:
-        report.write_overview(directory, NAMES)
-        print(f"results: {directory / report.PAGE}, {directory / report.TABLE}")
+        results.write_overview(directory, NAMES)
+        print(f"results: {directory / results.PAGE}, {directory / results.TABLE}")
     for name in failed:
         print(f"failed: python -m chaos run {name} --seed {seed}")
     return 1 if failed else 0

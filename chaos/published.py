@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from chaos.report import circumstances
+from chaos.report.results import circumstances
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.fleet import Outcome, Setup
 from reconverge.cli.replay.judgement import arrivals_of, judge

@@ -6,11 +6,11 @@ import shutil
 from functools import cache
 from importlib.util import find_spec
 
-from chaos.namespace import Namespace
-from chaos.plan import GEVENT
-from chaos.proxy import Toxiproxy
-from chaos.scenario import NETWORK, WIRES, Scenario
-from chaos.venue import BROKER
+from chaos.deployments.deployment import BROKER
+from chaos.faults.namespace import Namespace
+from chaos.faults.proxy import Toxiproxy
+from chaos.fleet.plan import GEVENT
+from chaos.scenarios.scenario import NETWORK, WIRES, Scenario
 from tests.support.brokers import mosquitto_binary
 
 
@@ -20,7 +20,7 @@ def missing(scenario: Scenario) -> str:
         return "there is no setpriv here, which comes with util-linux"
     if scenario.guarded and shutil.which("openssl") is None:
         return "there is no openssl here, to make certificates"
-    if scenario.venue == BROKER and (lacking := _no_mosquitto()):
+    if scenario.deployment == BROKER and (lacking := _no_mosquitto()):
         return lacking
     if scenario.ground == WIRES and (lacking := Toxiproxy.missing()):
         return lacking

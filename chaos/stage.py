@@ -15,20 +15,20 @@ from random import Random
 from types import TracebackType
 from typing import Final, Self
 
-from chaos.broker import Broker
-from chaos.child import Child
-from chaos.cluster import Cluster
-from chaos.fault import Who
-from chaos.meddler import Meddler
+from chaos.deployments.broker import Broker
+from chaos.deployments.cluster import Cluster
+from chaos.deployments.deployment import BROKER, CLUSTER, REDIS, SENTINEL, Deployment, Guard
+from chaos.deployments.redis import Redis
+from chaos.deployments.sentinel import Service
+from chaos.faults.fault import Who
+from chaos.faults.hostile_client import HostileClient
+from chaos.faults.namespace import Namespace, address_of
+from chaos.faults.nonsense import LyingProxy
+from chaos.faults.proxy import Toxiproxy, Wire
+from chaos.fleet.child import Child
+from chaos.fleet.plan import Plan
 from chaos.names import SECRET
-from chaos.namespace import Namespace, address_of
-from chaos.nonsense import LyingProxy
-from chaos.plan import Plan
-from chaos.proxy import Toxiproxy, Wire
-from chaos.scenario import LIES, NETWORK, WIRES, Scenario
-from chaos.server import Redis
-from chaos.service import Service
-from chaos.venue import BROKER, CLUSTER, REDIS, SENTINEL, Guard, Venue
+from chaos.scenarios.scenario import LIES, NETWORK, WIRES, Scenario
 
 ROOT: Final = Path(__file__).parent.parent
 POLL_S: Final = 0.02
@@ -39,7 +39,7 @@ END_S: Final = 20.0
 REPLICATION_S: Final = 10.0
 HEIR_S: Final = 0.5
 """By then whoever inherits has heard of those that are left."""
-ELSEWHERE: Final[dict[str, Callable[[Guard | None], Venue]]] = {SENTINEL: Service, CLUSTER: Cluster, BROKER: Broker}
+OTHERS: Final[dict[str, Callable[[Guard | None], Deployment]]] = {SENTINEL: Service, CLUSTER: Cluster, BROKER: Broker}
 
 
 class ChaosFailed(Exception):
@@ -59,7 +59,7 @@ class NodeProcess:
     def start(self) -> None:
         """Start its process."""
         directory = Path(self._plan.directory)
-        command = [sys.executable, "-m", "chaos.node"]
+        command = [sys.executable, "-m", "chaos.fleet.node"]
         log = directory / f"node-{self._plan.node}.log"
         self._child = Child(
             command, prefix=self._prefix, log=log, directory=ROOT, environment=self._environment, listens=True
@@ -129,7 +129,7 @@ class Stage:
 
     def __init__(self, scenario: Scenario, directory: Path) -> None:
         self._scenario = scenario
-        self.venue: Venue
+        self.deployment: Deployment
         self._directory = directory
         self._stack = AsyncExitStack()
         self._wires: list[Wire] = []
@@ -137,7 +137,7 @@ class Stage:
         self._network: Namespace | None = None
         self._replication: Wire | None = None
         self._replica: Redis | None = None
-        self._meddler: Meddler | None = None
+        self._hostile_client: HostileClient | None = None
         self.noted: dict[str, int] = {}
         """What faults have noted."""
         self.nodes: list[NodeProcess] = []
@@ -160,26 +160,26 @@ class Stage:
     @property
     def server(self) -> Redis:
         """Where all meet, if that is one Redis."""
-        assert isinstance(self.venue, Redis)
-        return self.venue
+        assert isinstance(self.deployment, Redis)
+        return self.deployment
 
     @property
     def cluster(self) -> Cluster:
         """Where all meet, if that is a cluster."""
-        assert isinstance(self.venue, Cluster)
-        return self.venue
+        assert isinstance(self.deployment, Cluster)
+        return self.deployment
 
     @property
     def service(self) -> Service:
         """Where all meet, if Sentinels watch it."""
-        assert isinstance(self.venue, Service)
-        return self.venue
+        assert isinstance(self.deployment, Service)
+        return self.deployment
 
     @property
-    def meddler(self) -> Meddler:
+    def hostile_client(self) -> HostileClient:
         """Somebody who says to a broker what nobody should."""
-        assert self._meddler is not None
-        return self._meddler
+        assert self._hostile_client is not None
+        return self._hostile_client
 
     @property
     def network(self) -> Namespace:
@@ -194,9 +194,9 @@ class Stage:
         return self._replication
 
     @property
-    def venue_kind(self) -> str:
+    def deployment_kind(self) -> str:
         """Where all meet."""
-        return self._scenario.venue
+        return self._scenario.deployment
 
     def numbers(self, who: Who) -> Sequence[int]:
         """The numbers of these nodes."""
@@ -226,7 +226,7 @@ class Stage:
         """Kill the server, and have its replica take its place."""
         assert self._replica is not None
         self.server.kill()
-        self.venue = self._replica
+        self.deployment = self._replica
         await self.tell_server("REPLICAOF", "NO", "ONE")
         for wire in self._wires:
             await wire.lead_to(self.server.port)
@@ -238,9 +238,9 @@ class Stage:
         prefix = [] if self._network is None else self._network.prefix
         for plan in plans:
             place = self._place_of(plan.node)
-            url, rivals_url = self.venue.url(*place), self.venue.rivals_url(*place)
+            url, rivals_url = self.deployment.url(*place), self.deployment.rivals_url(*place)
             environment = {"RECONVERGE_NO_EXTENSIONS": "1"} if plan.node in self._scenario.pure_nodes else {}
-            told = replace(plan, url=url, rivals_url=rivals_url, shards=self.venue.shards)
+            told = replace(plan, url=url, rivals_url=rivals_url, shards=self.deployment.shards)
             node = NodeProcess(told, prefix, environment)
             self._stack.callback(node.kill)
             node.start()
@@ -251,7 +251,7 @@ class Stage:
         """Have all nodes say their last words and end. Raises ChaosFailed."""
         for node in self.nodes:
             node.tell("end")
-            if self.venue_kind == BROKER:
+            if self.deployment_kind == BROKER:
                 # Whoever keeps the ledger hands it over, and all at once would hand it over to each other.
                 await self._eventually(lambda: not node.alive, END_S, "a node does not end")  # noqa: B023  # at once
                 await asyncio.sleep(HEIR_S)
@@ -270,24 +270,26 @@ class Stage:
         guard = Guard() if scenario.guarded else None
         if guard is not None:
             self._stack.callback(guard.remove)
-        if scenario.venue == REDIS:
-            self.venue = Redis(address=address, prefix=prefix, shifted=scenario.shifted, guard=guard)
+        if scenario.deployment == REDIS:
+            self.deployment = Redis(address=address, prefix=prefix, shifted=scenario.shifted, guard=guard)
         else:
-            self.venue = ELSEWHERE[scenario.venue](guard)
-        self._stack.callback(self.venue.stop)
-        self.venue.start()
-        if scenario.venue == BROKER:
-            self._meddler = Meddler(self.venue.look_url, self.venue.rivals_url("127.0.0.1", self.venue.port))
-            self._stack.push_async_callback(self._meddler.leave)
+            self.deployment = OTHERS[scenario.deployment](guard)
+        self._stack.callback(self.deployment.stop)
+        self.deployment.start()
+        if scenario.deployment == BROKER:
+            self._hostile_client = HostileClient(
+                self.deployment.look_url, self.deployment.rivals_url("127.0.0.1", self.deployment.port)
+            )
+            self._stack.push_async_callback(self._hostile_client.leave)
         if scenario.ground == WIRES:
             proxies = self._stack.enter_context(Toxiproxy(self._directory / "toxiproxy.log"))
-            self._wires = [await proxies.wire(f"node-{node}", self.venue.port) for node in range(scenario.nodes)]
+            self._wires = [await proxies.wire(f"node-{node}", self.deployment.port) for node in range(scenario.nodes)]
             if scenario.replica:
                 self._replication = await proxies.wire("replication", self.server.port)
                 await self._start_replica(self._replication.port)
         if scenario.ground == LIES:
             for node in range(scenario.nodes):
-                liar = LyingProxy(self.venue.port, Random(f"lies {node}"))
+                liar = LyingProxy(self.deployment.port, Random(f"lies {node}"))
                 await liar.start()
                 self._stack.push_async_callback(liar.stop)
                 self._liars.append(liar)
@@ -304,7 +306,7 @@ class Stage:
         )
 
     def _place_of(self, node: int) -> tuple[str, int]:
-        host, port = "127.0.0.1", self.venue.port
+        host, port = "127.0.0.1", self.deployment.port
         if self._network is not None:
             host = address_of(node)
         elif self._wires:

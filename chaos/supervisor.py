@@ -12,16 +12,16 @@ from typing import Final
 
 import redis
 
-from chaos import workload
-from chaos.contestant import history_files
-from chaos.history import Life, Part, Sight, View, last_view, read_lives
+from chaos.deployments.deployment import BROKER
+from chaos.fleet.contestant import history_files
+from chaos.fleet.observer import Observer
+from chaos.fleet.plan import Plan
+from chaos.fleet.watchdog import HANG, innermost_frame
+from chaos.judge.history import Life, Part, Sight, View, last_view, read_lives
 from chaos.names import MERGED, OURS, SECRET
-from chaos.observer import Observer
-from chaos.plan import Plan
-from chaos.scenario import Scenario
+from chaos.scenarios import workload
+from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed, Stage
-from chaos.venue import BROKER
-from chaos.watchdog import HANG, innermost_frame
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
 
@@ -97,7 +97,7 @@ class Supervisor:
 
     async def _live_through(self, stage: Stage, directory: Path) -> None:
         record, scenario = self.record, self._scenario
-        record.shards = stage.venue.shards
+        record.shards = stage.deployment.shards
         learnt_s = await self._introduce(stage)
         await stage.start_nodes(self._plans(directory))
         await asyncio.gather(*(observer.step_back() for observer in self._observers.values()))
@@ -111,7 +111,7 @@ class Supervisor:
             await _sleep_until(record.load_end_ns)
             stage.nodes[0].tell("observe", amount=0)
             await self._await_agreement(directory)
-            if scenario.venue == BROKER:
+            if scenario.deployment == BROKER:
                 # The last node has to hand over to whoever looks, and so must have heard of it lately.
                 record.end_ns = time.monotonic_ns()
                 await stage.end_nodes()
@@ -132,11 +132,11 @@ class Supervisor:
     async def _introduce(self, stage: Stage) -> float:
         """Have the hub's data begin before the nodes come. Returns when it will have learnt that they are new."""
         scenario = self._scenario
-        by_members = scenario.venue == BROKER
+        by_members = scenario.deployment == BROKER
         for name in (OURS, MERGED):
             if name in self.record.contestants:
                 self._observers[name] = Observer(
-                    lambda: stage.venue.look_url,
+                    lambda: stage.deployment.look_url,
                     name,
                     timeout_s=ELECTED_S if by_members else ASK_S,
                     interval_s=scenario.interval_s,
@@ -232,10 +232,10 @@ class Supervisor:
         before_ns = time.monotonic_ns()
         try:
             if name in self._observers:
-                async with asyncio.timeout(ASK_S if stage.venue_kind == BROKER else None):
+                async with asyncio.timeout(ASK_S if stage.deployment_kind == BROKER else None):
                     facts: tuple[int, ...] = await self._observers[name].look()
             else:
-                facts = (await asyncio.to_thread(stage.venue.told, name),)
+                facts = (await asyncio.to_thread(stage.deployment.told, name),)
         except (HubUnavailable, redis.RedisError, OSError):
             return None
         return Sight(before_ns, time.monotonic_ns(), *facts)

@@ -29,18 +29,6 @@ settings.load_profile("planting" if os.environ.get("PLANT") else "default")
 
 pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
 
-pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
-
-pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
-
-pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
-
-pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
-
-pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
-
-pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
-
 CRASHED = pytest.StashKey[bool]()
 
 LONGEST = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from chaos.case import Case
-from chaos.checker import violations
-from chaos.history import OK, Ages, Asked, Decide, Exchange, Late, Life, Sight, View
+from chaos.judge.case import Case
+from chaos.judge.checker import violations
+from chaos.judge.history import OK, Ages, Asked, Decide, Exchange, Late, Life, Sight, View
 from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import choose

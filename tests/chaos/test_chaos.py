@@ -16,18 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from chaos import report
 from chaos.__main__ import main
-from chaos.catalogue import scenario_of
-from chaos.catalogue.network import cut, spell
-from chaos.fault import Dropped, Killed, NodeEnded
+from chaos.faults.fault import Dropped, Killed, NodeEnded
+from chaos.faults.namespace import Namespace
+from chaos.faults.proxy import ProxyDisobeyed, Toxic, Toxiproxy
+from chaos.judge.verdict import Verdict
 from chaos.names import OURS
-from chaos.namespace import Namespace
-from chaos.proxy import ProxyDisobeyed, Toxic, Toxiproxy
+from chaos.report import results
 from chaos.requirements import missing
-from chaos.scenario import Scenario, Spell
+from chaos.scenarios.catalogue import scenario_of
+from chaos.scenarios.network import cut, spell
+from chaos.scenarios.scenario import Scenario, Spell
 from chaos.supervisor import run
-from chaos.verdict import Verdict
 from tests.support.servers import free_port
 from tests.support.waiting import eventually
 
@@ -99,10 +99,10 @@ def test_results_are_kept_and_can_be_read(tmp_path: Path) -> None:
     needs(missing(QUICK["terminated-nodes"]))
     verdict = lived_through("terminated-nodes")
 
-    report.keep(verdict, tmp_path, report.circumstances())
-    report.write_overview(tmp_path, [verdict.scenario.name])
+    results.keep(verdict, tmp_path, results.circumstances())
+    results.write_overview(tmp_path, [verdict.scenario.name])
 
-    table, page = ((tmp_path / name).read_text() for name in (report.TABLE, report.PAGE))
+    table, page = ((tmp_path / name).read_text() for name in (results.TABLE, results.PAGE))
     assert "| 17 | terminated-nodes | 0 / 0 |" in table
     assert "1 of 1 scenarios kept every promise; 1 of 1 rivals were caught." in table
     assert 1 == page.count("<svg")

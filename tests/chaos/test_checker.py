@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.case import Case
-from chaos.checker import (
+from chaos.judge.case import Case
+from chaos.judge.checker import (
     APART,
     DEAD,
     DOUBLED,
@@ -23,7 +23,7 @@ from chaos.checker import (
     WAITED,
     least_and_most,
 )
-from chaos.history import Sight
+from chaos.judge.history import Sight
 from reconverge.limit import SLIDING_WINDOW, Limit
 from reconverge.policies import choose
 from tests.chaos.stories import EPOCH, QUOTA, Story, good_story, kinds, ns

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chaos.contestant import Ours
-from chaos.history import Recorder
+from chaos.fleet.contestant import Ours
+from chaos.fleet.plan import Plan
+from chaos.judge.history import Recorder
 from chaos.names import OURS
-from chaos.plan import Plan
 from reconverge.clock import SystemClock
 from reconverge.limit import FIXED_WINDOW, Limit
 

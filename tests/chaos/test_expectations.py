@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.case import Case, Expectation
-from chaos.expectations import (
+from chaos.judge.case import Case, Expectation
+from chaos.judge.expectations import (
     admits_all_the_time,
     comes_back_spread_out,
     counts_overflow,
@@ -27,8 +27,8 @@ from chaos.expectations import (
     rejects_what_makes_no_sense,
     tells_kinds,
 )
-from chaos.figures import figures
-from chaos.history import Part, Sight
+from chaos.judge.figures import figures
+from chaos.judge.history import Part, Sight
 from tests.chaos.stories import Story, good_story, ns
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from chaos.attacks import HUB_BYTES
-from chaos.case import Case, Expectation
-from chaos.checker import HUNG
-from chaos.hardness import (
+from chaos.faults.attacks import HUB_BYTES
+from chaos.fleet.watchdog import innermost_frame
+from chaos.judge.case import Case, Expectation
+from chaos.judge.checker import HUNG
+from chaos.judge.hardness import (
     admits_newcomers,
     answers_every_request,
     counts_are_consistent,
@@ -24,8 +25,7 @@ from chaos.hardness import (
     was_lied_to,
     was_stormed,
 )
-from chaos.history import Health, Unsure
-from chaos.watchdog import innermost_frame
+from chaos.judge.history import Health, Unsure
 from reconverge.limit import FIXED_WINDOW, Limit
 from tests.chaos.stories import Story, good_story, kinds, ns
 

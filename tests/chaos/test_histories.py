@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.catalogue import NAMES, scenario_of
-from chaos.fault import Fault, Killed, NodeKilled
-from chaos.history import OK, UNKNOWN, Recorder, last_view, read_lives
-from chaos.plan import Plan, Request
-from chaos.report import catches
-from chaos.scenario import Scenario
-from chaos.workload import draw
+from chaos.faults.fault import Fault, Killed, NodeKilled
+from chaos.fleet.plan import Plan, Request
+from chaos.judge.history import OK, UNKNOWN, Recorder, last_view, read_lives
+from chaos.report.results import catches
+from chaos.scenarios.catalogue import NAMES, scenario_of
+from chaos.scenarios.scenario import Scenario
+from chaos.scenarios.workload import draw
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import Verdict
 from reconverge.limit import Limit

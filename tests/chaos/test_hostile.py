@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.attacks import Flooded, Lied, NodeCrashed, ObjectLied
-from chaos.catalogue import scenario_of
-from chaos.catalogue.hostile import CRASH_REQUESTS, KEYS_PER_S
-from chaos.fault import Commanded
+from chaos.faults.attacks import Flooded, Lied, NodeCrashed, ObjectLied
+from chaos.faults.fault import Commanded
+from chaos.faults.nonsense import TYPES
+from chaos.judge.verdict import Verdict
 from chaos.names import OURS
-from chaos.nonsense import TYPES
 from chaos.requirements import missing
-from chaos.scenario import Scenario, Spell
+from chaos.scenarios.catalogue import scenario_of
+from chaos.scenarios.hostile import CRASH_REQUESTS, KEYS_PER_S
+from chaos.scenarios.scenario import Scenario, Spell
 from chaos.supervisor import run
-from chaos.verdict import Verdict
 from tests.chaos.test_chaos import SEED, needs
 
 CRASHES = 3

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 import redis.asyncio
 
-from chaos.nonsense import BYTES, COUNTS, ROWS, TIME, TYPES, LyingProxy, ThirdPartyHub, bulk, lie, reply_end
+from chaos.faults.nonsense import BYTES, COUNTS, ROWS, TIME, TYPES, LyingProxy, ThirdPartyHub, bulk, lie, reply_end
 from reconverge.hub.report import Answer, Batch, CellAnswer, Status
 from reconverge_sync.codec import decode_answer, encode_answer
 from reconverge_sync.memory import MemoryHub

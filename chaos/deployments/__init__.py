@@ -1,0 +1,1 @@
+"""Where nodes meet: one Redis, a Redis that Sentinels watch, a cluster, a broker of MQTT."""

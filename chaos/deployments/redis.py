@@ -1,0 +1,160 @@
+"""Redis servers to be killed, stopped, filled up, cut off and lied to about the time."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from chaos.deployments.deployment import RIVAL, USER, Guard, redis_users
+from chaos.fleet.child import Child
+from chaos.names import SECRET, TOLD
+from reconverge_sync.redis.hub import RedisHub
+from tests.support.certificates import tls_options
+from tests.support.servers import free_port, redis_binary, wait_until
+
+SHIFT_SOURCE: Final = Path(__file__).parent / "shift.c"
+ASK_S: Final = 1.0
+ADMIN_S: Final = 2.0
+"""The longest that a server which was not stopped may take to answer us."""
+
+
+class Redis:
+    """A Redis with a password. We reach it by a unix socket, which no fault cuts; nodes by a port of an address."""
+
+    shards = 1
+
+    def __init__(
+        self,
+        *,
+        address: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+        shifted: bool = False,
+        guard: Guard | None = None,
+    ) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="reconverge-chaos-"))
+        self._plain_port = free_port()
+        self.port = self._plain_port if guard is None else free_port()
+        self._guard = guard
+        self.socket = self.directory / "redis.sock"
+        self.admin = self._client(ADMIN_S)
+        self._address = address
+        self._prefix = list(prefix)
+        self._clock = self.directory / "clock"
+        self._shift = self._built_shift() if shifted else None
+        self._child: Child | None = None
+
+    @property
+    def look_url(self) -> str:
+        """See `Deployment.look_url`."""
+        return f"redis+unix://:{SECRET}@{self.socket}"
+
+    def url(self, host: str, port: int) -> str:
+        """See `Deployment.url`."""
+        return self._url(USER, host, port)
+
+    def rivals_url(self, host: str, port: int) -> str:
+        """See `Deployment.rivals_url`."""
+        return self._url(RIVAL, host, port)
+
+    def _url(self, user: str, host: str, port: int) -> str:
+        if self._guard is None:
+            return f"redis://:{SECRET}@{host}:{port}/0"
+        return f"rediss://{user}:{SECRET}@{host}:{port}/0?{self._guard.query()}"
+
+    def told(self, name: str) -> int:
+        """See `Deployment.told`."""
+        with self._client(ASK_S) as client:  # not the one on which faults rely
+            values: list[Any] = client.hvals(f"{name}:{TOLD}")
+        return sum(map(int, values))
+
+    def _client(self, timeout_s: float) -> redis.Redis:
+        return redis.Redis(
+            unix_socket_path=str(self.socket),
+            password=SECRET,
+            socket_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is there."""
+        return self._child is not None and self._child.alive
+
+    def start(self) -> None:
+        """Start it, empty, and wait until it answers."""
+        self.spawn()
+        self.await_answer()
+
+    def spawn(self) -> None:
+        """Start it, empty."""
+        command = [redis_binary(), "--port", str(self._plain_port), "--bind", self._address, "--protected-mode", "no"]
+        command += ["--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", "", "--appendonly", "no"]
+        command += ["--requirepass", SECRET, "--masterauth", SECRET, "--repl-diskless-sync-delay", "0"]
+        if self._guard is not None:
+            command += ["--tls-port", str(self.port), *tls_options(self._guard.certificates)]
+            command += redis_users(RedisHub.__doc__ or "")
+        environment = {}
+        if self._shift is not None:
+            environment = {"LD_PRELOAD": str(self._shift), "CHAOS_CLOCK_AHEAD": str(self._clock)}
+        log = self.directory / "redis.log"
+        self._child = Child(command, prefix=self._prefix, log=log, environment=environment)
+
+    def await_answer(self) -> None:
+        """Wait until it answers. Raises RuntimeError with its last words if it ends instead."""
+        wait_until(lambda: self._answers() or not self.alive, f"redis-server on port {self.port}")
+        if not self.alive:
+            raise RuntimeError(f"redis-server ended at once: {(self.directory / 'redis.log').read_text()[-500:]}")
+
+    def kill(self) -> None:
+        """End it as a crash does; its data are gone."""
+        if self._child is not None:
+            self._child.kill()
+        self.admin.connection_pool.disconnect()
+
+    def pause(self) -> None:
+        """Let it hang: connections stay open, nothing is answered."""
+        assert self._child is not None
+        self._child.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._child is not None
+        self._child.signal(signal.SIGCONT)
+
+    def set_clock_ahead(self, seconds: int) -> None:
+        """Have its wall clock be so far ahead of the machine's."""
+        with self._clock.open("r+b") as file:
+            file.write(struct.pack("q", seconds))
+
+    def stop(self) -> None:
+        """End it and remove its directory."""
+        self.kill()
+        self.admin.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.admin.ping())
+        except redis.RedisError:
+            return False
+
+    def _built_shift(self) -> Path:
+        self._clock.write_bytes(struct.pack("q", 0))
+        library = self.directory / "shift.so"
+        subprocess.run(
+            ["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SHIFT_SOURCE)],  # noqa: S607  # wherever it is
+            check=True,
+            capture_output=True,
+        )
+        return library

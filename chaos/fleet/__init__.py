@@ -1,0 +1,1 @@
+"""The nodes' processes: how they are started and asked, and what they live in."""

@@ -1,0 +1,281 @@
+"""Who is asked: an agent of ours, and what it shares with its rivals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Protocol
+
+from chaos.faults.nonsense import ThirdPartyHub
+from chaos.fleet.plan import Plan
+from chaos.judge.history import FAIL, OK, UNKNOWN, Recorder
+from chaos.names import CENSUS_NAME, FLOODED_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET
+from reconverge import Agent, Limiter
+from reconverge.clock import Clock, SystemClock
+from reconverge.errors import HubUnavailable
+from reconverge.hub import Hub, SettingsStore
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.kernel import Reentry, Verdict
+from reconverge.limit import FIXED_WINDOW, Limit
+
+CENSUS_KEY: Final = "all"
+CENSUS: Final = Limit(10**12, 30 * 86_400.0, algorithm=FIXED_WINDOW)
+"""So large that it is calm whatever is asked, and so long that no run falls on the edge of a window."""
+
+
+class Contestant(Protocol):
+    """Whoever admits and refuses."""
+
+    name: str
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """Begin, and hear what there is to hear about these keys."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether that is done."""
+        ...
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """Admit or refuse."""
+        ...
+
+    def count(self, cost: int) -> None:
+        """So much was admitted; for whoever counts that apart."""
+        ...
+
+    def knock(self, limit: int, key: str) -> bool:
+        """A stranger asks, under that one of the limits that are flooded."""
+        ...
+
+    def lie(self, *, lies: bool) -> None:
+        """Whether to be told nonsense from now on, where the hub is an object that is not ours."""
+        ...
+
+    def health(self) -> str:
+        """The state that it says it is in; empty if it says nothing of it."""
+        ...
+
+    def view(self) -> int:
+        """The cost that the whole fleet has admitted, as far as this node knows."""
+        ...
+
+    def used(self, key: str) -> tuple[int, int] | None:
+        """The number of the window, and the cost that all have used of it, as far as this node knows.
+
+        None if the node is full of keys, and has no room for this one just now.
+        """
+        ...
+
+    def staleness_s(self) -> float:
+        """The age of what it knows."""
+        ...
+
+    def ages_s(self) -> list[float]:
+        """The same for each shard."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to say in the end."""
+        ...
+
+
+class MovedClock:
+    """The machine's clocks, with a wall clock that can be made to jump."""
+
+    monotonic_ns = staticmethod(SystemClock.monotonic_ns)
+
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def wall_ns(self) -> int:
+        """See `Clock.wall_ns`."""
+        return SystemClock.wall_ns() + self.ahead_ns
+
+
+class Recorded:
+    """A hub whose exchanges are written down, as they begin and as they end."""
+
+    def __init__(self, hub: Hub, recorder: Recorder, who: str) -> None:
+        self._hub = hub
+        self._recorder = recorder
+        self._who = who
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._hub.shards
+
+    @property
+    def at_work(self) -> bool:
+        """See `reconverge.hub.Working`."""
+        return bool(getattr(self._hub, "at_work", False))
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        charged = next((limit.charged for limit in batch.limits if limit.name == LIMIT_NAME), None)
+        number = self._recorder.sent(self._who, batch.account, charged)
+        try:
+            answer = await self._hub.exchange(batch)
+        except HubUnavailable as error:
+            self._recorder.heard(self._who, number, FAIL if error.applied is False else UNKNOWN, error.kind)
+            raise
+        except asyncio.CancelledError:
+            self._recorder.heard(self._who, number, UNKNOWN, "timeout")
+            raise
+        except Exception as error:
+            self._recorder.heard(self._who, number, UNKNOWN, f"bug:{type(error).__name__}")
+            raise
+        self._recorder.heard(self._who, number, OK)
+        return answer
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await self._hub.totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        await self._hub.close()
+
+    def __repr__(self) -> str:
+        return f"Recorded({self._hub!r})"
+
+
+class RecordedBulletin(Recorded):
+    """The same, of a hub at which settings can be published."""
+
+    def __init__(self, hub: Hub, recorder: Recorder, who: str) -> None:
+        super().__init__(hub, recorder, who)
+        assert isinstance(hub, SettingsStore)
+        self._bulletin = hub
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `SettingsStore.post`."""
+        await self._bulletin.post(payload, keep_s=keep_s)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `SettingsStore.read`."""
+        return await self._bulletin.read(bytes_max=bytes_max)
+
+
+class Ours:
+    """An agent as users have it, on a hub whose exchanges are written down."""
+
+    def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
+        self.name = name
+        hub = open_hub(plan.url, HubSettings(name, plan.timeout_s))
+        self._third_party = ThirdPartyHub(hub, Random(f"nonsense {plan.seed}")) if plan.third_party else None
+        hub = self._third_party or hub
+        rejects: Counter[str] | None = getattr(hub, "rejects", None)
+        self._rejects = Counter[str]() if rejects is None else rejects
+        self.agent = Agent(
+            (RecordedBulletin if plan.obeys else Recorded)(hub, recorder, name),
+            namespace=name,
+            settings_secret=SETTINGS_SECRET if plan.obeys else None,
+            sync_interval=plan.interval_s,
+            exchange_timeout=plan.timeout_s,
+            lease_ttl=plan.lease_s,
+            max_keys=plan.keys_max,
+            clock=clock,
+        )
+        policy = "naive" if name == MERGED else plan.policy
+        self._clock = clock
+        self._login = self.agent.limit(LIMIT_NAME, plan.limit, policy=policy, cold_allowance=plan.cold_allowance)
+        self._census = self.agent.limit(CENSUS_NAME, CENSUS, policy="available")
+        self._flooded = [
+            self.agent.limit(f"{FLOODED_NAME}-{number}", limit) for number, limit in enumerate(plan.flooded)
+        ]
+        self._keys_max = plan.keys_max
+        self._keys: tuple[str, ...] = ()
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """See `Contestant.prepare`."""
+        self._keys = tuple(keys)
+        self._login.warm(self._keys)
+        self._census.warm([CENSUS_KEY])
+        self.agent.start()
+
+    @property
+    def ready(self) -> bool:
+        """See `Contestant.ready`."""
+        return self._knows(self._login, self._keys) and self._knows(self._census, (CENSUS_KEY,))
+
+    @staticmethod
+    def _knows(limiter: Limiter, keys: Sequence[str]) -> bool:
+        cells = limiter.table.cells
+        unknown = [key for key in keys if key not in cells or not cells[key].heard]
+        limiter.warm(unknown)  # what nobody uses is forgotten if the hub does not answer for long
+        return not unknown
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """See `Contestant.decide`. A decision within another about the same limit is refused, as by `Limiter.allow`."""
+        try:
+            return self._login.table.decide(key, cost, self._clock.monotonic_ns())
+        except Reentry:
+            return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
+
+    def count(self, cost: int) -> None:
+        """See `Contestant.count`."""
+        assert self._census.allow(CENSUS_KEY, cost)
+
+    def knock(self, limit: int, key: str) -> bool:
+        """See `Contestant.knock`."""
+        return self._flooded[limit].allow(key)
+
+    def lie(self, *, lies: bool) -> None:
+        """See `Contestant.lie`."""
+        assert self._third_party is not None
+        self._third_party.lies = lies
+
+    def health(self) -> str:
+        """See `Contestant.health`."""
+        return self.agent.health().state
+
+    def view(self) -> int:
+        """See `Contestant.view`."""
+        return self._census.usage(CENSUS_KEY).total
+
+    def used(self, key: str) -> tuple[int, int] | None:
+        """See `Contestant.used`."""
+        total = self._login.usage(key).total
+        cell = self._login.table.cells.get(key)
+        return None if cell is None else (cell.epoch, total)
+
+    def staleness_s(self) -> float:
+        """See `Contestant.staleness_s`."""
+        return max(self.ages_s())
+
+    def ages_s(self) -> list[float]:
+        """See `Contestant.ages_s`."""
+        return [exchanges.staleness for exchanges in self.agent.stats().exchanges]
+
+    def facts(self) -> dict[str, Any]:
+        """See `Contestant.facts`."""
+        stats = self.agent.stats()
+        failures: Counter[str] = Counter()
+        for exchanges in stats.exchanges:
+            failures.update(exchanges.failures)
+        return {
+            "keys": stats.keys,
+            "keys_max": self._keys_max,
+            "admitted": stats.limits[LIMIT_NAME].admitted,
+            "overflowed": stats.limits[LIMIT_NAME].overflowed,
+            "bugs": stats.bugs,
+            "lies": 0 if self._third_party is None else self._third_party.told,
+            "failures": dict(failures),
+            "rebirths": sum(exchanges.rebirths for exchanges in stats.exchanges),
+            "lapses": sum(exchanges.lapses for exchanges in stats.exchanges),
+            "rejects": dict(self._rejects),
+            "obeyed": 0 if stats.orders is None else stats.orders.version,
+            "accepted": 0 if stats.orders is None else stats.orders.accepted,
+        }
+
+
+def history_files(directory: Path) -> list[Path]:
+    """All that was written down."""
+    return sorted(directory.glob("node-*.jsonl"))

@@ -1,0 +1,104 @@
+"""A stranger who asks a node about distinct keys, as fast as it is told to, beside the node's customers.
+
+Some of these keys are newcomers: honest clients that the node has not seen before. A newcomer that is refused asks
+again in each of the stranger's turns for a second. What counts is whether it is admitted by then. How many of the first
+requests were admitted is noted, too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+from chaos.fleet.contestant import Contestant
+
+TURN_S: Final = 0.02
+"""How often the stranger comes, with as many keys at once as that makes."""
+NEWCOMERS_APART: Final = 251
+"""One of so many keys is a newcomer; an odd number, so that each of the limits has newcomers."""
+PATIENCE_S: Final = 1.0
+"""After so long a newcomer goes away."""
+
+
+class Stranger:
+    """Asks one contestant. All of it happens on a thread of its own."""
+
+    def __init__(self, contestant: Contestant, node: int, limits: int) -> None:
+        """With `limits` as the number of limits that are flooded, in turn."""
+        self._contestant = contestant
+        self._node = node
+        self._limits = limits
+        self._keys_per_s = 0
+        self._keys = 0
+        self._waiting: deque[tuple[int, str, float]] = deque()
+        self.newcomers = self.admitted = self.at_once = 0
+        self.rss_kb = self._rss_before_kb = 0
+        self._thread: threading.Thread | None = None
+
+    def flood(self, keys_per_s: int) -> None:
+        """Ask about so many distinct keys per second from now on; with 0, go away."""
+        self._keys_per_s = keys_per_s
+        if self._thread is None:
+            self._rss_before_kb = resident_kb()
+            self._thread = threading.Thread(target=self._ask, name="stranger", daemon=True)
+            self._thread.start()
+        if not keys_per_s:
+            self._thread.join()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What came of it; nothing if the stranger has never come."""
+        if self._thread is None:
+            return {}
+        return {
+            "stranger": {
+                "keys": self._keys,
+                "newcomers": self.newcomers,
+                "newcomers_admitted": self.admitted,
+                "newcomers_admitted_at_once": self.at_once,
+                "grown_kb": self.rss_kb - self._rss_before_kb,
+            }
+        }
+
+    def _ask(self) -> None:
+        due_s = time.monotonic()
+        while self._keys_per_s:
+            for _ in range(round(self._keys_per_s * TURN_S)):
+                self._ask_about_another()
+            self._ask_again()
+            self.rss_kb = max(self.rss_kb, resident_kb())
+            due_s = max(due_s + TURN_S, time.monotonic() - TURN_S)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+        while self._waiting:
+            self._ask_again()
+            time.sleep(TURN_S)
+
+    def _ask_about_another(self) -> None:
+        key = f"2001:db8:{self._node:x}:{self._keys:x}::/64"
+        self._keys += 1
+        limit = self._keys % self._limits
+        if self._keys % NEWCOMERS_APART:
+            self._contestant.knock(limit, key)
+            return
+        self.newcomers += 1
+        if self._contestant.knock(limit, key):
+            self.admitted += 1
+            self.at_once += 1
+        else:
+            self._waiting.append((limit, key, time.monotonic() + PATIENCE_S))
+
+    def _ask_again(self) -> None:
+        for _ in range(len(self._waiting)):
+            limit, key, until_s = self._waiting.popleft()
+            if self._contestant.knock(limit, key):
+                self.admitted += 1
+            elif time.monotonic() < until_s:
+                self._waiting.append((limit, key, until_s))
+
+
+def resident_kb() -> int:
+    """How much memory this process has now."""
+    with open("/proc/self/status") as status:  # noqa: PTH123  # many times a second
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))

@@ -1,0 +1,1 @@
+"""What was written down, and which promises were kept according to that."""

@@ -1,0 +1,101 @@
+"""What the checker is given: the promises that apply, and what was written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from chaos.judge.history import Decide, Exchange, Life, Part, Sight
+from chaos.scenarios.scenario import BY_MACHINE
+from reconverge.clock import SECOND_NS
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+
+
+class Violation(NamedTuple):
+    """A promise that was not kept."""
+
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One contestant in one run. Moments are of the machine's monotonic clock."""
+
+    limit: Limit
+    policy: Policy
+    members: int
+    lives: list[Life]
+    final: Sight
+    """What the hub knew when all nodes were gone."""
+    sights: list[Sight] = field(default_factory=list)
+    beyond: int = 0
+    interval_ns: int = SECOND_NS // 10
+    interval_min_ns: int = SECOND_NS // 100
+    """Between an exchange and one ahead of time."""
+    reconverges_in_ns: int = 2 * SECOND_NS
+    timeout_ns: int = SECOND_NS
+    """Of an exchange."""
+    reckoning: str = "hub"
+    outage: bool = True
+    mute: bool = False
+    loses_data: bool = False
+    start_ns: int = 0
+    load_end_ns: int = 0
+    end_ns: int = 0
+    spells: tuple[tuple[int, int], ...] = ()
+    """When something went wrong, and was over."""
+    parts: tuple[Part, ...] = ()
+    """When something went wrong with a part of the hub."""
+    shards: int = 1
+    noted: Mapping[str, int] = field(default_factory=dict)
+    """What faults have noted."""
+    leaks: tuple[str, ...] = ()
+    hangs: tuple[str, ...] = ()
+    """Where processes stood still that ended themselves because of that."""
+
+    @property
+    def healed_ns(self) -> int:
+        """When nothing went wrong any more, and whoever was there in the end had begun."""
+        ends_ns = [end_ns for _, end_ns in self.spells]
+        return max([self.start_ns, *ends_ns, *(life.born_ns for life in self.survivors)])
+
+    @cached_property
+    def decisions(self) -> list[Decide]:
+        """All decisions, in order."""
+        return sorted(one for life in self.lives for one in life.decisions)
+
+    @cached_property
+    def exchanges(self) -> list[Exchange]:
+        """All exchanges, in order."""
+        return sorted((one for life in self.lives for one in life.exchanges), key=lambda one: one.sent_ns)
+
+    @property
+    def survivors(self) -> list[Life]:
+        """Those who were there at the end, when all was well again."""
+        return [
+            life
+            for life in self.lives
+            if life.facts is not None and any(view.t_ns > self.load_end_ns for view in life.views)
+        ]
+
+    def in_spell(self, moment_ns: int) -> bool:
+        """Whether something was wrong at that moment."""
+        return any(begin_ns <= moment_ns < end_ns for begin_ns, end_ns in self.spells)
+
+    def place_of(self, one: Decide) -> tuple[int, int]:
+        """The window that a decision is judged in, and its time there."""
+        if self.reckoning == BY_MACHINE:
+            return one.wall_ns // self.limit.window_ns, one.wall_ns
+        return one.epoch, one.hub_ns
+
+    def late_ns(self, *, after_ns: int) -> int:
+        """The most by which the machine let somebody wait since then."""
+        return max((one.late_ns for life in self.lives for one in life.late if one.t_ns >= after_ns), default=0)
+
+
+Expectation = Callable[[Case], Iterable[Violation]]
+"""Something that must be seen besides the invariants."""

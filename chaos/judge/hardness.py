@@ -1,0 +1,206 @@
+"""What must be seen where strangers flood, hubs lie, signals storm and processes crash, besides the invariants."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from chaos.faults.attacks import HUB_BYTES
+from chaos.judge.case import Case, Expectation, Violation
+from chaos.judge.checker import SWOLLEN, first_answer_ns
+from chaos.judge.history import Life
+from reconverge.clock import SECOND_NS
+
+STARVED: Final = "starved"
+SHUT_OUT: Final = "shut out"
+UNTRUE: Final = "untrue"
+UNANSWERED: Final = "unanswered"
+MISCOUNTED: Final = "miscounted"
+RUN_TWICE: Final = "run twice"
+LOCKED_OUT: Final = "locked out"
+UNTOLD: Final = "untold"
+
+SICK: Final = ("degraded", "partitioned")
+WELL: Final = "ready"
+NOTICED_S: Final = 1.0
+"""A hub that lies for longer than that has been noticed."""
+MB: Final = 1_000_000
+
+
+# -------------------------------------------------------------------- floods of keys
+
+
+def serves_customers(share: float) -> Expectation:
+    """During the flood customers of other limits are admitted at this share, or more, of the rate from before."""
+
+    def expectation(case: Case) -> Iterator[Violation]:
+        begin_ns = min(begin_ns for begin_ns, _ in case.spells)
+        before = _admitted_share(case, case.start_ns, begin_ns)
+        after = _admitted_share(case, begin_ns, case.load_end_ns)
+        if not before or after < share * before:
+            words = f"{after:.1%} of the customers' requests were admitted since the flood began, {before:.1%} before"
+            yield Violation(STARVED, words)
+
+    return expectation
+
+
+def _admitted_share(case: Case, begin_ns: int, end_ns: int) -> float:
+    allowed = [one.allowed for one in case.decisions if begin_ns <= one.t_ns < end_ns and not one.summed]
+    return sum(allowed) / len(allowed) if allowed else 0.0
+
+
+def admits_newcomers(share: float) -> Expectation:
+    """During the flood this share of the newcomers of the flooded limit is admitted, or more."""
+
+    def expectation(case: Case) -> Iterator[Violation]:
+        strangers = [stranger for life in case.lives if (stranger := (life.facts or {}).get("stranger"))]
+        newcomers = sum(stranger["newcomers"] for stranger in strangers)
+        admitted = sum(stranger["newcomers_admitted"] for stranger in strangers)
+        if not newcomers:
+            yield Violation(UNTOLD, "no newcomer came during the flood")
+        elif admitted < share * newcomers:
+            yield Violation(SHUT_OUT, f"{admitted} of {newcomers} newcomers were admitted during the flood")
+
+    return expectation
+
+
+def stays_small(*, node_mb: int, hub_mb: int) -> Expectation:
+    """During the flood no node grows by more than this, nor does the hub."""
+
+    def expectation(case: Case) -> Iterator[Violation]:
+        for life in case.lives:
+            grown_mb = (life.facts or {}).get("stranger", {}).get("grown_kb", 0) * 1024 / MB
+            if grown_mb > node_mb:
+                yield Violation(SWOLLEN, f"node {life.node} grew by {grown_mb:.0f} MB; {node_mb} are allowed")
+        hub_grown_mb = case.noted.get(HUB_BYTES, 0) / MB
+        if hub_grown_mb > hub_mb:
+            yield Violation(SWOLLEN, f"the hub grew by {hub_grown_mb:.1f} MB; {hub_mb} are allowed")
+
+    return expectation
+
+
+# -------------------------------------------------------------------- nonsense
+
+
+def was_lied_to(case: Case) -> Iterator[Violation]:
+    """Lies were told; otherwise the scenario shows nothing."""
+    if not case.noted.get("lies") and not any((life.facts or {}).get("lies") for life in case.lives):
+        yield Violation(UNTOLD, "nobody told a lie")
+
+
+def says_how_it_is(case: Case) -> Iterator[Violation]:
+    """While answers make no sense a node says that it is not well, and afterwards that it is well again.
+
+    Lies may be told in between true answers, so it need not say so all the time.
+    """
+    for life in case.survivors:
+        states = [one for one in life.health if one.state]
+        for begin_ns, end_ns in case.spells:
+            seen = {one.state for one in states if begin_ns <= one.t_ns < end_ns}
+            if end_ns - begin_ns > NOTICED_S * SECOND_NS and not seen & set(SICK):
+                yield Violation(UNTRUE, f"node {life.node} said no more than {sorted(seen)} while it was lied to")
+        answered_ns = first_answer_ns(life, case.healed_ns)
+        if states and (answered_ns is None or states[-1].state != WELL):
+            yield Violation(UNTRUE, f"in the end node {life.node} said {states[-1].state!r}")
+
+
+# -------------------------------------------------------------------- requests to a server
+
+
+def answers_every_request(case: Case) -> Iterator[Violation]:
+    """Every request of every burst got an answer."""
+    clients = [life.facts for life in case.lives if life.facts and "asked" in life.facts]
+    asked, answered = (sum(client[what] for client in clients) for what in ("asked", "answered"))
+    if not asked:
+        yield Violation(UNTOLD, "nobody asked anything")
+    elif answered < asked:
+        yield Violation(UNANSWERED, f"{asked - answered} of {asked} requests got no answer")
+
+
+# -------------------------------------------------------------------- signals
+
+
+def counts_are_consistent(case: Case) -> Iterator[Violation]:
+    """Of each limit, what returned True was counted, and at most what was interrupted on top of that."""
+    for life in case.lives:
+        for name, target in _storm(life).get("targets", {}).items():
+            admitted, unsure, own = target["admitted"], target["unsure"], target["own"]
+            if not admitted <= own <= admitted + unsure:
+                words = f"node {life.node} has admitted {admitted} of {name!r} ({unsure} unsure), and counts {own}"
+                yield Violation(MISCOUNTED, words)
+
+
+def runs_once(case: Case) -> Iterator[Violation]:
+    """No agent was driven by two runners at once, and none went on after its end."""
+    for life in case.lives:
+        storm = _storm(life)
+        if storm.get("runners_most", 0) > 1 or storm.get("runners_left", 0) > 0:
+            words = f"{storm['runners_most']} runners drove one agent, and {storm['runners_left']} outlived it"
+            yield Violation(RUN_TWICE, f"on node {life.node} {words}")
+        latest_ns: dict[str, int] = {}
+        for one in life.exchanges:
+            if one.sent_ns < latest_ns.get(one.account, 0):
+                yield Violation(RUN_TWICE, f"node {life.node} made two exchanges at once")
+                break
+            latest_ns[one.account] = one.heard_ns or one.sent_ns
+
+
+def was_stormed(interruptions: int) -> Expectation:
+    """Each node that came to its end was interrupted so often at least."""
+
+    def expectation(case: Case) -> Iterator[Violation]:
+        for life in case.lives:
+            if life.facts is not None and _storm(life).get("interrupted", 0) < interruptions:
+                words = f"node {life.node} was interrupted {_storm(life).get('interrupted', 0)} times"
+                yield Violation(UNTOLD, f"{words}; {interruptions} were to be")
+
+    return expectation
+
+
+def _storm(life: Life) -> dict[str, Any]:
+    return dict((life.facts or {}).get("storm", {}))
+
+
+# -------------------------------------------------------------------- crashes
+
+
+def loses_little(stake: float) -> Expectation:
+    """What a crash costs a customer is bounded: what was used since the last report, and this share of the capacity.
+
+    After the crashes more is asked for than is left. So what was admitted in all is what the crashes have left of the
+    capacity. Fixed windows only, and one that the run does not outlast.
+    """
+
+    def expectation(case: Case) -> Iterator[Violation]:
+        crashed = [life for life in case.lives if life.facts is None]
+        if not crashed:
+            yield Violation(UNTOLD, "no process has crashed")
+        asked: Counter[str] = Counter()
+        admitted: Counter[str] = Counter()
+        for one in case.decisions:
+            asked[one.key] += one.cost
+            admitted[one.key] += one.cost * one.allowed
+        unreported = sum(life.admitted - life.confirmed() for life in crashed)
+        lost_most = unreported + len(crashed) * stake * case.limit.capacity
+        for key, cost in admitted.items():
+            if asked[key] < 2 * case.limit.capacity - cost:
+                yield Violation(UNTOLD, f"only {asked[key]} were asked for of {key!r}")
+            if case.limit.capacity - cost > lost_most:
+                words = f"{len(crashed)} crashes have cost {key!r} {case.limit.capacity - cost} of"
+                yield Violation(LOCKED_OUT, f"{words} {case.limit.capacity}; {lost_most:.0f} are allowed")
+
+    return expectation
+
+
+def goes_on_after_crashes(case: Case) -> Iterator[Violation]:
+    """Each process that took over admitted some of what it was asked, as long as there was something left."""
+    by_node: defaultdict[int, list[Life]] = defaultdict(list)
+    for life in sorted(case.lives, key=lambda life: life.born_ns):
+        by_node[life.node].append(life)
+    for node, lives in by_node.items():
+        for number, life in enumerate(lives[1:], start=1):
+            if life.decisions and not any(one.allowed for one in life.decisions):
+                words = f"after {number} crashes node {node} admitted nothing of {len(life.decisions)} requests"
+                yield Violation(LOCKED_OUT, words)
+                break

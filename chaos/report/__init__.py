@@ -1,0 +1,1 @@
+"""Results as files, as a table, as a page with pictures."""

@@ -1,0 +1,174 @@
+"""Keeps results: one JSON file for each scenario, a table of all, and a page with pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.judge.verdict import Verdict
+from chaos.names import MERGED
+from chaos.report.page import page
+from chaos.rivals.roster import RIVALS
+from chaos.scenarios.scenario import Scenario
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.kernel import IMPLEMENTATION
+from tests.support.brokers import mosquitto_binary
+from tests.support.servers import redis_binary
+
+ROOT: Final = Path(__file__).parents[2]
+TABLE: Final = "table.md"
+PAGE: Final = "index.html"
+COMMAND_S: Final = 10.0
+
+
+def circumstances() -> dict[str, Any]:
+    """When, where and on what."""
+    now = datetime.fromtimestamp(SystemClock.wall_ns() // SECOND_NS, UTC)
+    return {
+        "date": now.isoformat(),
+        "commit": _said_by("git", "rev-parse", "--short=12", "HEAD") or "unknown",
+        "changed": bool(_said_by("git", "status", "--porcelain", "--", "agent", "sync", "chaos", ":!chaos/results")),
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        "kernel": IMPLEMENTATION,
+        "redis": _said_by(redis_binary(), "--version").partition(" v=")[2].partition(" ")[0],
+        "mosquitto": _mosquitto_version(),
+    }
+
+
+def keep(verdict: Verdict, directory: Path, about: dict[str, Any]) -> None:
+    """Write one scenario's file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    facts = {**verdict.as_json(), **about}
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
+    (directory / f"{verdict.scenario.name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def write_overview(directory: Path, names: Sequence[str]) -> None:
+    """Write the table and the page of all scenarios that there are files of, in this order."""
+    paths = [directory / f"{name}.json" for name in names]
+    results = [json.loads(path.read_text()) for path in paths if path.exists()]
+    (directory / TABLE).write_text(table(results))
+    (directory / PAGE).write_text(page(results))
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """What came of it, one line for each scenario."""
+    rows = [
+        "# Results",
+        "",
+        *_preamble(results),
+        "",
+        (
+            "| no. | scenario | over-admission: most / promised | hub's total: known / admitted | heard again after, s "
+            "| p99 of a decision: good / bad, µs | rivals, and what each was caught at |"
+        ),
+        "|---|---|---|---|---|---|---|",
+        *(_row(result) for result in results),
+        "",
+        *_others(results),
+    ]
+    return "\n".join(rows)
+
+
+def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """How old was what was known of shards with which nothing was wrong, where something was with others."""
+    for result in results:
+        ages = result["figures"]["ours"].get("other_shards")
+        if ages:
+            yield f"Age of what was known of the other shards in `{result['scenario']}`, in intervals:"
+            yield ""
+            yield "| while | half of the looks below | 99 % below | oldest | looks |"
+            yield "|---|---|---|---|---|"
+            for name, one in ages.items():
+                yield f"| {name} | {one['p50']} | {one['p99']} | {one['max']} | {one['looks']} |"
+            yield ""
+
+
+def catches(scenarios: Iterable[Scenario]) -> str:
+    """Which scenario catches whom, one line for each rival."""
+    caught: dict[str, list[str]] = {name: [] for name in (MERGED, *RIVALS)}
+    for scenario in scenarios:
+        for rival in scenario.rivals:
+            caught[rival.name].append(f"`{scenario.name}` ({rival.caught_at})")
+    rows = ["| rival | what it does | where it is caught, and at what |", "|---|---|---|"]
+    rows += [f"| {name} | {_ways(name)} | {', '.join(places)} |" for name, places in caught.items()]
+    return "\n".join(rows)
+
+
+def _ways(name: str) -> str:
+    """What a rival does, as it says itself."""
+    if name == MERGED:
+        return "is our own agent with the policy `naive`, which believes merged totals and nothing else"
+    words = (RIVALS[name].__doc__ or "").partition("\n")[0].rstrip(".")
+    return words[:1].lower() + words[1:]
+
+
+def _preamble(results: Sequence[dict[str, Any]]) -> Iterable[str]:
+    kept = sum(not result["ours"] for result in results)
+    caught = sum(rival["to_be_caught_at"] in rival["caught_at"] for result in results for rival in result["rivals"])
+    rivals = sum(len(result["rivals"]) for result in results)
+    yield f"{kept} of {len(results)} scenarios kept every promise; {caught} of {rivals} rivals were caught."
+    yield ""
+    yield from sorted({_about(result) for result in results})
+
+
+def _about(result: dict[str, Any]) -> str:
+    changed = ", with changes" if result["changed"] else ""
+    return (
+        f"Commit `{result['commit']}`{changed}, {result['date'][:10]}; {result['processors']} processors, shared; "
+        f"Python {result['python']}, Redis {result['redis']}, kernel {result['kernel']}."
+    )
+
+
+def _row(result: dict[str, Any]) -> str:
+    ours = result["figures"]["ours"]
+    heard = "never" if ours["heard_again_s"] is None else f"{ours['heard_again_s']:.2f}"
+    percentiles = [ours[name].get("p99_us") for name in ("decisions_good", "decisions_bad")]
+    shown = " / ".join("-" if value is None else f"{value:.0f}" for value in percentiles)
+    broken = "".join(f" **{one['kind']}: {one['words']}**" for one in result["ours"])
+    return (
+        f"| {result['number']} | {result['scenario']}{broken} "
+        f"| {ours['over_admission_known']} / {result['over_admission_max']}{_star(result)} "
+        f"| {ours['hub_total']} / {_range(ours)} | {heard} (of {result['reconverges_in_s']:.1f}) | {shown} "
+        f"| {', '.join(_rival(rival) for rival in result['rivals'])} |"
+    )
+
+
+def _star(result: dict[str, Any]) -> str:
+    return f" ({result['beyond_why']})" if result["beyond_why"] else ""
+
+
+def _range(ours: dict[str, Any]) -> str:
+    least, most = ours["hub_total_least"], ours["hub_total_most"]
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def _rival(rival: dict[str, Any]) -> str:
+    if rival["to_be_caught_at"] in rival["caught_at"]:
+        return f"{rival['name']}: {rival['to_be_caught_at']}"
+    return f"**{rival['name']}: not caught at {rival['to_be_caught_at']}**"
+
+
+def _mosquitto_version() -> str:
+    """Empty where there is none."""
+    try:
+        command = [mosquitto_binary(), "-h"]  # which says the version, and ends with a status of its own
+        said = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.partition("mosquitto version ")[2].partition("\n")[0]
+
+
+def _said_by(*command: str) -> str:
+    try:
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()

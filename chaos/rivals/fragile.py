@@ -1,0 +1,208 @@
+"""Rivals that hang, swell, believe or lock out: each does what a limiter is often seen to do, for a good reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, Final
+
+import redis
+
+from chaos.faults.nonsense import ABSURD_COUNTS
+from chaos.fleet.plan import Plan
+from chaos.judge.history import OK, Recorder
+from chaos.names import TOLD
+from chaos.rivals.usual import Counting, Requeueing
+from reconverge.clock import Clock
+from reconverge.kernel import Verdict
+from reconverge_sync.redis.errors import as_unavailable
+
+KEPT_S: Final = 3600
+PIPELINED: Final = 2000
+RESERVED_SHARE: Final = 2
+"""A process reserves this part of what is free."""
+
+
+class Uncapped(Requeueing):
+    """Has a counter for each key that it is asked about, and keeps it."""
+
+    def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
+        super().__init__(name, plan, recorder, clock)
+        self.strangers: Counter[str] = Counter()
+
+    def knock(self, limit: int, key: str) -> bool:
+        """See `Contestant.knock`."""
+        flooded = self.plan.flooded[limit]
+        field = f"{limit}:{key}:{self.clock.wall_ns() // flooded.window_ns}"
+        with self.lock:
+            self.strangers[field] += 1
+            return self.strangers[field] <= flooded.capacity
+
+    def facts(self) -> dict[str, Any]:
+        """See `Contestant.facts`."""
+        facts = super().facts()
+        return {**facts, "keys": facts["keys"] + len(self.strangers)}
+
+
+class KeyPerKey(Uncapped):
+    """Has one key on the server for each key that it is asked about, kept for as long as the longest window."""
+
+    def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
+        """See `Counting.tell`."""
+        with self.lock:
+            strangers, self.strangers = list(self.strangers.items()), Counter()
+        for begin in range(0, len(strangers), PIPELINED):
+            pipeline = self.client.pipeline(transaction=False)
+            for key, asked in strangers[begin : begin + PIPELINED]:
+                pipeline.incrby(f"{self.name}:{key}", asked)
+                pipeline.expire(f"{self.name}:{key}", KEPT_S)
+            pipeline.execute()
+        return super().tell(taken)
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """See `Contestant.decide`: without an answer of the server for long, it admits nothing."""
+        if self.staleness_s() > self.plan.lease_s:
+            return self.verdict(allowed=False)
+        return super().decide(key, cost)
+
+
+class Believing(Requeueing):
+    """Believes whatever number it is told, and goes on after any error."""
+
+    def exchange(self) -> None:
+        """See `Counting.exchange`."""
+        try:
+            super().exchange()
+        except Exception as error:  # noqa: BLE001  # it means to outlive everything
+            self.failures[f"bug:{type(error).__name__}"] += 1
+            with self.lock:
+                taken, self.under_way = self.under_way, Counter()
+                self.failed(taken)
+
+    def lie(self, *, lies: bool) -> None:
+        """See `Contestant.lie`."""
+        self.lied_to = lies
+
+    lied_to = False
+
+    def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
+        """See `Counting.tell`; while it is lied to, with other numbers."""
+        sums, total = super().tell(taken)
+        if self.lied_to:
+            sums = dict.fromkeys(sums, min(ABSURD_COUNTS))
+        return sums, total
+
+
+class Mortal(Requeueing):
+    """Exchanges on a thread that knows of the errors of its client, and ends with any other."""
+
+    lied_to = False
+
+    def lie(self, *, lies: bool) -> None:
+        """See `Contestant.lie`."""
+        self.lied_to = lies
+
+    def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
+        """See `Counting.tell`; while it is lied to, with something that is no number."""
+        sums, total = super().tell(taken)
+        return sums, int("soon") if self.lied_to else total
+
+
+class PlainLock(Requeueing):
+    """Guards its counters with a lock that its own thread cannot take twice."""
+
+
+class LazyUnderLock(Requeueing):
+    """Starts its thread at the first request, under the lock that guards its counters, which is not a greenlet's.
+
+    The start takes until another request has come, which is left to chance otherwise.
+    """
+
+    def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
+        super().__init__(name, plan, recorder, clock)
+        self.lock = native_lock()
+        self._begun = False
+        self._asked = 0
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """See `Contestant.decide`."""
+        self._asked += 1
+        with self.lock:
+            if not self._begun:
+                self._begun = True
+                self.begin()
+                while self._asked < 2:
+                    time.sleep(0.001)
+        return super().decide(key, cost)
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """See `Contestant.prepare`: it begins when it is asked."""
+
+
+def native_lock() -> Any:
+    """A lock of the operating system, as compiled code has it, also where Python's locks are those of greenlets."""
+    try:
+        monkey = import_module("gevent.monkey")
+    except ImportError:
+        return threading.Lock()
+    return monkey.get_original("_thread", "allocate_lock")()
+
+
+class Reserving(Counting):
+    """Reserves half of what is free for its process; what a process that is gone had reserved counts as used."""
+
+    def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
+        super().__init__(name, plan, recorder, clock)
+        self.reserved: Counter[str] = Counter()
+        """What this process may use up in its life, by key and window."""
+
+    def failed(self, taken: Counter[str]) -> None:
+        """See `Counting.failed`."""
+        self.pending.update(taken)
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """See `Contestant.decide`."""
+        field = f"{key}:{self.epoch()}"
+        with self.lock:
+            allowed = self.reserved[field] >= cost
+            if allowed:
+                self.reserved[field] -= cost
+                self.pending[field] += cost
+                self.charged += cost
+            else:
+                self.pending[field] += 0
+        return self.verdict(allowed=allowed)
+
+    def exchange(self) -> None:
+        """See `Counting.exchange`."""
+        with self.lock:
+            taken, self.pending = self.pending, Counter()
+            charged = self.charged
+        number = self.recorder.sent(self.name, self.account, charged)
+        try:
+            total = int(self.client.hincrby(f"{self.name}:{TOLD}", "all", taken.total()))
+            for field in taken:
+                self._reserve(field)
+        except (redis.RedisError, OSError) as error:
+            self.note(number, as_unavailable(error))
+            with self.lock:
+                self.failed(taken)
+            return
+        self.recorder.heard(self.name, number, OK)
+        self.total, self.heard_ns = total, self.clock.monotonic_ns()
+
+    def _reserve(self, field: str) -> None:
+        """Have half of what is free, once this process has nothing left."""
+        if self.reserved[field] > 0:
+            return
+        name = f"{self.name}:reserved"
+        free = self.plan.limit.capacity - int(self.client.hget(name, field) or 0)
+        amount = -(-free // RESERVED_SHARE)
+        if amount > 0:
+            taken = int(self.client.hincrby(name, field, amount))
+            if taken <= self.plan.limit.capacity:
+                with self.lock:
+                    self.reserved[field] += amount

@@ -1,0 +1,58 @@
+"""Who can take part besides ours, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chaos.rivals.fragile import Believing, KeyPerKey, LazyUnderLock, Mortal, PlainLock, Reserving, Uncapped
+from chaos.rivals.further import CatchingUpInLoop, FirstLoop, OneGulp, Orphaned, Unbounded, Unlocked
+from chaos.rivals.on_broker import DroppingOnBroker, Gullible, NamesakeOnBroker, RequeueingOnBroker
+from chaos.rivals.usual import (
+    Asking,
+    CatchingUp,
+    Counting,
+    Dropping,
+    Eager,
+    Expiring,
+    Locking,
+    Mute,
+    Namesake,
+    Patient,
+    Requeueing,
+    Retrying,
+)
+
+RIVALS: Final[dict[str, type[Counting]]] = {
+    "dropping": Dropping,
+    "requeueing": Requeueing,
+    "retrying": Retrying,
+    "patient": Patient,
+    "expiring": Expiring,
+    "mute": Mute,
+    "namesake": Namesake,
+    "catching-up": CatchingUp,
+    "catching-up-in-loop": CatchingUpInLoop,
+    "eager": Eager,
+    "locking": Locking,
+    "asking": Asking,
+    "orphaned": Orphaned,
+    "unlocked": Unlocked,
+    "unbounded": Unbounded,
+    "one-gulp": OneGulp,
+    "first-loop": FirstLoop,
+    "gullible": Gullible,
+    "uncapped": Uncapped,
+    "key-per-key": KeyPerKey,
+    "believing": Believing,
+    "mortal": Mortal,
+    "lazy-under-lock": LazyUnderLock,
+    "plain-lock": PlainLock,
+    "reserving": Reserving,
+}
+ON_BROKER: Final[dict[str, type[Counting]]] = {
+    **RIVALS,
+    "dropping": DroppingOnBroker,
+    "requeueing": RequeueingOnBroker,
+    "namesake": NamesakeOnBroker,
+}
+"""The same, where there is no server to count."""
