@@ -127,6 +127,6 @@ def _agents_end_with_their_test() -> Iterator[None]:
     left = [thread for thread in running_threads() if thread not in before]
     if left:
         for agent in list(process._agents):
-            if isinstance(agent, Agent) and not set(left).isdisjoint(agent._alive):
+            if isinstance(agent, Agent) and not set(left).isdisjoint(agent._lifecycle.alive):
                 agent.stop(timeout=0.0)
         eventually(lambda: not any(thread.alive for thread in left), f"the end of {left}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
-from reconverge.clock import Clock
+from reconverge.clock import Clock, Seconds, in_seconds
 from reconverge.errors import InvalidSetting
 
 SYNC_INTERVAL_MIN: Final = 0.001
@@ -16,6 +17,71 @@ LEASE_TIMEOUTS_MIN: Final = 3
 REMOVED: Final = {"hints": "was removed; leave it out, and shorten sync_interval if nodes refuse too early"}
 """Settings of an agent that former versions had, and what to do about them."""
 NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What an agent is told in numbers and names, checked; durations are in seconds. `Agent` says what each means."""
+
+    namespace: str
+    sync_interval: float
+    min_sync_interval: float
+    lease_ttl: float | None
+    lease_min: float
+    """The shortest lease that is worth anything."""
+    exchange_timeout: float
+    stop_timeout: float
+    sigterm: bool
+    max_keys: int
+    new_keys_max: int
+    key_bytes_max: int
+    region_ppm: int
+    """The region's part of every limit, in millionths."""
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        namespace: str,
+        sync_interval: Seconds,
+        min_sync_interval: Seconds | None,
+        lease_ttl: Seconds | None,
+        exchange_timeout: Seconds,
+        stop_timeout: Seconds,
+        sigterm: bool,
+        max_keys: int,
+        new_keys_max: int,
+        key_bytes_max: int,
+        region_share: float,
+    ) -> Self:
+        """The settings as a program says them. Raises InvalidSetting for the first that makes no sense."""
+        interval, timeout = in_seconds(sync_interval), in_seconds(exchange_timeout)
+        lease, stop = in_seconds(lease_ttl), in_seconds(stop_timeout)
+        checked_namespace(namespace)
+        shortest = checked_pace(interval, in_seconds(min_sync_interval))
+        check_seconds("exchange_timeout", timeout, 0.001, 60.0)
+        lease_min = lease_min_s(interval, timeout)
+        if lease is not None:
+            check_seconds("lease_ttl", lease, lease_min, 86_400.0)
+        check_seconds("stop_timeout", stop, 0.0, 600.0)
+        check_truth("sigterm", sigterm)
+        check_count("max_keys", max_keys)
+        check_count("new_keys_max", new_keys_max)
+        check_count("key_bytes_max", key_bytes_max)
+        return cls(
+            namespace=namespace,
+            sync_interval=interval,
+            min_sync_interval=shortest,
+            lease_ttl=lease,
+            lease_min=lease_min,
+            exchange_timeout=timeout,
+            stop_timeout=stop,
+            sigterm=sigterm,
+            max_keys=max_keys,
+            new_keys_max=new_keys_max,
+            key_bytes_max=key_bytes_max,
+            region_ppm=checked_share(region_share),
+        )
 
 
 def checked_pace(sync_interval: float, min_sync_interval: float | None) -> float:

@@ -231,7 +231,11 @@ def test_nobody_listens_at_the_hub_and_the_warning_says_where(
 
 
 def _everything_shown_by(agent: Agent) -> list[str]:
-    inner = [repr(part) for owner in (agent, agent._exchanges, agent._hub) for part in vars(owner).values()]
+    inner = [
+        repr(part)
+        for owner in (agent, agent._lifecycle, agent._lifecycle.exchanges, agent._lifecycle.hub)
+        for part in vars(owner).values()
+    ]
     return [repr(agent), str(agent), repr(agent.stats()), *inner]
 
 

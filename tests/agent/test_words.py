@@ -276,7 +276,7 @@ def test_a_timedelta_is_taken_wherever_seconds_are(redis_server: RedisServer) ->
     assert 400_000_000 == limiter.table.interval_ns
     assert 300_000_000 == agent._kernel.interval_ns
     assert 60_000_000_000 == agent._kernel.lease_ns
-    assert (2.0, 3.0) == (agent._timeout_s, agent._stop_timeout_s)
+    assert (2.0, 3.0) == (agent._settings.exchange_timeout, agent._settings.stop_timeout)
     agent.stop(timedelta(seconds=1))
 
 

@@ -107,7 +107,7 @@ def test_a_decision_wakes_shards_that_wait_beside_one_that_does_not_answer() -> 
         hub.odd = True
         keys = _keys(agent)
         login.allow(keys[SILENT])
-        eventually(lambda: agent._syncers[SILENT]._under_way, "the silent one is asked")
+        eventually(lambda: agent._lifecycle.syncers[SILENT]._under_way, "the silent one is asked")
         before = agent.stats().exchanges[0].exchanges  # ahead of time, unless a regular one is due just now
 
         login.allow(keys[0])
@@ -133,7 +133,7 @@ def test_a_decision_that_calls_for_an_exchange_does_no_output(monkeypatch: pytes
         hub.odd = True
         keys = _keys(agent)
         login.allow(keys[SILENT])
-        eventually(lambda: agent._syncers[SILENT]._under_way, "the silent one is asked")
+        eventually(lambda: agent._lifecycle.syncers[SILENT]._under_way, "the silent one is asked")
         before = agent.stats().exchanges[0].exchanges  # ahead of time, unless a regular one is due just now
         monkeypatch.setattr(socket.socket, "send", listen)
 

@@ -97,7 +97,7 @@ def test_a_loop_of_which_every_step_raises_is_begun_again_and_told_of(
         raise ZeroDivisionError
 
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR, logger="reconverge"):
-        broken.setattr(agent._syncers[0], "due_ns", fail)
+        broken.setattr(agent._lifecycle.syncers[0], "due_ns", fail)
         eventually(lambda: agent.stats().restarts > 2, "restarts")
         health = agent.health()
     login.allow("bob")

@@ -104,7 +104,7 @@ def test_members_that_are_restored_from_an_image_go_on_as_others_and_all_is_coun
 def _restore(agent: Agent) -> None:
     """Have the wall clock seem to go forward at once."""
     wall_ns = count(0, JUMP_NS + 1)
-    agent._exchanges.watch_for_restorations = Restorations(
+    agent._lifecycle.exchanges.watch_for_restorations = Restorations(
         wall_ns=lambda: min(next(wall_ns), JUMP_NS + 1), since_start_ns=int, boot_id=str
     )
 

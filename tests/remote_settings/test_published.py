@@ -56,14 +56,14 @@ class Shop:
         }
         self.agents = [Agent(self.hub, **(usual | settings)) for _ in range(2)]
         for agent in self.agents:
-            agent.start = lambda: None  # type: ignore[method-assign]  # the test drives the exchanges
+            agent._lifecycle.start = lambda: None  # type: ignore[method-assign]  # the test drives the exchanges
             agent.limit("login", "100/hour")
 
     def interval(self, seconds: float = 0.1) -> None:
         """So long passes, and both do what is due."""
         self.clock.advance(seconds)
         for agent in self.agents:
-            asyncio.run(agent._exchanges.carry_out())
+            asyncio.run(agent._lifecycle.exchanges.carry_out())
 
     def publish(self, version: int = 1, **said: Any) -> None:
         """Have that be published."""
@@ -116,8 +116,8 @@ def test_who_has_nothing_to_say_looks_all_the_same() -> None:
         shop.interval()
         shop.interval()
 
-    assert [0.1, 0.1] == [agent._exchanges.due_in_s() for agent in looking.agents]
-    assert all(agent._exchanges.due_in_s() > 0.5 for agent in quiet.agents)
+    assert [0.1, 0.1] == [agent._lifecycle.exchanges.due_in_s() for agent in looking.agents]
+    assert all(agent._lifecycle.exchanges.due_in_s() > 0.5 for agent in quiet.agents)
 
 
 def test_what_was_used_counts_on(shop: Shop) -> None:
@@ -265,8 +265,8 @@ def test_a_limit_that_is_declared_later_obeys(shop: Shop) -> None:
     shop.publish(limits=login("50/hour"))
     shop.interval()
     late = Agent(shop.hub, namespace="shop", settings_secret=SECRET, clock=shop.clock, sigterm=False)
-    late.start = lambda: None  # type: ignore[method-assign]
-    asyncio.run(late._exchanges.carry_out())
+    late._lifecycle.start = lambda: None  # type: ignore[method-assign]
+    asyncio.run(late._lifecycle.exchanges.carry_out())
     limiter = late.limit("login", "100/hour")
 
     assert 50 == limiter.limit.quota

@@ -21,7 +21,7 @@ def running_threads() -> list[ThreadLoop]:
             caller = caller.f_back
     for agent in list(process._agents):
         if isinstance(agent, Agent):
-            for runner in agent._alive:
+            for runner in agent._lifecycle.alive:
                 if isinstance(runner, ThreadLoop):
                     found[runner] = None
     return [runner for runner in found if runner.alive]

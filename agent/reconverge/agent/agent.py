@@ -3,60 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from random import Random
-from secrets import token_bytes, token_hex
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import urlsplit
 
+from reconverge.agent.assembly import assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
 from reconverge.agent.hook_dispatcher import HookDispatcher
-from reconverge.agent.hub_check import CHECK_S, RequiredHub, until_answered
+from reconverge.agent.hub_check import CHECK_S, RequiredHub
+from reconverge.agent.lifecycle import Lifecycle
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_reentry, tell_of_soft
 from reconverge.agent.overrides import Overrides
 from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
-from reconverge.errors import EventletPatched, HubUnavailable, InvalidSetting, UnknownLimit
+from reconverge.errors import HubUnavailable, InvalidSetting, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
-from reconverge.exchange.driver import ExchangeDriver
-from reconverge.exchange.ownership import Runner
 from reconverge.exchange.schedule import Pacing, pace_of
-from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskLoop
-from reconverge.exchange.thread_runner import ThreadLoop, refuse_eventlet
+from reconverge.exchange.thread_runner import ThreadLoop
 from reconverge.hooks import Hooks
-from reconverge.hub.opening import open_hubs
-from reconverge.hub.port import Hub, SettingsStore
-from reconverge.hub.registry import MEMORY, HubSettings
-from reconverge.kernel import HASH_KEY_BYTES, IMPLEMENTATION, NEW_KEYS_MAX, Kernel, first_odd_cell
+from reconverge.hub.port import Hub
+from reconverge.kernel import IMPLEMENTATION, NEW_KEYS_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.modes import Switch, checked_switch, switch_as_said
 from reconverge.policies import choose
 from reconverge.remote_settings.caps import caps_as_said
-from reconverge.remote_settings.poller import Reader
-from reconverge.remote_settings.signed import VARIABLE, FleetSettings, Secrets, Verifier
+from reconverge.remote_settings.signed import FleetSettings
 from reconverge.runtime.process import register
-from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import (
     REMOVED,
-    check_count,
+    AgentSettings,
     check_lease,
-    check_seconds,
-    check_truth,
     checked_clock,
-    checked_namespace,
     checked_pace,
-    checked_share,
-    lease_min_s,
 )
 from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 
@@ -85,9 +71,6 @@ OF_AGENT: Final = {
     **REMOVED,
 }
 """The same for `Agent`."""
-
-_shared_kernels: dict[tuple[str, str], Kernel] = {}
-"""The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
 
 
 class Agent:
@@ -165,70 +148,54 @@ class Agent:
     ) -> None:
         self._required = RequiredHub(required=require_hub, named=hub is not None or HUB in os.environ)
         hub = hub_as_said(hub)
-        sync_interval, min_sync_interval = in_seconds(sync_interval), in_seconds(min_sync_interval)
-        lease_ttl, exchange_timeout = in_seconds(lease_ttl), in_seconds(exchange_timeout)
-        stop_timeout = in_seconds(stop_timeout)
-        self._namespace = checked_namespace(namespace)
-        min_sync_interval = checked_pace(sync_interval, min_sync_interval)
-        check_seconds("exchange_timeout", exchange_timeout, 0.001, 60.0)
-        lease_min = lease_min_s(sync_interval, exchange_timeout)
-        if lease_ttl is not None:
-            check_seconds("lease_ttl", lease_ttl, lease_min, 86_400.0)
-        check_seconds("stop_timeout", stop_timeout, 0.0, 600.0)
-        check_truth("sigterm", sigterm)
-        check_count("max_keys", max_keys)
-        check_count("new_keys_max", new_keys_max)
-        check_count("key_bytes_max", key_bytes_max)
-        region_ppm = checked_share(region_share)
+        self._settings = settings = AgentSettings.checked(
+            namespace=namespace,
+            sync_interval=sync_interval,
+            min_sync_interval=min_sync_interval,
+            lease_ttl=lease_ttl,
+            exchange_timeout=exchange_timeout,
+            stop_timeout=stop_timeout,
+            sigterm=sigterm,
+            max_keys=max_keys,
+            new_keys_max=new_keys_max,
+            key_bytes_max=key_bytes_max,
+            region_share=region_share,
+        )
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         self._switched: Switch = switch_as_said(switch)
         self._clock = SystemClock() if clock is None else checked_clock(clock)
-        self._stop_timeout_s = stop_timeout
-        self._timeout_s = exchange_timeout
-        self._sigterm = sigterm
-        met_at = HubSettings(self._namespace, exchange_timeout)
-        self._hub, self._hub_name = open_hubs(hub, fallback, met_at, self._clock, odd_cell=first_odd_cell)
-        if self._hub is not None:
-            refuse_eventlet()
+        parts = assemble(settings, hub, fallback, self._clock, require_hub=require_hub)
+        self._hub_name, self._kernel = parts.hub_name, parts.kernel
         self._limiters: dict[str, Limiter] = {}
         self._short_windows = ShortWindows()
-        self._refusal = ""
-        """Why no thread may exchange, once that was said."""
-        self._runner: ThreadLoop | TaskLoop | None = None
-        self._ended = False
-        kernel = Kernel(
-            self._clock,
-            namespace=self._namespace,
-            interval_ns=round(sync_interval * SECOND_NS),
-            interval_min_ns=round(min_sync_interval * SECOND_NS),
-            keys_max=max_keys,
-            key_bytes_max=key_bytes_max,
-            shards=1 if self._hub is None else self._hub.shards,
-            alone=self._hub is None,
-            lease_ns=None if lease_ttl is None else round(lease_ttl * SECOND_NS),
-            lease_min_ns=round(lease_min * SECOND_NS),
-            new_keys_max=new_keys_max,
-            hash_key=token_bytes(HASH_KEY_BYTES),
-        )
-        if self._hub is None:
-            self._check_needs_none(require_hub=require_hub, region_share=region_share)
-        kernel.region_ppm = region_ppm
-        shared_name = urlsplit(hub).netloc if isinstance(hub, str) and self._hub is None else ""
-        if shared_name:
-            kernel = _shared_kernels.setdefault((shared_name, self._namespace), kernel)
-        self._kernel = kernel
         self._pacing = Pacing(
-            kernel,
-            pace_of(sync_interval, min_sync_interval),
-            timeout_s=exchange_timeout,
+            parts.kernel,
+            pace_of(settings.sync_interval, settings.min_sync_interval),
+            timeout_s=settings.exchange_timeout,
             tables_of=lambda name: self._limiters[name].enforcement.tables,
             told=self._take_pace,
         )
         self._overrides = Overrides(self._pacing.publish)
-        self._reader = self._make_reader(settings_secret)
+        self._reader = reader_of(
+            settings_secret,
+            parts,
+            namespace=settings.namespace,
+            clock=self._clock,
+            # As often as it exchanges, and as it would by its own settings: too long an interval can be taken back.
+            interval_ns=self._pacing.shortest_ns,
+            apply=self._apply,
+        )
         tell_of_installation()
         tell_of_variables()
-        self._begin()
+        self._lifecycle = Lifecycle(
+            parts,
+            clock=self._clock,
+            timeout_s=settings.exchange_timeout,
+            reader=self._reader,
+            required=self._required,
+            register=lambda: register(self, sigterm=sigterm),
+        )
+        self._kernel.told_of_reentry = tell_of_reentry
         self._hook_dispatcher = HookDispatcher(self)
         register(self, sigterm=sigterm and not self._kernel.alone)
 
@@ -276,7 +243,7 @@ class Agent:
         if sync_interval is not None:
             checked_pace(sync_interval, None)
             lease_ns = max(self._kernel.lease_with(each) for each in quotas.values())
-            check_lease(sync_interval, self._timeout_s, lease_ns / SECOND_NS)
+            check_lease(sync_interval, self._settings.exchange_timeout, lease_ns / SECOND_NS)
         if (policy, max_overshoot, cold_allowance) != (None, None, None):
             chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         parents = _parts_of(parent)
@@ -365,10 +332,10 @@ class Agent:
     def _take_pace(self) -> None:
         """All or some are exchanged at another pace from now on."""
         self._look_at_windows(list(self._limiters.values()))
-        for syncer in self._syncers:
+        for syncer in self._lifecycle.syncers:
             syncer.take_pace()
-        if self._running:
-            self._wake()
+        if self._lifecycle.running:
+            self._lifecycle.wake()
 
     # ------------------------------------------------------------ running
 
@@ -377,8 +344,8 @@ class Agent:
 
         Raises HubUnavailable with `require_hub`, when the hub does not answer; the agent is stopped then.
         """
-        self._start()
-        if self._required.required and not self._ended:
+        self._lifecycle.start()
+        if self._required.required and not self._lifecycle.ended:
             try:
                 self._check(CHECK_S)
             except HubUnavailable:
@@ -405,16 +372,16 @@ class Agent:
         self._check(timeout)
 
     def _check(self, timeout: Seconds) -> None:
-        runner = self._listening
+        runner = self._lifecycle.listening
         if isinstance(runner, TaskLoop) and runner.is_here:
             raise RuntimeError("check() would block the loop that exchanges; write `await agent.check_async()` here")
         paused = threading.Event()
-        for pause_s in self._look_for_answers(timeout):
+        for pause_s in self._lifecycle.look_for_answers(timeout):
             paused.wait(pause_s)
 
     async def check_async(self, timeout: Seconds = CHECK_S) -> None:
         """The same without blocking the event loop."""
-        for pause_s in self._look_for_answers(timeout):
+        for pause_s in self._lifecycle.look_for_answers(timeout):
             await asyncio.sleep(pause_s)
 
     def stop(self, timeout: Seconds | None = None) -> None:
@@ -423,19 +390,7 @@ class Agent:
         Within the loop that `async with agent` exchanges in it cannot wait; the end of that block does.
         Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
         """
-        timeout_s = self._stop_timeout_s if timeout is None else in_seconds(timeout)
-        self._exchanges.stops += 1
-        driver = self._exchanges.driver
-        if self._runner is None and driver is None:
-            return
-        alive = self._alive
-        if not alive and (driver is None or not driver.left):
-            alive = [self._last_words_for_closed_loop()]
-        for runner in (*alive, self._runner):
-            if runner is not None:
-                runner.request_stop()
-        for runner in alive:
-            runner.join(timeout_s)
+        self._lifecycle.stop(self._settings.stop_timeout if timeout is None else in_seconds(timeout))
 
     def __enter__(self) -> Self:
         self.start()
@@ -447,16 +402,9 @@ class Agent:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        if self._kernel.alone or self._ended:
+        if self._kernel.alone or self._lifecycle.ended:
             return self
-        if isinstance(self._listening, TaskLoop):
-            raise RuntimeError(  # noqa: TRY004  # it is no matter of types
-                "this agent already exchanges in a running loop; use one agent for each loop"
-            )
-        self._exchanges.stops += 1
-        for runner in self._alive:
-            runner.request_stop()
-        self._succeed(TaskLoop)
+        self._lifecycle.hand_over_to_task()
         if self._required.required:
             try:
                 await self.check_async()
@@ -468,12 +416,9 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        runner = self._runner
+        runner = self._lifecycle.runner
         if isinstance(runner, TaskLoop):
-            await runner.stop(self._stop_timeout_s)
-            if not runner.left:  # its task had been cancelled, together with the one that leaves here
-                runner = self._succeed(TaskLoop)
-                await runner.stop(self._stop_timeout_s)
+            await self._lifecycle.stop_task(runner, self._settings.stop_timeout)
         elif runner is not None:
             await asyncio.to_thread(self.stop)
 
@@ -485,12 +430,12 @@ class Agent:
     @property
     def answers(self) -> int:
         """How many exchanges the hub has answered in this process."""
-        return self._exchanges.answered
+        return self._lifecycle.exchanges.answered
 
     @property
     def cut_off(self) -> bool:
         """Whether some shard did not answer the last exchange; false before the first."""
-        return any(syncer.failing for syncer in self._syncers)
+        return any(syncer.failing for syncer in self._lifecycle.syncers)
 
     @property
     def requires_hub(self) -> bool:
@@ -510,17 +455,17 @@ class Agent:
         boards = [limiter.enforcement for limiter in list(self._limiters.values())]
         return AgentStats(
             hub=self._hub_name,
-            running=self._running,
+            running=self._lifecycle.running,
             kernel=IMPLEMENTATION,
             keys=self._kernel.keys,
             limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch),
-            exchanges=tuple(syncer.stats(now_ns) for syncer in self._syncers),
-            bugs=self._exchanges.bugs,
-            bugs_in_a_row=self._exchanges.bugs_in_a_row,
-            last_bug=self._exchanges.last_bug,
-            restarts=self._exchanges.restarts,
-            restorations=self._exchanges.restorations,
-            overdue=self._exchanges.overdue_s,
+            exchanges=tuple(syncer.stats(now_ns) for syncer in self._lifecycle.syncers),
+            bugs=self._lifecycle.exchanges.bugs,
+            bugs_in_a_row=self._lifecycle.exchanges.bugs_in_a_row,
+            last_bug=self._lifecycle.exchanges.last_bug,
+            restarts=self._lifecycle.exchanges.restarts,
+            restorations=self._lifecycle.exchanges.restorations,
+            overdue=self._lifecycle.exchanges.overdue_s,
             durations=self.watch.durations.copy(),
             orders=None if self._reader is None else self._overrides.with_refusals(self._reader.stats()),
         )
@@ -532,7 +477,7 @@ class Agent:
     @property
     def watch(self) -> AnswerStats:
         """What the answers of the hub told beside the lines."""
-        return self._exchanges.watch
+        return self._lifecycle.exchanges.watch
 
     def add_hooks(self, hooks: Hooks) -> None:
         """Have `hooks` told what happens, on a thread of its own that looks once a second; see `reconverge.hooks`."""
@@ -547,18 +492,18 @@ class Agent:
         self._hook_dispatcher.look()
 
     def __repr__(self) -> str:
-        return f"Agent({self._hub_name!r}, namespace={self._namespace!r}, limits={sorted(self._limiters)})"
+        return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"
 
     # ------------------------------------------------------------ what the process does to it
 
     def start_over_after_fork(self) -> None:
         """In a forked child: the lines, the counts and the connections are the parent's."""
-        self._runner = None
+        self._lifecycle.runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
             limiter.enforcement.start_over()
         self._overrides.start_over()
-        self._begin()
+        self._lifecycle.begin()
         if self._reader is not None:  # another thread of the parent's may have been about to obey
             self._pacing.forget_published()
             self._apply(self._reader.in_force)
@@ -566,132 +511,14 @@ class Agent:
 
     def stop_for_good(self, timeout_s: float) -> None:
         """Say the last words; the process ends, and no further decision brings the exchanges back."""
-        self._ended = True
+        self._lifecycle.ended = True
         self.stop(timeout_s)
         self._hook_dispatcher.stop()
 
     # ------------------------------------------------------------ inside
 
-    @staticmethod
-    def _check_needs_none(*, require_hub: bool, region_share: float) -> None:
-        """Raise InvalidSetting for what a node without a hub cannot do."""
-        for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
-            if value != none:
-                raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")
-
-    def _make_reader(self, secret: str | bytes | Sequence[str | bytes] | None) -> Reader | None:
-        """The poller of published settings; None without a secret to verify them, or without a hub that keeps them."""
-        name = "settings_secret" if secret else VARIABLE
-        secret = secret or os.environ.get(VARIABLE)
-        if not secret:
-            return None
-        secrets = Secrets(secret, name=name)
-        if self._hub is None:
-            return None
-        if not isinstance(self._hub, SettingsStore):
-            problem = (
-                f"settings cannot be published at the hub {self._hub_name}, which is no reconverge.hub.SettingsStore"
-            )
-            raise InvalidSetting("settings_secret", "***", problem)
-        # As often as it exchanges, and as it would by its own settings: too long an interval can be taken back.
-        often = self._pacing.shortest_ns
-        return Reader(Verifier(self._namespace, secrets), self._clock, interval_ns=often, apply=self._apply)
-
     def _apply(self, fleet_settings: FleetSettings | None) -> None:
         self._overrides.apply(fleet_settings, list(self._limiters.values()))
-
-    def _begin(self) -> None:
-        """Become a node that the hub has never heard of."""
-        now_ns = self._clock.monotonic_ns()
-        self._syncers = [
-            Syncer(self._kernel, shard=shard.index, random=Random(), new_name=_new_name, now_ns=now_ns)
-            for shard in self._kernel.shards
-            if not shard.alone
-        ]
-        self._exchanges = ExchangeDriver(
-            self._syncers,
-            open_hub=self._hub_to_use,
-            clock=self._clock,
-            timeout_s=self._timeout_s,
-            hub_name=self._hub_name,
-            reader=self._reader,
-        )
-        if not self._kernel.alone:
-            self._kernel.wake = self._wake
-        self._kernel.told_of_reentry = tell_of_reentry
-
-    def _start(self) -> None:
-        if not self._kernel.alone and not self._ended and self._listening is None:
-            self._succeed(ThreadLoop)
-
-    def _look_for_answers(self, timeout: Seconds) -> Iterator[float]:
-        """See `check`; yields how many seconds to sleep before the next look."""
-        timeout_s = in_seconds(timeout)
-        check_seconds("timeout", timeout_s, 0.0, 3600.0)
-        self._required.checks()
-        self._start()
-        yield from until_answered(self._exchanges, self._syncers, hub_name=self._hub_name, timeout_s=timeout_s)
-
-    def _hub_to_use(self) -> Hub:
-        assert self._hub is not None
-        return self._hub
-
-    @property
-    def _running(self) -> bool:
-        return self._listening is not None
-
-    @property
-    def _listening(self) -> ThreadLoop | TaskLoop | None:
-        """The runner that goes on exchanging, or is about to begin; None when the next decision has to start one."""
-        runner = self._runner
-        if runner is None or not runner.listening:
-            # Of several that were started at the same moment, another one may have got to exchange.
-            driver = self._exchanges.driver
-            if not isinstance(driver, ThreadLoop | TaskLoop) or not driver.listening:
-                return None
-            self._runner = runner = driver
-        return runner
-
-    @property
-    def _alive(self) -> list[Runner]:
-        """The runner that exchanges and the one that waits for its end, as far as there are any."""
-        runners = dict.fromkeys([self._exchanges.driver, self._runner])
-        return [runner for runner in runners if runner is not None and runner.alive]
-
-    def _succeed(self, kind: Callable[..., AnyLoop]) -> AnyLoop:
-        """Have another runner take over, as soon as the one before it is gone."""
-        # Known before it is started: what raises in between leaves one that never begins, and is soon given up.
-        self._runner = runner = kind(self._exchanges)
-        register(self, sigterm=self._sigterm)
-        runner.start()
-        return runner
-
-    def _wake(self) -> None:
-        """A cell has something to say: have the loop look, or start one if there is none to hear it.
-
-        Called in the midst of decisions, in signal handlers and finalizers among them; waits for nothing.
-        """
-        runner = self._listening
-        if runner is not None:
-            runner.wake()
-        elif not self._ended:
-            self._required.begins_unchecked()
-            begin = self._start if self._required.required else self.start  # a decision does not wait for the hub
-            try:
-                begin()
-            except RuntimeError as error:  # no thread can be had just now: a later decision will try again
-                if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
-                    self._refusal = str(error)  # none ever will
-                    logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
-
-    def _last_words_for_closed_loop(self) -> ThreadLoop:
-        """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
-        with contextlib.suppress(RuntimeError):
-            return self._succeed(ThreadLoop)
-        runner = ThreadLoop(self._exchanges)  # the interpreter is ending, and no thread can be had any more
-        runner.request_stop()
-        runner.run()
-        return runner
 
 
 def _parts_of(parent: Limiter | None) -> tuple[Any, ...] | None:
@@ -701,7 +528,3 @@ def _parts_of(parent: Limiter | None) -> tuple[Any, ...] | None:
     if not isinstance(parent, Limiter):
         raise InvalidSetting("parent", parent, "is no Limiter; pass what agent.limit returned, or agent.limiter(name)")
     return parent.tables
-
-
-def _new_name() -> str:
-    return token_hex(8)

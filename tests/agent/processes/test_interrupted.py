@@ -136,7 +136,7 @@ def test_a_stop_that_is_interrupted_can_be_made_good(
 def test_a_wake_up_that_is_interrupted_by_another_one_waits_for_nothing(make_agent: MakeAgent) -> None:
     """A finalizer decides about a new key while its thread wakes the loop for another new key."""
     for made, hub in _all_instructions(
-        lambda made, _: made._wake(), lambda login: login.allow("eve"), make_agent, started=True
+        lambda made, _: made._lifecycle.wake(), lambda login: login.allow("eve"), make_agent, started=True
     ):
         eventually(lambda: _said(made, hub), "an exchange")  # noqa: B023  # called here
 
@@ -173,7 +173,7 @@ def _asked_before_and_after_a_reset(login: Limiter) -> Iterator[bool]:
 def test_waiting_that_is_interrupted_leaves_nobody_in_the_queue(handler: str) -> None:
     """Whoever comes afterwards is first, and gets through as soon as there is room."""
     node = Agent(MemoryHub())
-    node._ended = True  # it never hears of the hub; whoever waits hopes for others until the end
+    node._lifecycle.ended = True  # it never hears of the hub; whoever waits hopes for others until the end
     for at in itertools.count():
         login = node.limit(f"login{at}", "10/hour")
         while login.allow("ada"):

@@ -89,7 +89,7 @@ def test_a_restored_node_goes_on_under_a_new_name(
     """And a new account, at every shard; what it admits is told once. That is counted, and the first time logged."""
     hub, machine = MemoryHub(shards=shards), Machine()
     agent = make_agent(hub)
-    agent._exchanges.watch_for_restorations = machine.restorations
+    agent._lifecycle.exchanges.watch_for_restorations = machine.restorations
     login = agent.limit("login", NEVER_FULL)
     login.allow("ada")
     eventually(lambda: agent.ready and _all_said(hub, agent), "the first exchange")

@@ -135,7 +135,7 @@ def is_copied(hub: str) -> None:
     For both of them the wall clock goes forward, as it does when an image is restored.
     """
     agent = Agent(hub, policy="strict", sync_interval=0.02)
-    exchanges, login = agent._exchanges, agent.limit("login", "1000/day")
+    exchanges, login = agent._lifecycle.exchanges, agent.limit("login", "1000/day")
     wall_ns = 0
     exchanges.watch_for_restorations = Restorations(wall_ns=lambda: wall_ns, since_start_ns=int, boot_id=str)
     agent._kernel.wake = lambda: None  # a thread would not be copied, so the program exchanges by itself

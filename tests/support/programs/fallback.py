@@ -19,7 +19,7 @@ def ask_on(primary: str, fallback: str, quota: str) -> None:
     admitted = 0
     with Agent(primary, fallback=fallback, sync_interval=0.02, exchange_timeout=1.0, stop_timeout=20.0) as agent:
         many, few = agent.limit("many", NEVER_FULL), agent.limit("few", f"{quota}/year", cold_allowance=0.0)
-        hub = agent._hub
+        hub = agent._lifecycle.hub
         assert isinstance(hub, TwoHubs)
 
         def ask() -> None:

@@ -1,0 +1,102 @@
+"""What one agent is put together from: its hub, its kernel, and the reader of settings that are published for it.
+
+This is the one place that knows how these parts are made and connected; `Agent` uses them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from secrets import token_bytes
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import InvalidSetting
+from reconverge.exchange.thread_runner import refuse_eventlet
+from reconverge.hub.opening import open_hubs
+from reconverge.hub.port import Hub, SettingsStore
+from reconverge.hub.registry import MEMORY, HubSettings
+from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell
+from reconverge.remote_settings.poller import Reader
+from reconverge.remote_settings.signed import VARIABLE, FleetSettings, Secrets, Verifier
+from reconverge.settings import MILLION, AgentSettings
+
+_shared_kernels: dict[tuple[str, str], Kernel] = {}
+"""The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
+
+
+class Parts(NamedTuple):
+    """The hub that a node exchanges with, and the kernel that it decides with."""
+
+    hub: Hub | None
+    """None for memory://, which has no hub."""
+    hub_name: str
+    """What the hub is called where others see it."""
+    kernel: Kernel
+
+
+def assemble(
+    settings: AgentSettings, hub: str | Hub, fallback: str | Hub | None, clock: Clock, *, require_hub: bool
+) -> Parts:
+    """Open the hubs, without connecting, and make the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
+    opened = open_hubs(
+        hub, fallback, HubSettings(settings.namespace, settings.exchange_timeout), clock, odd_cell=first_odd_cell
+    )
+    if opened.hub is not None:
+        refuse_eventlet()
+    kernel = Kernel(
+        clock,
+        namespace=settings.namespace,
+        interval_ns=round(settings.sync_interval * SECOND_NS),
+        interval_min_ns=round(settings.min_sync_interval * SECOND_NS),
+        keys_max=settings.max_keys,
+        key_bytes_max=settings.key_bytes_max,
+        shards=1 if opened.hub is None else opened.hub.shards,
+        alone=opened.hub is None,
+        lease_ns=None if settings.lease_ttl is None else round(settings.lease_ttl * SECOND_NS),
+        lease_min_ns=round(settings.lease_min * SECOND_NS),
+        new_keys_max=settings.new_keys_max,
+        hash_key=token_bytes(HASH_KEY_BYTES),
+    )
+    if opened.hub is None:
+        _check_needs_no_hub(settings, require_hub=require_hub)
+    kernel.region_ppm = settings.region_ppm
+    shared_name = urlsplit(hub).netloc if isinstance(hub, str) and opened.hub is None else ""
+    if shared_name:
+        kernel = _shared_kernels.setdefault((shared_name, settings.namespace), kernel)
+    return Parts(opened.hub, opened.name, kernel)
+
+
+def reader_of(
+    secret: str | bytes | Sequence[str | bytes] | None,
+    parts: Parts,
+    *,
+    namespace: str,
+    clock: Clock,
+    interval_ns: Callable[[], int],
+    apply: Callable[[FleetSettings | None], None],
+) -> Reader | None:
+    """The poller of published settings; None without a secret to verify them, or without a hub that keeps them.
+
+    Raises InvalidSetting for a secret that is none, and for a hub at which nothing can be published.
+    """
+    name = "settings_secret" if secret else VARIABLE
+    secret = secret or os.environ.get(VARIABLE)
+    if not secret:
+        return None
+    secrets = Secrets(secret, name=name)
+    if parts.hub is None:
+        return None
+    if not isinstance(parts.hub, SettingsStore):
+        problem = f"settings cannot be published at the hub {parts.hub_name}, which is no reconverge.hub.SettingsStore"
+        raise InvalidSetting("settings_secret", "***", problem)
+    return Reader(Verifier(namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
+
+
+def _check_needs_no_hub(settings: AgentSettings, *, require_hub: bool) -> None:
+    """Raise InvalidSetting for what a node without a hub cannot do."""
+    share = settings.region_ppm / MILLION
+    for name, value, none in (("require_hub", require_hub, False), ("region_share", share, 1.0)):
+        if value != none:
+            raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")

@@ -1,0 +1,200 @@
+"""How one agent exchanges: which runner drives that, how it begins, is woken, is handed over and ends.
+
+At any time at most one runner exchanges: a thread (`ThreadLoop`) or a task of a running event loop (`TaskLoop`). A
+decision that has something to say wakes it, or starts a thread when there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from random import Random
+from secrets import token_hex
+from typing import TypeVar
+
+from reconverge.agent.assembly import Parts
+from reconverge.agent.hub_check import RequiredHub, until_answered
+from reconverge.clock import Clock, Seconds, in_seconds
+from reconverge.errors import EventletPatched
+from reconverge.exchange.driver import ExchangeDriver
+from reconverge.exchange.ownership import Runner
+from reconverge.exchange.syncer import Syncer
+from reconverge.exchange.task_runner import TaskLoop
+from reconverge.exchange.thread_runner import ThreadLoop
+from reconverge.hub.port import Hub
+from reconverge.remote_settings.poller import Reader
+from reconverge.runtime.threads import in_main_interpreter
+from reconverge.settings import check_seconds
+
+logger = logging.getLogger("reconverge")
+
+AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
+
+
+class Lifecycle:
+    """The exchanges of one agent, and the runner that drives them.
+
+    Args:
+        parts: the hub and the kernel.
+        clock: where time comes from.
+        timeout_s: seconds that one exchange may take.
+        reader: the poller of published settings, if there is one.
+        required: whether the agent must have its hub's answer before it begins.
+        register: called before a runner starts: has the process tell the agent of forks and of its end.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        clock: Clock,
+        timeout_s: float,
+        reader: Reader | None,
+        required: RequiredHub,
+        register: Callable[[], None],
+    ) -> None:
+        self.hub = parts.hub
+        self._hub_name = parts.hub_name
+        self._kernel = parts.kernel
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._reader = reader
+        self.required = required
+        self._register = register
+        self._refusal = ""
+        """Why no thread may exchange, once that was said."""
+        self.runner: ThreadLoop | TaskLoop | None = None
+        self.ended = False
+        """The process ends: no further decision brings the exchanges back."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Become a node that the hub has never heard of."""
+        now_ns = self._clock.monotonic_ns()
+        self.runner = None
+        self.syncers = [
+            Syncer(self._kernel, shard=shard.index, random=Random(), new_name=_new_name, now_ns=now_ns)
+            for shard in self._kernel.shards
+            if not shard.alone
+        ]
+        self.exchanges = ExchangeDriver(
+            self.syncers,
+            open_hub=self._hub_to_use,
+            clock=self._clock,
+            timeout_s=self._timeout_s,
+            hub_name=self._hub_name,
+            reader=self._reader,
+        )
+        if not self._kernel.alone:
+            self._kernel.wake = self.wake
+
+    def start(self) -> None:
+        """Begin to exchange on a thread of its own, unless that has begun."""
+        if not self._kernel.alone and not self.ended and self.listening is None:
+            self.succeed(ThreadLoop)
+
+    def stop(self, timeout_s: float) -> None:
+        """Have the last words said, and wait for that for so many seconds at most."""
+        self.exchanges.stops += 1
+        driver = self.exchanges.driver
+        if self.runner is None and driver is None:
+            return
+        alive = self.alive
+        if not alive and (driver is None or not driver.left):
+            alive = [self._last_words_for_closed_loop()]
+        for runner in (*alive, self.runner):
+            if runner is not None:
+                runner.request_stop()
+        for runner in alive:
+            runner.join(timeout_s)
+
+    def hand_over_to_task(self) -> None:
+        """Exchange as a task of the running event loop from now on."""
+        if isinstance(self.listening, TaskLoop):
+            raise RuntimeError(  # noqa: TRY004  # it is no matter of types
+                "this agent already exchanges in a running loop; use one agent for each loop"
+            )
+        self.exchanges.stops += 1
+        for runner in self.alive:
+            runner.request_stop()
+        self.succeed(TaskLoop)
+
+    async def stop_task(self, runner: TaskLoop, timeout_s: float) -> None:
+        """Have the last words said in the running loop."""
+        await runner.stop(timeout_s)
+        if not runner.left:  # its task had been cancelled, together with the one that leaves here
+            await self.succeed(TaskLoop).stop(timeout_s)
+
+    def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
+        """See `Agent.check`; yields how many seconds to sleep before the next look."""
+        timeout_s = in_seconds(timeout)
+        check_seconds("timeout", timeout_s, 0.0, 3600.0)
+        self.required.checks()
+        self.start()
+        yield from until_answered(self.exchanges, self.syncers, hub_name=self._hub_name, timeout_s=timeout_s)
+
+    @property
+    def running(self) -> bool:
+        """Whether a runner exchanges, or is about to begin."""
+        return self.listening is not None
+
+    @property
+    def listening(self) -> ThreadLoop | TaskLoop | None:
+        """The runner that goes on exchanging, or is about to begin; None when the next decision has to start one."""
+        runner = self.runner
+        if runner is None or not runner.listening:
+            # Of several that were started at the same moment, another one may have got to exchange.
+            driver = self.exchanges.driver
+            if not isinstance(driver, ThreadLoop | TaskLoop) or not driver.listening:
+                return None
+            self.runner = runner = driver
+        return runner
+
+    @property
+    def alive(self) -> list[Runner]:
+        """The runner that exchanges and the one that waits for its end, as far as there are any."""
+        runners = dict.fromkeys([self.exchanges.driver, self.runner])
+        return [runner for runner in runners if runner is not None and runner.alive]
+
+    def succeed(self, kind: Callable[..., AnyLoop]) -> AnyLoop:
+        """Have another runner take over, as soon as the one before it is gone."""
+        # Known before it is started: what raises in between leaves one that never begins, and is soon given up.
+        self.runner = runner = kind(self.exchanges)
+        self._register()
+        runner.start()
+        return runner
+
+    def wake(self) -> None:
+        """A cell has something to say: have the runner look, or start one if there is none to hear it.
+
+        Called in the midst of decisions, in signal handlers and finalizers among them; waits for nothing.
+        """
+        runner = self.listening
+        if runner is not None:
+            runner.wake()
+        elif not self.ended:
+            self.required.begins_unchecked()
+            try:
+                self.start()  # a decision does not wait for the hub, whether it is required or not
+            except RuntimeError as error:  # no thread can be had just now: a later decision will try again
+                if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
+                    self._refusal = str(error)  # none ever will
+                    logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
+
+    def _last_words_for_closed_loop(self) -> ThreadLoop:
+        """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
+        with contextlib.suppress(RuntimeError):
+            return self.succeed(ThreadLoop)
+        runner = ThreadLoop(self.exchanges)  # the interpreter is ending, and no thread can be had any more
+        runner.request_stop()
+        runner.run()
+        return runner
+
+    def _hub_to_use(self) -> Hub:
+        assert self.hub is not None
+        return self.hub
+
+
+def _new_name() -> str:
+    return token_hex(8)
