@@ -1,9 +1,12 @@
 """How the code is laid out and written, in numbers: files, folders, lengths, comments, circles of imports, words.
 
-    python -m bench.house [DIR ...] [--json]
+    python -m bench.house [DIR ...] [--json | --words]
 
 By default the two packages of this project. Counts production code alone: no tests, no C, no `__init__.py` where files
 are counted. A circle is a set of modules that import each other, imports for types included.
+
+With --words, prints where words stand that the glossary bans from prose, in Python, C and Lua, and what to say instead;
+ends with status 1 if there are more than WORDS_MAX.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ from typing import Final
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
+WORDS_MAX: Final = 106
+"""Banned words that may stand in both packages together, such as `~nobody`, a key that other versions know."""
+GLOSSARY: Final = Path(__file__).parents[1] / "docs" / "GLOSSARY.md"
+BANNED: Final = "## Banned from prose"
 WORDS: Final = re.compile(r"\b(?:who|whoever|whom|nobody)\b", re.IGNORECASE)
 
 
@@ -57,8 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print as Markdown or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packages", nargs="*", type=Path, metavar="DIR", help="folders of packages")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for each package")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object for each package")
+    form.add_argument("--words", action="store_true", help="print the banned words, and fail if there are too many")
     options = parser.parse_args(arguments)
+    if options.words:
+        found = [each for package in options.packages or PACKAGES for each in banned_words(package)]
+        print(*found, f"{len(found)} banned words; at most {WORDS_MAX} may stand", sep="\n")
+        raise SystemExit(len(found) > WORDS_MAX)
     houses = [measured(package) for package in options.packages or PACKAGES]
     if options.json:
         for house in houses:
@@ -112,6 +125,28 @@ def measured(package: Path) -> House:
         in_circles=sum(map(len, circles)),
         words=sum(len(WORDS.findall(text)) for text in texts.values()),
     )
+
+
+def banned_words(package: Path) -> Iterator[str]:
+    """Where the words stand that the glossary bans: `file:line: word: what to say`. Parts of names count, too."""
+    instead = replacements(GLOSSARY.read_text())
+    pattern = re.compile(rf"(?<![a-z])(?:{'|'.join(instead)})(?![a-z])", re.IGNORECASE)
+    camel = re.compile(r"(?<=[a-z])(?=[A-Z])")
+    for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".c", ".h", ".lua")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for word in pattern.findall(camel.sub("_", line)):
+                yield f"{path}:{number}: {word}: say {instead[word.lower()]}"
+
+
+def replacements(glossary: str) -> dict[str, str]:
+    """What to say in place of each banned word, by the last table of the glossary.
+
+    Raises ValueError if that table is not there.
+    """
+    rows = re.findall(r"^\| (?!banned|-)(.+?) \| (.+?) \|$", glossary.partition(BANNED)[2], re.MULTILINE)
+    if not rows:
+        raise ValueError(f"{GLOSSARY} has no table below {BANNED!r}")
+    return {word: instead for words, instead in rows for word in words.split(", ")}
 
 
 def rooms(folder: Path) -> int:

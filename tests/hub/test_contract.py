@@ -22,7 +22,7 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Renumbering, "test_strict_nodes_never_exceed_the_limit"),
     (wrong.Generous, "test_lines_sum_to_at_most_the_capacity"),
     (wrong.Generous, "test_strict_nodes_never_exceed_the_limit"),
-    (wrong.Trusting, "test_what_is_given_back_goes_to_whoever_needs_it"),
+    (wrong.Trusting, "test_what_is_given_back_goes_to_the_node_in_need"),
     (wrong.Trusting, "test_all_nodes_counts_are_summed"),
     (wrong.Trusting, "test_balanced_nodes_stay_within_their_bound"),
     (wrong.Trusting, "test_all_views_agree_after_quiet"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import House, main, measured
+from bench.house import WORDS_MAX, House, banned_words, main, measured, replacements
 
 
 @pytest.fixture
@@ -63,3 +63,49 @@ def test_it_prints_a_table(package: Path, capsys: pytest.CaptureFixture[str]) ->
     main([str(package), str(package)])
 
     assert "| files; largest folder | 2; 1 | 2; 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.py", "# Counts whoever comes.", "whoever"),
+        ("a.py", 'raise ValueError("Nobody answers")', "Nobody"),
+        ("a.py", "class LedgerSteward:", "Steward"),
+        ("a.py", "def serves_nobody():", "nobody"),
+        ("a.c", "/* for who asks */", "who"),
+        ("a.lua", "-- somebody waits", "somebody"),
+    ],
+)
+def test_a_planted_word_is_found(tmp_path: Path, name: str, text: str, found: str) -> None:
+    """In comments, error texts and parts of names, in each of the languages; with its file and line."""
+    (tmp_path / name).write_text(f"first line\n{text}\n")
+
+    (line,) = banned_words(tmp_path)
+
+    assert line.startswith(f"{tmp_path / name}:2: {found}: say ")
+
+
+@pytest.mark.parametrize("text", ["the whole of it", "whose", "desktop", "everybody", "a label", "Stewart"])
+def test_words_that_only_contain_a_banned_one_are_not_found(tmp_path: Path, text: str) -> None:
+    """Neither are words that are allowed, such as the public key function `everybody`."""
+    (tmp_path / "a.py").write_text(text)
+
+    assert [] == list(banned_words(tmp_path))
+
+
+@pytest.mark.parametrize("words", [WORDS_MAX, WORDS_MAX + 1])
+def test_the_check_fails_beyond_the_limit(tmp_path: Path, words: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """At the limit it passes; one more is a failure, and every one is printed."""
+    (tmp_path / "a.py").write_text("# nobody\n" * words)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--words", str(tmp_path)])
+
+    assert (words > WORDS_MAX) == ended.value.code
+    assert words == capsys.readouterr().out.count("nobody: say")
+
+
+def test_a_glossary_without_the_table_is_an_error() -> None:
+    """A check without words would pass whatever is written."""
+    with pytest.raises(ValueError, match="has no table"):
+        replacements("# Glossary")

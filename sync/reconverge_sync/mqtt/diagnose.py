@@ -83,7 +83,7 @@ class MqttDiagnosis:
             if await self._may_publish(link):
                 await self._takes_large_messages(link)
                 await self._keeps_for_newcomers(link)
-                await self._who_answers()
+                await self._check_leader()
                 exchanges = await self._exchange(link)
         finally:
             await link.close()
@@ -143,7 +143,7 @@ class MqttDiagnosis:
             remedy = f"A new agent waits for the next claim. Have it keep them:\n{COMMAND}retain_available true"
             self._findings.append(Finding(RETAINED, Level.WARNING, "the broker keeps no retained messages", remedy))
 
-    async def _who_answers(self) -> None:
+    async def _check_leader(self) -> None:
         """Whether agents are there, and one of them keeps the ledger; and whether they agree on the shards."""
         shards = [f"{self._root}/{shard}/claims" for shard in range(self._address.shards)]
         tenure_s = self._address.tenure_ns / SECOND_NS

@@ -62,7 +62,7 @@ local MOST = 9007199254740992
 local NOT_TAKEN = -1
 local OUT_OF_MEMORY = 'OOM command not allowed'
 local FORGOTTEN = 2147483647
-local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
+local CELLS_MAX = 256 -- so that no other node waits for longer than these take
 local STAKE, STAKED_OVERDRAFT = 0.04, 0.01
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
 local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
@@ -220,7 +220,7 @@ local function use_rule(of)
   fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
   rule_apart, rule_staked = of.apart > 0, of.staked
-  -- Who leaves is granted nothing.
+  -- A node that leaves is granted nothing.
   rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
 end
 
@@ -801,7 +801,7 @@ local function scan_others(key, fields)
   cell_restless = (buried or first ~= '' or cell_silent > 0) and 1 or 0
 end
 
--- `own` is how many strings are stored for what is at hand; if there are no more, there is nobody else.
+-- `own` is how many strings are stored for what is at hand; if there are no more, there is no other node.
 local function scan(key, own)
   cell_scanned_us = hub_us
   clear()
@@ -919,7 +919,7 @@ end
 
 -- Whether there is nothing in a cell but its sums and what is at hand. What is read counts like what is scanned; a cell
 -- that is not looked at stays until a later batch, or until it expires.
-local function nobody_else(key)
+local function no_other_node(key)
   if scans_left <= 0 then return false end
   local fields, alone = call('HGETALL', key), true
   for position = 1, #fields, 2 do
@@ -967,7 +967,7 @@ local function write(key, known, heard, loans, lasting)
   if leaves and heard then call('HDEL', key, node) end
   if forgotten then take_over(key) end
   if rule_apart and not rule.first_hit then look(key, loans, lasting) end
-  if leaves and forgettable() and nobody_else(key) then
+  if leaves and forgettable() and no_other_node(key) then
     if known then call('DEL', key) end
     return false
   end
@@ -1197,7 +1197,7 @@ for position, limit in ipairs(rules) do
   rules[position] = rule_of(limit)
   lives_ms = max(lives_ms, ceil(rules[position].kept_us / 1000))
 end
--- Every time, so that whoever may not do this hears of it before there is a cell that would never expire.
+-- Every time, so that a user without this right fails before there is a cell that would never expire.
 call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
 node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us

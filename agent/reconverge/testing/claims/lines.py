@@ -41,7 +41,7 @@ class LineClaims(Trial):
         assert QUOTA - answer.line == answer.free
 
     @claim
-    async def test_who_needs_nothing_is_granted_nothing(self, scene: Scene) -> None:
+    async def test_a_node_without_need_is_granted_nothing(self, scene: Scene) -> None:
         """A node that only wants to know gets no line that others might need."""
         answer = await scene.voice().reports(need=0)
 
@@ -54,7 +54,7 @@ class LineClaims(Trial):
         assert QUOTA == (await scene.voice().reports(need=QUOTA)).line
 
     @claim
-    async def test_whoever_comes_next_finds_something_left(self, scene: Scene) -> None:
+    async def test_the_next_node_finds_something_left(self, scene: Scene) -> None:
         """Nodes that come one after the other, each needing little and more than those before, all get a line."""
         answers = [await scene.voice().reports(need=need) for need in (1, 1, 4, 5)]
 
@@ -73,7 +73,7 @@ class LineClaims(Trial):
         assert answer.line <= QUOTA - granted
 
     @claim
-    async def test_what_is_given_back_goes_to_whoever_needs_it(self, scene: Scene) -> None:
+    async def test_what_is_given_back_goes_to_the_node_in_need(self, scene: Scene) -> None:
         """Two nodes that both need all of it share it, as soon as the first has given its surplus back."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
@@ -116,7 +116,7 @@ class LineClaims(Trial):
         assert 50 <= (await bob.reports(need=50, ask=50)).line
 
     @claim
-    async def test_what_was_used_beyond_a_line_is_nobody_elses(self, scene: Scene) -> None:
+    async def test_what_was_used_beyond_a_line_is_granted_to_no_other_node(self, scene: Scene) -> None:
         """A debt, such as settling makes, shrinks what is free."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=1)

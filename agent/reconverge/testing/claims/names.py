@@ -121,7 +121,7 @@ class NameClaims(Trial):
         assert {"limit": Totals(12, 0)} == await scene.hub.totals()
 
     @claim
-    async def test_totals_remember_who_has_left(self, scene: Scene) -> None:
+    async def test_totals_remember_nodes_that_have_left(self, scene: Scene) -> None:
         """Last words count, and go on counting when windows and leases are over."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
         await ada.leaves(ada.cell(of=limit(charged=10), current=10))

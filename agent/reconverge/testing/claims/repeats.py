@@ -43,7 +43,7 @@ class RepeatClaims(Trial):
         assert 0 == (await bob.reports("eve")).current
 
     @claim
-    async def test_a_batch_that_nobody_expects_any_more_counts_if_it_is_the_newest(self, scene: Scene) -> None:
+    async def test_a_batch_that_comes_after_its_timeout_counts_if_it_is_the_newest(self, scene: Scene) -> None:
         """A request that was delayed beyond its sender's patience is news all the same."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=30)
