@@ -13,7 +13,7 @@ from chaos.judge.case import Case, Expectation, Violation
 from chaos.judge.checker import LOST, first_answer_ns, forgetting
 from chaos.judge.history import OK, Part
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.exchange.syncer import BACKOFF_CAP_NS
+from reconverge.runtime.backoff import BACKOFF_CAP_NS
 
 UNNOTICED: Final = "unnoticed"
 UNFLAGGED: Final = "unflagged"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from chaos.deployments.deployment import BROKER, REDIS
 from chaos.faults.fault import LOSING, Fault, Fed
 from reconverge.clock import SECOND_NS
-from reconverge.exchange.syncer import BACKOFF_CAP_NS
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import Policy, choose
+from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from reconverge_sync.mqtt.election import TENURE_NS
 from reconverge_sync.mqtt.session import PAUSE_S
 

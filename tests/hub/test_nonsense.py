@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
-from reconverge.exchange.syncer import BACKOFF_CAP_NS
 from reconverge.hub import answers
 from reconverge.hub.report import WHOLE_MAX, Answer, AnswerRows, CellAnswer, Status
 from reconverge.kernel import COMPILED, first_odd_cell
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
+from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from tests.support.kernel.talker import World
 from tests.support.node import INTERVAL_NS, LEASE_NS
 from tests.support.nonsense import LIES, NONSENSE, Nonsense, OddHub, _rows

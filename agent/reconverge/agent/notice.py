@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import MISSING
+from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
     from reconverge.kernel import WaitTable
@@ -19,14 +20,13 @@ logger = logging.getLogger("reconverge")
 EXCHANGES_MIN: Final = 10
 """So many exchanges fit into a window in which nodes share a limit well."""
 
-_said = False
+_logged = LoggedOnce()
+"""In this process, and not by any agent."""
 
 
 def tell_of_installation() -> None:
     """Say, once in this process, that the compiled kernel is missing, unless the environment asked for that."""
-    global _said  # noqa: PLW0603  # it is about the process, and not about any agent
-    if MISSING and not _said:
-        _said = True
+    if MISSING and _logged.is_new():
         logger.warning(
             "reconverge: the compiled kernel is missing, and decisions take about ten times as long; install a C "
             "compiler and Python's headers (on Debian: apt-get install gcc python3-dev), then reconverge again, with "
@@ -38,17 +38,16 @@ class ShortWindows:
     """Says of which quotas the windows are too short for the interval at which they are exchanged: once they are."""
 
     def __init__(self) -> None:
-        self._short: set[str] = set()
+        self._logged = LoggedOnce()
 
     def look(self, tables: Iterable[WaitTable]) -> None:
         """Look at these quotas: they are declared, or their pace may have changed."""
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
-            if short and table.name not in self._short:
-                self._short.add(table.name)
+            if short and self._logged.is_new(table.name):
                 _tell_of_short_window(table)
             elif not short:
-                self._short.discard(table.name)
+                self._logged.forget(table.name)
 
 
 def _tell_of_short_window(table: WaitTable) -> None:

@@ -21,6 +21,7 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
 from reconverge.hub.report import Answer, Batch, CellAnswer, Status
+from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.settings import MILLION
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class AnswerStats:
         """Answers about a key of which another node declares a smaller quota, by limit."""
         self._smaller_since_us: dict[str, tuple[int, int]] = {}
         """Since when there have been such answers, and when the latest came."""
-        self._smaller_told: set[str] = set()
+        self._logged_smaller = LoggedOnce()
+        """Limits of which another node declares a smaller quota."""
         self.durations = Durations()
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
         """Limit and key of those that came near, for the hook dispatcher."""
@@ -90,15 +92,15 @@ class AnswerStats:
         """How long the latest exchanges took, likewise."""
         self.tells = False
         """Whether the hook dispatcher reads these queues."""
-        self._full = False
-        """Whether it was said that the node has no room for more keys."""
+        self._logged_full = LoggedOnce()
+        """That the node has no room for more keys."""
         self._seen: dict[tuple[str, str], _Seen] = {}
 
     def look_at_room(self, kernel: Kernel) -> None:
         """Warn, once, if keys have found no room, and none of those that are counted may leave."""
-        if self._full or not any(table.overflowed for table in list(kernel.tables.values())):
+        full = any(table.overflowed for table in list(kernel.tables.values()))
+        if not full or not self._logged_full.is_new():
             return
-        self._full = True
         logger.warning(
             "reconverge: max_keys=%d keys are counted, and none of them may leave just now; %s",
             kernel.keys_max,
@@ -143,9 +145,8 @@ class AnswerStats:
         since_us, last_us = self._smaller_since_us.get(table.name, (hub_us, hub_us))
         since_us = hub_us if hub_us - last_us > SMALLER_GRACE_US else since_us
         self._smaller_since_us[table.name] = since_us, hub_us
-        if table.name in self._smaller_told or hub_us - since_us < SMALLER_GRACE_US:
+        if hub_us - since_us < SMALLER_GRACE_US or not self._logged_smaller.is_new(table.name):
             return
-        self._smaller_told.add(table.name)
         logger.warning(
             "reconverge: another node of this namespace declares the limit %r with a capacity of %d, and this one with"
             " %d; of keys that both use, the smaller one holds for all. Declare the same, or give one another name",

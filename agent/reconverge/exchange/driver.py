@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -35,6 +34,7 @@ from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import first_odd_cell
 from reconverge.remote_settings.poller import Reader
 from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX
+from reconverge.runtime.log_throttle import LoggedOnce, LogThrottle
 from reconverge.runtime.restoration import Restorations
 
 logger = logging.getLogger("reconverge")
@@ -79,10 +79,10 @@ class ExchangeDriver(Drivers):
         self.troubles: dict[Syncer, HubUnavailable] = {}
         """What went wrong with the last exchange of each shard that was not answered."""
         self._complained = False
-        self._complained_ns: deque[int] = deque(maxlen=OUTAGES_LOGGED_MAX)
+        self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
         """A caller wants the round in progress to look at what is due."""
-        self._surprised = False
+        self._logged = LoggedOnce()
         self.answered = 0
         """How many exchanges were answered."""
         self.restarts = 0
@@ -343,9 +343,8 @@ class ExchangeDriver(Drivers):
             raise
         except Exception as error:
             # A hub raises HubUnavailable and nothing else, so this is its bug; the loop outlives it all the same.
-            if not self._surprised:
+            if self._logged.is_new():
                 logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
-            self._surprised = True
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
             self._note_recovery(syncer)
@@ -377,9 +376,8 @@ class ExchangeDriver(Drivers):
         except TimeoutError:
             reader.failed("timeout")
         except Exception as error:
-            if not self._surprised:
+            if self._logged.is_new():
                 logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
-            self._surprised = True
             reader.failed(f"bug:{type(error).__name__}")
         else:
             reader.heard(payload)
@@ -409,11 +407,11 @@ class ExchangeDriver(Drivers):
     def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
         """Warn once per outage, not once per attempt, nor each time that another shard answers."""
         self.troubles[syncer] = error
-        now_ns, told_ns = self._clock.monotonic_ns(), self._complained_ns
-        if self._complained or (len(told_ns) == OUTAGES_LOGGED_MAX and now_ns - told_ns[0] < QUIET_NS):
+        now_ns = self._clock.monotonic_ns()
+        if self._complained or not self._log.allows(now_ns):
             return
         self._complained = True
-        told_ns.append(now_ns)
+        self._log.note(now_ns)
         logger.log(
             logging.ERROR if error.misconfigured else logging.WARNING,
             "reconverge: the hub %s is unavailable%s (%s)%s; %s; deciding from memory until it answers",

@@ -40,13 +40,12 @@ from reconverge.exchange.schedule import Intervals
 from reconverge.hub.clock import DRIFT, HubClock
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.kernel import NEVER_NS, Kernel
+from reconverge.runtime.backoff import backoff_ns
 
 CELLS_MAX: Final = 256
 """Per batch; larger ones would occupy the hub and this process's event loop for milliseconds at a time."""
 JITTER: Final = 0.05
 """Exchanges are spread by so much of the interval to either side, so that nodes do not march in step."""
-BACKOFF_CAP_NS: Final = SECOND_NS
-"""After failures a node tries at least every interval, or every second if that is longer."""
 SILENCE_NS: Final = SECOND_NS
 """A node with nothing to say speaks up every interval, or every second if that is longer: it keeps its lines, and
 learns before long that the hub has lost its data."""
@@ -398,8 +397,7 @@ class Syncer:
 
     def _delay_ns(self, times: int) -> int:
         """How long to wait with the next exchange, after so many in a row that call for a pause."""
-        cap_ns = max(self._kernel.interval_ns, BACKOFF_CAP_NS)
-        delay_ns = min(cap_ns, self._kernel.interval_ns << min(times - 1, 30))
+        delay_ns = backoff_ns(self._kernel.interval_ns, times)
         # Spread downward only: a hub that has lost its data waits for all nodes to have spoken, and for no
         # longer than the cap.
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))

@@ -52,6 +52,7 @@ from reconverge.hub.port import Hub, SettingsStore, Working
 from reconverge.hub.probe import trial_batch
 from reconverge.hub.report import Answer, Batch, Status, Totals
 from reconverge.hub.selector import HubChoice
+from reconverge.runtime.owner import Owned
 
 logger = logging.getLogger("reconverge")
 
@@ -90,8 +91,7 @@ class TwoHubs:
         self._odd_cell = odd_cell
         self._shards = [_Shard(random) for _ in range(primary.shards)]
         self._prober = token_hex(8)
-        self._probes: dict[int, asyncio.Task[None]] = {}
-        self._probes_of: tuple[int, asyncio.AbstractEventLoop] | None = None
+        self._probes: Owned[dict[int, asyncio.Task[None]]] = Owned(dict)
 
     @property
     def shards(self) -> int:
@@ -144,7 +144,7 @@ class TwoHubs:
 
     async def close(self) -> None:
         """See `Hub.close`."""
-        probes, self._probes = self._own_probes(), {}
+        probes = self._probes.take() or {}
         for probe in probes.values():
             probe.cancel()
         with contextlib.suppress(HubUnavailable):
@@ -155,16 +155,9 @@ class TwoHubs:
             await self._fallback.close()
 
     def _begin_probe(self, shard: int) -> None:
-        probes = self._own_probes()
+        probes = self._probes.get()
         if shard not in probes or probes[shard].done():
             probes[shard] = asyncio.get_running_loop().create_task(self._probe(shard), name="reconverge-probe")
-
-    def _own_probes(self) -> dict[int, asyncio.Task[None]]:
-        """The questions of this process and this loop; others' are left to them."""
-        here = os.getpid(), asyncio.get_running_loop()
-        if self._probes_of != here:
-            self._probes, self._probes_of = {}, here
-        return self._probes
 
     async def _probe(self, index: int) -> None:
         """Ask the primary for as much as an exchange does, without saying anything."""

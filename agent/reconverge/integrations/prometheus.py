@@ -12,7 +12,6 @@ for whichever worker is asked.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Final
@@ -22,6 +21,7 @@ from reconverge.errors import MissingExtra
 from reconverge.exchange.answer_stats import BOUNDS_S, Durations
 from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import LIMITS_MAX, METRICS, RESULTS, Labels, Metric, Readings
+from reconverge.runtime.owner import Owned, this_process
 from reconverge.stats import AgentStats
 
 try:
@@ -89,15 +89,12 @@ class WorkerMetrics(SilentHooks):
     def __init__(self, *, registry: CollectorRegistry = REGISTRY, limits_max: int = LIMITS_MAX) -> None:
         self._readings = Readings(limits_max)
         self._metrics = {metric.name: (metric, _written(metric, registry)) for metric in METRICS}
-        self._written: dict[tuple[str, Labels], float] = {}
-        self._pid = os.getpid()
+        self._counted: Owned[dict[tuple[str, Labels], float]] = Owned(dict, whose=this_process)
+        """What was written before. A forked child counts from zero, and so do its files."""
 
     def looked(self, event: Look, /) -> None:
         """See `Hooks.looked`."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._written.clear()  # a forked child counts from zero, and so do its files
-        if not self._written and _is_idle(event.stats):
+        if not self._counted.get() and _is_idle(event.stats):
             return
         readings = self._readings.of(event.stats, event.health)
         for metric, written in self._metrics.values():
@@ -113,8 +110,9 @@ class WorkerMetrics(SilentHooks):
                     child.inc(self._risen(metric.name, reading.labels, reading.value))
 
     def _risen(self, name: str, labels: Labels, value: float) -> float:
-        before = self._written.get((name, labels), 0.0)
-        self._written[name, labels] = value
+        written = self._counted.get()
+        before = written.get((name, labels), 0.0)
+        written[name, labels] = value
         return max(0.0, value - before)
 
 

@@ -16,6 +16,7 @@ from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import first_odd_cell
 from reconverge.regions.bridge import Bridge
 from reconverge.regions.loans import CLOCKS_APART_NS, Lending
+from reconverge.runtime.log_throttle import LoggedOnce
 
 logger = logging.getLogger("reconverge")
 
@@ -33,7 +34,7 @@ class Side:
         self.name = name
         self._timeout_s = timeout_s
         self._away = False
-        self._surprised = False
+        self._logged = LoggedOnce()
 
     async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
         """What is answered; None if nothing is in time. Warns once when that begins, and once when it is over.
@@ -48,9 +49,8 @@ class Side:
         except TimeoutError:
             self._complain(f"no answer within {self._timeout_s:g} s")
         except Exception as error:
-            if not self._surprised:
+            if self._logged.is_new():
                 logger.exception("reconverge: the hub %s raised what it must not", self.name)
-            self._surprised = True
             self._complain(type(error).__name__)
         else:
             if self._away:

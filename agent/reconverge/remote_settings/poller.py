@@ -24,12 +24,11 @@ from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, FleetSettings, Rejection, Verifier
+from reconverge.runtime.backoff import backoff_ns
+from reconverge.runtime.log_throttle import LoggedOnce
 
 logger = logging.getLogger("reconverge")
 
-BACKOFF_CAP_NS: Final = SECOND_NS
-"""After failures a node tries at least every interval, or every second if that is longer."""
-DOUBLINGS_MAX: Final = 30
 PROBLEM_LENGTH_MAX: Final = 400
 RESTORED_AFTER_S: Final = (1.0, 10.0)
 """So long, at random, what is in force has to be gone before a node posts it again, so that not all of them do."""
@@ -101,7 +100,7 @@ class Reader:
         self.restored = 0
         self._judged_by_clock = False
         """Whether that was rejected for what the clock said, which may be mended."""
-        self._complained: set[str] = set()
+        self._logged = LoggedOnce()
         self._failures_in_a_row = 0
         self.start_over()
 
@@ -125,7 +124,7 @@ class Reader:
         """Make of it what there is to be made. That nothing is posted any more changes nothing: a hub may forget."""
         if self._failures_in_a_row:
             self._failures_in_a_row = 0
-            self._complained -= set(self.failures)
+            self._logged.forget(*self.failures)
         self._judge(payload)
         self._note_loss(payload)
 
@@ -141,7 +140,7 @@ class Reader:
         self._judged_by_clock = self._reason in (PREMATURE, EXPIRED)
         if not isinstance(verdict, Rejection):
             self._known, self._newest = payload, verdict
-            self._complained.clear()
+            self._logged.forget_all()
             self.accepted += 1
             self._follow_the_clock()
         elif not again:
@@ -196,10 +195,8 @@ class Reader:
     def failed(self, kind: str) -> None:
         """Nothing could be read; wait for longer each time."""
         self.failures[kind] += 1
-        interval_ns = self._interval_ns()
-        delay_ns = min(interval_ns << min(self._failures_in_a_row, DOUBLINGS_MAX), max(interval_ns, BACKOFF_CAP_NS))
-        self._read_ns = self._clock.monotonic_ns() + delay_ns
         self._failures_in_a_row += 1
+        self._read_ns = self._clock.monotonic_ns() + backoff_ns(self._interval_ns(), self._failures_in_a_row)
         self._complain(kind, f"published settings cannot be read ({kind}); what is in force stays so")
 
     def stats(self) -> FleetSettingsStats:
@@ -216,7 +213,6 @@ class Reader:
 
     def _complain(self, kind: str, problem: str) -> None:
         """Log once for each kind, until something is accepted: an attacker with access to the hub could fill a log."""
-        if kind not in self._complained:
+        if self._logged.is_new(kind):
             visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
             logger.warning("reconverge: %s", visible, extra={"kind": kind})
-        self._complained.add(kind)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.exchange.syncer import ACCOUNT_KEPT_NS, BACKOFF_CAP_NS
+from reconverge.exchange.syncer import ACCOUNT_KEPT_NS
+from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run

@@ -14,7 +14,8 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.client.per_loop import PerLoop, let_go
+from reconverge.runtime.log_throttle import LogThrottle
+from reconverge.runtime.owner import Owned, let_go
 from reconverge_sync.mqtt.diagnose import MqttDiagnosis
 from reconverge_sync.mqtt.session import Membership
 from reconverge_sync.mqtt.settings import PAYLOAD_BYTES_MAX
@@ -69,11 +70,11 @@ class MqttHub:
         self._clock = clock or SystemClock()
         self._hub_clock = hub_clock
         self._new_name = new_name
-        self._per_loop = PerLoop(self._join, let_go)
+        self._per_loop = Owned(self._join, let_go)
         self.rejects: Counter[str] = Counter()
         """How many messages were of no use, by reason. They have changed nothing."""
         self._mentioned = 0
-        self._mention_ns = 0
+        self._log = LogThrottle(1, within_ns=COMPLAINT_NS)
 
     @property
     def shards(self) -> int:
@@ -141,8 +142,9 @@ class MqttHub:
         wrong = {reason: number for reason, number in self.rejects.items() if reason not in HARMLESS}
         total = sum(wrong.values())
         now_ns = self._clock.monotonic_ns()
-        if total > self._mentioned and now_ns >= self._mention_ns:
-            self._mentioned, self._mention_ns = total, now_ns + COMPLAINT_NS
+        if total > self._mentioned and self._log.allows(now_ns):
+            self._mentioned = total
+            self._log.note(now_ns)
             logger.warning("reconverge: messages at %s were of no use, and changed nothing: %s", self._shown, wrong)
 
     def __repr__(self) -> str:

@@ -28,7 +28,7 @@ from reconverge.hub.report import (
     Wishes,
     add_totals,
 )
-from reconverge_sync.client.per_loop import PerLoop
+from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
@@ -117,7 +117,7 @@ class RedisHub:
         self._clock = clock
         self._new_name = new_name
         self._certainly_new = certainly_new
-        self._per_loop: PerLoop[Servers] = PerLoop(self._open)
+        self._per_loop: Owned[Servers] = Owned(self._open)
         self._posted = Posted()
 
     def _read(self, url: str) -> Connection:

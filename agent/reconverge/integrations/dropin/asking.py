@@ -23,6 +23,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.integrations.web.first_answer import WAIT_MAX_S, Cold, cold_key, has_a_loop, said_s, unheard
 from reconverge.kernel import Reentry, WaitTable
 from reconverge.limiter.limiter import Limiter
+from reconverge.runtime.log_throttle import LoggedOnce
 
 logger = logging.getLogger("reconverge")
 
@@ -61,8 +62,7 @@ class Asking:
         self._within_s = within_s(in_doubt)
         self._in_vain = -1
         """How many answers there had been when a question was left without one."""
-        self._held_up: set[str] = set()
-        """Limits that were asked on the thread of an event loop, which cannot wait."""
+        self._logged = LoggedOnce()
 
     def prepare(self, limiter: Limiter) -> None:
         """Have a small quota kept at the hub. To be called when it is declared."""
@@ -131,14 +131,13 @@ class Asking:
 
     def _do_without(self, limiter: Limiter) -> None:
         limiter.table.leave_spare_at_hub(leave=False)
-        if not self._held_up:
+        if self._logged.is_new():
             logger.warning(
                 "reconverge: the limit %r is asked on the thread of an event loop, which must not wait, so in doubt"
                 " memory decides, and small quotas may be refused or admitted falsely. Where the library can await its"
                 " storage, write async+reconverge+redis://",
                 limiter.name,
             )
-        self._held_up.add(limiter.name)
 
 
 def is_certain(table: WaitTable, key: str, cost: int) -> bool:

@@ -36,6 +36,7 @@ from reconverge.limit.limit import (
     Limit,
 )
 from reconverge.limiter.limiter import Limiter
+from reconverge.runtime.log_throttle import LoggedOnce
 
 logger = logging.getLogger("reconverge")
 
@@ -119,7 +120,7 @@ class Book(Unbreakable):
         """By strategy, amount, multiples and granularity, as keys end."""
         self._odd: dict[tuple[str, int | None, int], Entry] = {}
         """By strategy, amount and expiry: of keys that do not end so. None is the amount of what only counts."""
-        self._told_of_many = False
+        self._logged = LoggedOnce()
 
     # ------------------------------------------------------------ what a storage is asked
 
@@ -324,8 +325,7 @@ class Book(Unbreakable):
         return Entry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)
 
     def _tell_of_many(self) -> None:
-        if not self._told_of_many:
-            self._told_of_many = True
+        if self._logged.is_new():
             logger.warning(
                 "reconverge: a storage was asked about more than %d limits; further ones are rounded down to powers of "
                 "two, and their windows up",

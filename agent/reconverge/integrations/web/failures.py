@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidCost
+from reconverge.runtime.log_throttle import LoggedOnce, LogThrottle
 from reconverge.runtime.threads import Total
 
 logger = logging.getLogger("reconverge")
@@ -29,8 +30,8 @@ class Failures:
         self._goes = goes
         # Without a lock, which a signal handler that fails would wait for in the middle of a failure.
         self._counts: dict[str, Total] = {}
-        self._logged_ns: int | None = None
-        self._said: dict[tuple[str, str], object] = {}
+        self._log = LogThrottle(1, within_ns=QUIET_NS)
+        self._logged = LoggedOnce(KINDS_MAX)
 
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
         """Count a failure about a limit, and log it: the first of its kind, and then one of all in a minute.
@@ -41,11 +42,9 @@ class Failures:
         kind = type(error).__name__
         known = kind in self._counts or len(self._counts) < KINDS_MAX
         self._counts.setdefault(kind if known else OTHER, Total()).add()
-        mine = object()
-        news = len(self._said) < KINDS_MAX and self._said.setdefault((name, kind), mine) is mine
-        if not news and self._logged_ns is not None and now_ns - self._logged_ns < QUIET_NS:
+        if not self._logged.is_new((name, kind)) and not self._log.allows(now_ns):
             return
-        self._logged_ns = now_ns
+        self._log.note(now_ns)
         logger.warning("reconverge: %r failed, and the request %s", name, goes or self._goes, exc_info=error)
 
     @property

@@ -20,6 +20,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconverge.integrations.web.request.paths import BELOW, below_mount, deep_at, key_of
+from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
@@ -61,7 +62,8 @@ class Reach:
         self._rules = [declared for declared in rules if declared.places is not None or declared.methods is not None]
         self._failed = failed
         self._views = views
-        self._told: dict[tuple[str, str], object] = {}
+        self._logged = LoggedOnce()
+        """Rules and paths that were told of."""
         self.wanted = bool(self._rules)
         """Whether there is anything to look at, still."""
 
@@ -118,7 +120,7 @@ class Reach:
         wanted = declared.methods
         if wanted is None or NO_ROUTE in wanted or any(each is None or each & wanted for each in met):
             return
-        if not met or self._was_told(declared.name, path or ""):
+        if not met or not self._logged.is_new((declared.name, path or "")):
             return
         there = sorted(frozenset[str]().union(*(each for each in met if each is not None)))
         if path is not None:
@@ -135,7 +137,7 @@ class Reach:
         )
 
     def _tell_path(self, name: str, path: str, patterns: Sequence[str]) -> None:
-        if self._was_told(name, path):
+        if not self._logged.is_new((name, path)):
             return
         near = nearest(path, patterns)
         advice = "it has no routes" if near is None else f"the nearest route is {near!r}"
@@ -149,10 +151,6 @@ class Reach:
             if self._views
             else "Write the path as the router below the limit has it",
         )
-
-    def _was_told(self, name: str, path: str) -> bool:
-        mine = object()
-        return self._told.setdefault((name, path), mine) is not mine
 
 
 def nearest(path: str, patterns: Sequence[str]) -> str | None:

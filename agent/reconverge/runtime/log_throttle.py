@@ -1,0 +1,66 @@
+"""What keeps a log readable: a fact is logged once, and of what goes on happening only so many messages in a time."""
+
+# Theory of operation.
+#
+# What fails once mostly fails again, often with every request or every exchange. A message each time fills disks, hides
+# all else, and costs more than the failure. Silence is no better. So the first of each kind is logged, the rest is
+# thinned out, and all of it is counted in `stats()`: the log says that there is something, the counter how much.
+#
+#     LoggedOnce     one message for each fact, until it is forgotten: "this rule limits nothing", "the hub is gone"
+#     LogThrottle    so many messages in so long, whatever they are about: failures of requests, a hub that flaps
+#
+# Failures happen in signal handlers and finalizers, too, in the middle of another message of the same thread. So there
+# is no lock in here: one step of the interpreter on a dictionary decides who is first, and what a throttle lets through
+# in a race is one message too many.
+#
+# Not every "only the first time" needs one of these. Where the failures are counted anyway, `if self.bugs == 1` says
+# the same in less.
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Final
+
+FACTS_MAX: Final = 10_000
+"""So many facts are told apart; a log with more of them is read by no one. Limits and rules are far fewer."""
+
+
+class LoggedOnce:
+    """Which facts have been logged. `facts_max` bounds them; further ones count as logged."""
+
+    def __init__(self, facts_max: int = FACTS_MAX) -> None:
+        self._facts_max = facts_max
+        self._logged: dict[Hashable, object] = {}
+
+    def is_new(self, fact: Hashable = None) -> bool:
+        """Whether this fact is to be logged now: True for one caller, and then False until it is forgotten."""
+        mine = object()
+        return len(self._logged) < self._facts_max and self._logged.setdefault(fact, mine) is mine
+
+    def forget(self, *facts: Hashable) -> None:
+        """Have these facts logged when they are met again."""
+        for fact in facts:
+            self._logged.pop(fact, None)
+
+    def forget_all(self) -> None:
+        """Have every fact logged when it is met again."""
+        self._logged.clear()
+
+
+class LogThrottle:
+    """Lets `messages_max` messages through within any `within_ns` nanoseconds."""
+
+    def __init__(self, messages_max: int, *, within_ns: int) -> None:
+        self._within_ns = within_ns
+        self._logged_ns: deque[int] = deque(maxlen=messages_max)
+        """When the latest messages were logged."""
+
+    def allows(self, now_ns: int) -> bool:
+        """Whether a message may be logged now."""
+        logged_ns = self._logged_ns
+        return len(logged_ns) < (logged_ns.maxlen or 0) or now_ns - logged_ns[0] >= self._within_ns
+
+    def note(self, now_ns: int) -> None:
+        """A message is logged, allowed or not."""
+        self._logged_ns.append(now_ns)

@@ -1,0 +1,119 @@
+"""What belongs to one process, or to one event loop in it: connections, tasks, counts. Any other gets its own."""
+
+# Theory of operation.
+#
+# A connection belongs to the event loop that opened it, and a task to the loop that runs it. An application may use one
+# hub from several loops in turn (`asyncio.run` twice, a loop for each test), and a fork leaves the child with copies of
+# all that its parent holds, which talk on the parent's sockets.
+#
+# So the thing is asked for each time it is needed. If process and loop are those of the last time, the answer is what
+# there is; if not, the old one is left alone and another is made. Neither a fork nor a loop that is closed without a
+# word has to be announced.
+#
+# What a fork inherited is never taken apart, and never freed: closing the copy of a socket removes it from the epoll
+# that both processes share, so that the parent would hear nothing any more. It is kept until the process ends.
+#
+# `embedded/hub.py` compares processes by itself: it has to keep the lock that it inherited until it has one of its own,
+# or the server would end between the two.
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+_inherited: Final[list[object]] = []
+"""What belongs to the process that this one is a fork of."""
+
+
+class Owner(NamedTuple):
+    """A process, and a loop in it if the thing belongs to a loop."""
+
+    pid: int
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+def this_loop() -> Owner:
+    """This process and the running event loop. Raises RuntimeError when none runs."""
+    return Owner(os.getpid(), asyncio.get_running_loop())
+
+
+def this_process() -> Owner:
+    """This process, whatever loops it has."""
+    return Owner(os.getpid())
+
+
+class LoopResource(Protocol):
+    """What can be left alone without waiting for anything."""
+
+    def abandon(self) -> None:
+        """Let go of everything at once, even where the loop is closed."""
+        ...
+
+    def abandon_in_fork(self) -> None:
+        """Let go of what belongs to the parent, in a fork."""
+        ...
+
+
+def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` tells it
+    """Leave it alone, as `Owned` has it."""
+    if inherited:
+        thing.abandon_in_fork()
+    else:
+        thing.abandon()
+
+
+class Owned(Generic[T]):
+    """Makes the thing anew for every owner that asks for it, and leaves alone those of others.
+
+    `left` is told of each that is left alone, and whether it is the parent's, of which this process is a fork. `whose`
+    says who asks: by default a process and an event loop in it.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], T],
+        left: Callable[[T, bool], None] = lambda _thing, _inherited: None,
+        *,
+        whose: Callable[[], Owner] = this_loop,
+    ) -> None:
+        self._make = make
+        self._left = left
+        self._asking = whose
+        self._thing: T | None = None
+        self._owner: Owner | None = None
+
+    @property
+    def thing(self) -> T | None:
+        """The one that was made last, for whichever owner."""
+        return self._thing
+
+    def get(self) -> T:
+        """The one of the owner that asks, made now if there is none."""
+        asking = self._asking()
+        if self._thing is None or self._owner != asking:
+            self._leave_alone()
+            self._thing = self._make()
+            self._owner = asking
+        return self._thing
+
+    def take(self) -> T | None:
+        """The one of the owner that asks, to be closed by the caller; None if there is none. `get` makes another."""
+        if self._thing is None or self._owner != self._asking():
+            self._leave_alone()
+            return None
+        thing, self._thing = self._thing, None
+        return thing
+
+    def _leave_alone(self) -> None:
+        """Forget what another loop owns; but keep what the parent owns, if this process is a fork of it."""
+        thing, self._thing = self._thing, None
+        if thing is None or self._owner is None:
+            return
+        inherited = self._owner.pid != os.getpid()
+        if inherited:
+            _inherited.append(thing)
+        self._left(thing, inherited)
