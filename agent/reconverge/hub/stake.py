@@ -1,4 +1,4 @@
-"""How much a node may hold unused of a limit whose window outlasts a lease."""
+"""How much a node asks for, keeps and may hold unused, also of a limit whose window outlasts a lease."""
 
 # Theory of operation.
 #
@@ -27,6 +27,10 @@ from __future__ import annotations
 from math import floor
 from typing import Final
 
+NEED_MARGIN: Final = 1.5
+"""A node, or the bridge of a region, asks for this much more than it expects to use until the next exchange."""
+SLACK_KEPT: Final = 0.5
+"""How much of what no node needs a node keeps, in proportion to its need; the hub hands out as much."""
 STAKE: Final = 0.04
 """The share of what is left that a node may hold beyond what it has used, whatever it expects."""
 STAKED_OVERDRAFT: Final = 0.01

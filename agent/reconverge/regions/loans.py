@@ -25,13 +25,11 @@ from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import CellAnswer, Loan, Wish
+from reconverge.hub.stake import NEED_MARGIN, SLACK_KEPT
 from reconverge.settings import MILLION
 
 CLOCKS_APART_NS: Final = SECOND_NS
 """By so much the clocks of two regions' hubs may differ: what was given back after a window is not lent in that one."""
-NEED_MARGIN: Final = 1.5
-SLACK_KEPT: Final = 0.5
-"""Of what no region needs; the wide hub hands out as much."""
 RELUCTANCE: Final = 0.05
 """What is beyond the region's fair part by less than this share of it is not given back."""
 

@@ -65,13 +65,9 @@ from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.hub.report import FORGOTTEN, NOT_TAKEN, CellAnswer, CellReport
-from reconverge.hub.stake import headroom_max, overdraft_max
+from reconverge.hub.stake import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
 from reconverge.kernel.cell import DEMAND_MAX, Cell
 
-NEED_MARGIN = 1.5
-"""A node asks for this much more than it expects to use until the next exchange."""
-SLACK_KEPT = 0.5
-"""How much of what no node needs a node keeps, in proportion to its need; the hub hands out as much."""
 DEMAND_ARRIVALS = 8
 """Demand is averaged over about so many requests."""
 DEMAND_FAINT = 0.3
