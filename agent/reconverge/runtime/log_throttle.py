@@ -10,8 +10,8 @@
 #     LogThrottle    so many messages in so long, whatever they are about: failures of requests, a hub that flaps
 #
 # Failures happen in signal handlers and finalizers, too, in the middle of another message of the same thread. So there
-# is no lock in here: one step of the interpreter on a dictionary decides who is first, and what a throttle lets through
-# in a race is one message too many.
+# is no lock in here: one step of the interpreter on a dictionary decides which caller is first, and what a throttle
+# lets through in a race is one message too many.
 #
 # Not every "only the first time" needs one of these. Where the failures are counted anyway, `if self.bugs == 1` says
 # the same in less.

@@ -70,7 +70,7 @@ class Owned(Generic[T]):
     """Makes the thing anew for every owner that asks for it, and leaves alone those of others.
 
     `left` is told of each that is left alone, and whether it is the parent's, of which this process is a fork. `whose`
-    says who asks: by default a process and an event loop in it.
+    names the owner that asks: by default a process and an event loop in it.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
@@ -78,8 +78,12 @@ BLAMED: Final = {
 """Which setting has the function that has failed."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
 """Is told what has failed, and what becomes of the request. Raises the error again if that is not to be."""
-Steps: TypeAlias = Generator[Any, Any, "Claim | None"]
-"""Yields what has to be awaited, is sent what that was, and ends with the claim; None when nothing is limited."""
+Answer = TypeVar("Answer")
+Steps: TypeAlias = Generator[Any, Any, Answer]
+"""Yields what has to be awaited, or a `Cold` to wait for; is sent what that was, and ends with the answer."""
+# One type for rule and guard; `Guard.check` and `Guard.check_async` are the shells that wait. The generators that wait
+# for a turn (`limiter/waiters.py`) and for a server (`clients/outgoing.py`) yield a time to sleep, and have shells of
+# their own: what a signal handler raises in that sleep goes to the caller, and is never raised inside the generator.
 
 
 class TooManyTiers(ReconvergeError):
@@ -175,8 +179,8 @@ class Declared:
             mend(error, self, IN_DOUBT)
             return True
 
-    def claim(self, request: Request, mend: Mend) -> Steps:
-        """What the request asks for. Raises NoKey, NoTier, and what `mend` raises.
+    def claim(self, request: Request, mend: Mend) -> Steps[Claim | None]:
+        """What the request asks for; None when nothing is limited. Raises NoKey, NoTier, and what `mend` raises.
 
         What a function has failed to say is replaced: a key by the request's address, unless the rule refuses requests
         without a key or counts them together; a limit by the strictest one that the function has given so far; a cost
@@ -218,7 +222,7 @@ class Declared:
         price = self._price(limiter, cost, request, mend)
         return Claim(self, limiter, key, price.cost, price.kind)
 
-    def _is_exempt(self, request: Request, mend: Mend) -> Generator[Any, Any, bool]:
+    def _is_exempt(self, request: Request, mend: Mend) -> Steps[bool]:
         assert self._exempt is not None
         try:
             return checked_answer((yield from _come(self._exempt(request))))
@@ -226,7 +230,7 @@ class Declared:
             mend(error, self, NOT_EXEMPT)
             return False
 
-    def _limiter_by_request(self, request: Request, mend: Mend) -> Generator[Any, Any, Limiter | None]:
+    def _limiter_by_request(self, request: Request, mend: Mend) -> Steps[Limiter | None]:
         """The limiter that is meant for the request; None for no limit, which is what None says and nothing else."""
         assert self._by_request is not None
         try:
@@ -236,7 +240,7 @@ class Declared:
             mend(error, self, STRICTEST if self._tiers or self._given else NO_TIER)
             return self._strictest()
 
-    def _scope_of(self, request: Request, mend: Mend) -> Generator[Any, Any, list[object]]:
+    def _scope_of(self, request: Request, mend: Mend) -> Steps[list[object]]:
         parts: list[object] = []
         for part in self._parts:
             try:
@@ -247,7 +251,7 @@ class Declared:
                 parts.append(NOWHERE)
         return parts
 
-    def _cost_by_request(self, request: Request, limiter: Limiter, mend: Mend) -> Generator[Any, Any, int | str]:
+    def _cost_by_request(self, request: Request, limiter: Limiter, mend: Mend) -> Steps[int | str]:
         assert self._cost is not None
         try:
             said = yield from _come(self._cost(request))
@@ -382,6 +386,6 @@ def quotas_of_fixed(limits: object) -> list[Limit]:
     return quotas
 
 
-def _come(value: Any) -> Generator[Any, Any, Any]:
+def _come(value: Any) -> Steps[Any]:
     """`value`, once it has come."""
     return (yield value) if inspect.isawaitable(value) else value

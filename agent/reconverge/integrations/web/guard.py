@@ -14,16 +14,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.integrations.web.bound_rule import Claim, Declared, NoKey, NoTier
+from reconverge.integrations.web.bound_rule import Claim, Declared, NoKey, NoTier, Steps
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.first_answer import DECIDE, Cold, cold_key, cold_s
@@ -60,9 +60,6 @@ ON_BREACH: Final = "on_breach"
 REFUSED: Final = "is refused with the usual response"
 DEFAULT_NAME: Final = "requests"
 """Of a limit that belongs to nothing in particular."""
-
-Steps: TypeAlias = Generator[Any, Any, Outcome]
-"""Yields what has to be awaited, or a `Cold` to wait for, and ends with the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +217,7 @@ class Guard:
         finally:
             steps.close()
 
-    def _steps(self, request: Request, rules: Sequence[Declared]) -> Steps:
+    def _steps(self, request: Request, rules: Sequence[Declared]) -> Steps[Outcome]:
         if not self.enabled or not rules:
             return Outcome(self)
         if (yield from self._is_exempt(request)):
@@ -247,7 +244,7 @@ class Guard:
                     return (yield from self._refuse(Outcome(self), None))
         return (yield from self._decide(claims))
 
-    def _is_exempt(self, request: Request) -> Generator[Any, Any, bool]:
+    def _is_exempt(self, request: Request) -> Steps[bool]:
         """Whether a request filter lets the request pass."""
         for each in self._filters:
             try:
@@ -263,7 +260,7 @@ class Guard:
                 return True
         return False
 
-    def _decide(self, claims: Sequence[Claim]) -> Steps:
+    def _decide(self, claims: Sequence[Claim]) -> Steps[Outcome]:
         """Ask the limits, one after the other and without a pause; after the first refusal nothing more is charged."""
         rulings: list[Ruling] = []
         refused_by: Declared | None = None
@@ -335,7 +332,7 @@ class Guard:
 
     # ------------------------------------------------------------ answering
 
-    def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps:
+    def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:
         """Refuse, for a limit or because something is broken; `on_breach` may answer otherwise."""
         self._refused.add()
         outcome.refusal = self._refusal(outcome.rulings, declared)
