@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from reconverge.cli import demo as module
+from reconverge.cli import demo
 from reconverge.cli.app import app
 
 MISTAKE = 2
@@ -22,7 +22,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     directory = tmp_path_factory.mktemp("empty")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
-        patch.setattr(module, "PHASE_S", 3.0)
+        patch.setattr(demo, "PHASE_S", 3.0)
         return directory, CliRunner().invoke(app, ["demo", "--json"])
 
 
@@ -110,7 +110,7 @@ def test_without_what_draws_pictures_the_figures_are_shown_all_the_same(
 ) -> None:
     """The extra `cli` is enough; one line says what a picture takes, and no directory is made."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "PHASE_S", 3.0)
+    monkeypatch.setattr(demo, "PHASE_S", 3.0)
     monkeypatch.setattr("reconverge.cli.picture.find_spec", lambda _name: None)
 
     shown = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "400"})
@@ -123,7 +123,7 @@ def test_without_what_draws_pictures_the_figures_are_shown_all_the_same(
 
 def test_the_recording_is_the_one_of_the_examples() -> None:
     """The package carries it, so that the demonstration also runs where there is no clone."""
-    carried = Path(module.__file__).parent / "access-2015.csv.gz"
+    carried = Path(demo.__file__).parent / "access-2015.csv.gz"
     shown = Path(__file__).parents[2] / "examples" / "data" / "access-2015.csv.gz"
 
     assert shown.read_bytes() == carried.read_bytes()

@@ -16,7 +16,7 @@ from reconverge.cli.app import app
 from reconverge.clock import SystemClock
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.remote_settings.publisher import UnverifiedSettings
-from reconverge.remote_settings.publisher import publish as publish_orders
+from reconverge.remote_settings.publisher import publish as publish_settings
 from reconverge.remote_settings.signed import FleetSettings, Secrets
 from tests.support.brokers import Mosquitto
 from tests.support.commands.checked import Said
@@ -210,7 +210,7 @@ def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
             for version, secrets, force in ((1, right, False), (2, wrong, False), (2, right, False), (3, wrong, True)):
                 orders = FleetSettings(namespace, version, issued=now_s, expires=now_s + 60)
                 try:
-                    said.append((await publish_orders(hub, orders, secrets, force=force)).version)
+                    said.append((await publish_settings(hub, orders, secrets, force=force)).version)
                 except UnverifiedSettings as error:
                     said.append(error.reason)
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from reconverge import Agent, Limit
-from reconverge.exchange import answer_stats as watch
+from reconverge.exchange import answer_stats
 from reconverge.policies import STRICT
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub
@@ -28,7 +28,7 @@ def test_a_node_is_told_that_another_declares_a_smaller_quota(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, by the node with the larger one, with both; the smaller one holds for the keys of both."""
-    monkeypatch.setattr(watch, "SMALLER_GRACE_US", 0)
+    monkeypatch.setattr(answer_stats, "SMALLER_GRACE_US", 0)
     with (
         Agent(redis_server.url, namespace="shop", sync_interval=0.02) as small,
         Agent(redis_server.url, namespace="shop", sync_interval=0.02) as large,
@@ -52,7 +52,7 @@ def test_nothing_is_told_of_nodes_that_declare_the_same(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor of a limit of the same name in another namespace."""
-    monkeypatch.setattr(watch, "SMALLER_GRACE_US", 0)
+    monkeypatch.setattr(answer_stats, "SMALLER_GRACE_US", 0)
     with (
         Agent(redis_server.url, namespace="shop", sync_interval=0.02) as one,
         Agent(redis_server.url, namespace="shop", sync_interval=0.02) as two,
@@ -79,7 +79,7 @@ def test_nothing_is_told_of_nodes_that_declare_the_same(
 def test_what_goes_over_soon_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     """Goal: a larger quota that reaches one node after the other is no mistake. Method: half a minute on a clock."""
     clock = ManualClock(1_750_000_000)
-    hub, first, second, seen = MemoryHub(clock=clock), Node(clock), Node(clock), watch.AnswerStats()
+    hub, first, second, seen = MemoryHub(clock=clock), Node(clock), Node(clock), answer_stats.AnswerStats()
     of_first = first.limit(Limit(5, 60.0, algorithm="sliding-window"), STRICT)
     of_second = second.limit(Limit(100, 60.0, algorithm="sliding-window"), STRICT)
 

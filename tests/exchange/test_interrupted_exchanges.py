@@ -24,7 +24,7 @@ import reconverge
 from reconverge import Limiter
 from reconverge.clock import NEVER_NS, SECOND_NS, ManualClock
 from reconverge.errors import HubUnavailable
-from reconverge.exchange import driver as exchanges
+from reconverge.exchange import driver
 from reconverge.exchange.driver import ExchangeDriver
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge.kernel import COMPILED
@@ -239,7 +239,7 @@ def interrupted(world: World, story: Story, number: int, raises: Callable[[], ob
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.AbstractEventLoop]:
     """A loop that does not wait after a bug."""
-    monkeypatch.setattr(exchanges, "BUG_PAUSE_S", 0)
+    monkeypatch.setattr(driver, "BUG_PAUSE_S", 0)
     with asyncio.Runner() as runner:
         yield runner.get_loop()
 

@@ -16,8 +16,7 @@ import pytest
 
 from reconverge import Agent, Hub, HubUnavailable, InvalidSetting
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
-from reconverge.hub import SettingsStore
-from reconverge.hub import selector as choice_module
+from reconverge.hub import SettingsStore, selector
 from reconverge.hub.fallback import two_hubs
 from reconverge.integrations.config import load
 from reconverge_sync.memory import MemoryHub
@@ -33,7 +32,7 @@ PROCESSES = 3
 @pytest.fixture
 def two_redises(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RedisServer, RedisServer]]:
     """The primary and the fallback; agents of this process ask soon whether the primary is back."""
-    monkeypatch.setattr(choice_module, "PROBE_NS", SECOND_NS // 10)
+    monkeypatch.setattr(selector, "PROBE_NS", SECOND_NS // 10)
     with ExitStack() as servers:
         yield servers.enter_context(RedisServer()), servers.enter_context(RedisServer())
 
@@ -139,7 +138,7 @@ def test_settings_are_read_at_the_primary_alone() -> None:
         await hub.post(b"news", keep_s=60.0)
         assert b"news" == await primary.read(bytes_max=10) == await hub.read(bytes_max=10)
         for shard in hub._shards:
-            for _ in range(choice_module.FAILURES_MAX):
+            for _ in range(selector.FAILURES_MAX):
                 shard.choice.exchanged(answered=False, now_ns=clock.monotonic_ns())
         with pytest.raises(HubUnavailable, match="settings are at the primary"):
             await hub.read(bytes_max=10)

@@ -17,7 +17,7 @@ import pytest
 
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Status
-from reconverge_sync.mqtt import messages as letters
+from reconverge_sync.mqtt import messages
 from reconverge_sync.mqtt.election import TERM_MAX, Claim
 from reconverge_sync.mqtt.leader import WAIT_NS, Candidate
 from reconverge_sync.mqtt.messages import Kind
@@ -106,7 +106,7 @@ def test_a_fleet_survives_the_highest_claim_there_is(mosquitto: Mosquitto) -> No
         hub = fleet.join()
         await hub.exchange(batch())
         async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
-            claim = letters.write_claim(Claim(TERM_MAX, STRANGER, 1))
+            claim = messages.write_claim(Claim(TERM_MAX, STRANGER, 1))
             await attacker.publish(f"{fleet.namespace}/rc/v1/0/claims", claim, qos=1)
         await eventually_in_loop(lambda: not fleet.ledgers(), "the member is unseated")
         (server,) = fleet.servers()
@@ -138,7 +138,7 @@ def test_only_whoever_was_asked_can_answer() -> None:
         await asyncio.sleep(0)
         assert [(STRANGER, Kind.BATCH)] == sent
         server.hear(Kind.ANSWER, "b" * 20, good()["answer"])
-        server.hear(Kind.ANSWER, STRANGER, letters.write_answer(batch(sequence=2), MERGED))
+        server.hear(Kind.ANSWER, STRANGER, messages.write_answer(batch(sequence=2), MERGED))
         clock.advance_ns(WAIT_NS + 1)
         server.hear(Kind.ANSWER, STRANGER, good()["answer"])
         await asyncio.sleep(0)
@@ -148,7 +148,7 @@ def test_only_whoever_was_asked_can_answer() -> None:
 
         second = asyncio.ensure_future(server.exchange(batch(sequence=3), 30.0))
         await asyncio.sleep(0)
-        server.hear(Kind.ANSWER, STRANGER, letters.write_answer(batch(sequence=3), MERGED))
+        server.hear(Kind.ANSWER, STRANGER, messages.write_answer(batch(sequence=3), MERGED))
         assert "known" == (await second).incarnation
         asking.cancel()
 

@@ -29,7 +29,7 @@ from reconverge.hub.report import (
     Wishes,
 )
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.merge import rule as merge
+from reconverge_sync.merge import rule
 from reconverge_sync.redis import hub as redis_hub
 from reconverge_sync.redis.hub import SCRIPT, RedisHub, _keys
 from reconverge_sync.redis.resp import bulks
@@ -263,11 +263,11 @@ def _epoch(limit: LimitReport, wish: Wish, granted: CellAnswer | None, hub_us: i
 @contextmanager
 def _reading_at_most(entries: int) -> Iterator[None]:
     """Have scans of one batch read so many entries of other nodes, in both twins."""
-    script = SCRIPT.replace(b"SCANNED_MAX, TURN = %d," % merge.SCANNED_MAX, b"SCANNED_MAX, TURN = %d," % entries)
-    assert entries == merge.SCANNED_MAX or script != SCRIPT
+    script = SCRIPT.replace(b"SCANNED_MAX, TURN = %d," % rule.SCANNED_MAX, b"SCANNED_MAX, TURN = %d," % entries)
+    assert entries == rule.SCANNED_MAX or script != SCRIPT
     sha = sha1(script, usedforsecurity=False).hexdigest()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(merge, "SCANNED_MAX", entries)
+        patched.setattr(rule, "SCANNED_MAX", entries)
         patched.setattr(redis_hub, "_BY_SHA", bulks((b"EVALSHA", sha.encode())))
         patched.setattr(redis_hub, "_BY_TEXT", bulks((b"EVAL", script)))
         yield
@@ -277,7 +277,7 @@ def _reading_at_most(entries: int) -> Iterator[None]:
 @given(
     steps=st.lists(STEPS, min_size=10, max_size=60),
     certainly_new=st.booleans(),
-    scanned_max=st.sampled_from([merge.SCANNED_MAX, merge.SCANNED_MAX, 1, 2]),
+    scanned_max=st.sampled_from([rule.SCANNED_MAX, rule.SCANNED_MAX, 1, 2]),
 )
 def test_lua_and_python_answer_alike(
     shared_redis: RedisServer, steps: list[Step], certainly_new: bool, scanned_max: int

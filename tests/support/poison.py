@@ -14,7 +14,7 @@ import msgpack
 from reconverge.hub.report import SCHEMA_VERSION, Answer, Batch, CellReport, LimitReport, Status, Totals
 from reconverge.limit import FIXED_WINDOW
 from reconverge_sync.merge.rule import Shard
-from reconverge_sync.mqtt import messages as letters
+from reconverge_sync.mqtt import messages
 from reconverge_sync.mqtt.election import Claim
 from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
 from reconverge_sync.mqtt.messages import Kind, MalformedMessage
@@ -45,21 +45,21 @@ def ledger() -> Shard:
 def good() -> dict[str, bytes]:
     """A letter of each kind, under what it is called in a topic."""
     return {
-        "claims": letters.write_claim(Claim(7, STRANGER, 1, answers=True)),
-        "batch": letters.write_batch(batch()),
-        "answer": letters.write_answer(batch(), MERGED),
-        "question": letters.write_question(1),
-        "totals": letters.write_totals(1, {"login": Totals(7, 0)}),
+        "claims": messages.write_claim(Claim(7, STRANGER, 1, answers=True)),
+        "batch": messages.write_batch(batch()),
+        "answer": messages.write_answer(batch(), MERGED),
+        "question": messages.write_question(1),
+        "totals": messages.write_totals(1, {"login": Totals(7, 0)}),
         "ledger": next(write_ledger(ledger(), 1)),
     }
 
 
 READERS: dict[str, Callable[[bytes], object]] = {
-    "claims": letters.read_claim,
-    "batch": lambda payload: letters.read_batch(payload, shard=0),
-    "answer": letters.read_answer,
-    "question": letters.read_question,
-    "totals": letters.read_totals,
+    "claims": messages.read_claim,
+    "batch": lambda payload: messages.read_batch(payload, shard=0),
+    "answer": messages.read_answer,
+    "question": messages.read_question,
+    "totals": messages.read_totals,
     "ledger": lambda payload: LedgerReader(STRANGER).read(payload),
 }
 
@@ -90,13 +90,13 @@ def wrong_batches() -> list[bytes]:
         CELL._replace(limit=1),
     ]
     return [
-        *(letters.write_batch(batch(EVIL, limits=(limit,))) for limit in limits),
-        *(letters.write_batch(batch(EVIL, cells=(cell,))) for cell in cells),
-        *(letters.write_batch(batch(name)) for name in ("", "x", "x" * 129)),
-        letters.write_batch(batch(EVIL, shard=1)),
-        letters.write_batch(batch(EVIL, cells=(CELL,) * 257)),
-        letters.write_batch(batch(EVIL, 0)),
-        letters.write_batch(batch(EVIL, lease_us=0)),
+        *(messages.write_batch(batch(EVIL, limits=(limit,))) for limit in limits),
+        *(messages.write_batch(batch(EVIL, cells=(cell,))) for cell in cells),
+        *(messages.write_batch(batch(name)) for name in ("", "x", "x" * 129)),
+        messages.write_batch(batch(EVIL, shard=1)),
+        messages.write_batch(batch(EVIL, cells=(CELL,) * 257)),
+        messages.write_batch(batch(EVIL, 0)),
+        messages.write_batch(batch(EVIL, lease_us=0)),
         *(_with_schema(SCHEMA_VERSION + step) for step in (-1, 1)),
     ]
 
@@ -108,8 +108,8 @@ def _but(record: Any, name: str, value: int) -> Any:
 
 def _with_schema(version: int) -> bytes:
     shared = msgpack.packb([version, "node1.0", "node1", 0, 1, "", 1, 1, 0, []])
-    head = letters._HEAD.pack(b"rc", letters.FORMAT, Kind.BATCH)
-    return head + letters._BATCH.pack(len(shared), 0, 0) + bytes(shared)
+    head = messages._HEAD.pack(b"rc", messages.FORMAT, Kind.BATCH)
+    return head + messages._BATCH.pack(len(shared), 0, 0) + bytes(shared)
 
 
 def corpus(random: Random) -> Iterator[tuple[str, bytes]]:

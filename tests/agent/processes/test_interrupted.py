@@ -18,15 +18,10 @@ import pytest
 
 from reconverge import Agent, Limiter
 from reconverge.agent import agent
-from reconverge.exchange import driver as exchanges
-from reconverge.exchange import ownership as runners
-from reconverge.exchange import task_runner as loop
-from reconverge.exchange import thread_runner as thread_loop
+from reconverge.exchange import driver, ownership, task_runner, thread_runner
 from reconverge.hub.report import Totals
-from reconverge.limiter import queue as turns_module
-from reconverge.limiter import waiters as waiting_module
-from reconverge.runtime import event_loop, process
-from reconverge.runtime import threads as native_threads
+from reconverge.limiter import queue, waiters
+from reconverge.runtime import event_loop, process, threads
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import NEVER_FULL
 from tests.support.fixtures.agents import MakeAgent
@@ -34,9 +29,9 @@ from tests.support.interruptions import Interruption, Interruptor, throw
 from tests.support.threads import running_threads
 from tests.support.waiting import eventually
 
-RUNNERS = (agent, thread_loop, loop, runners, exchanges, native_threads, process, event_loop)
+RUNNERS = (agent, thread_runner, task_runner, ownership, driver, threads, process, event_loop)
 """Where runners are started, woken and stopped."""
-QUEUES = (waiting_module, turns_module, native_threads)
+QUEUES = (waiters, queue, threads)
 """Where those stand who wait."""
 BEGIN_NS = 30_000_000
 """Instead of two seconds: how long a launch may take that was interrupted."""
@@ -44,7 +39,7 @@ BEGIN_NS = 30_000_000
 
 @pytest.fixture(autouse=True)
 def _launches_are_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_loop, "BEGIN_NS", BEGIN_NS)
+    monkeypatch.setattr(thread_runner, "BEGIN_NS", BEGIN_NS)
 
 
 def _net(hub: MemoryHub) -> int:

@@ -36,8 +36,8 @@ from django.views import View
 
 from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.integrations import Addresses
-from reconverge.integrations.django import exemptions as django_exempt
-from reconverge.integrations.django import middleware as django_integration
+from reconverge.integrations.django import exemptions
+from reconverge.integrations.django import middleware as django_middleware
 from reconverge.integrations.django.middleware import DjangoRequest, Serving, guard, limit, outcome_of
 from reconverge.integrations.django.settings import configured as what_is_said
 from reconverge.integrations.web.request.request import CANCELLED
@@ -121,7 +121,7 @@ def test_a_middleware_that_limits_nothing_is_an_error(setting: dict[str, Any], m
     """As in the other frameworks, when the server starts; a view with a limit, or ENABLED=False, is reason enough."""
     with configured(**setting):
         WSGIHandler()
-        monkeypatch.setattr(django_integration, "LIMITED", WeakSet())
+        monkeypatch.setattr(django_middleware, "LIMITED", WeakSet())
         with pytest.raises(ImproperlyConfigured, match="nothing is limited; write 'LIMITS'"):
             WSGIHandler()
     with configured(**setting, ENABLED=False):
@@ -201,7 +201,7 @@ def test_a_view_may_be_exempt_from_the_middleware(get: Get, name: str) -> None:
 
 def test_the_first_request_may_be_for_an_exempt_view(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it nobody had imported the view, so nobody knew that any was exempt."""
-    monkeypatch.setattr(django_exempt, "_used", threading.Event())
+    monkeypatch.setattr(exemptions, "_used", threading.Event())
     sys.modules.pop("tests.support.applications.late_urls", None)
     clear_url_caches()
     with configured(LIMITS="1/hour"), override_settings(ROOT_URLCONF="tests.support.applications.late_urls"):

@@ -16,7 +16,7 @@ from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel import COMPILED
 from reconverge.kernel.engine import Reentry, put_forward
 from reconverge.kernel.newcomers import BURST_NS
-from reconverge.kernel.reporting import agenda as _agenda
+from reconverge.kernel.reporting import agenda
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
@@ -207,7 +207,7 @@ def test_both_kernels_put_the_same_new_keys_forward(keys: list[str], most: list[
     node = Flooded().node
     table = node.limit(LIMIT, BALANCED, name="compared")
     shard, tally = node.kernel.shards[0], table.tallies[0]
-    twins = _agenda.ShardFields(), _agenda.TallyFields()
+    twins = agenda.ShardFields(), agenda.TallyFields()
     for fields in twins:
         fields.begin()
     for number, what in enumerate(keys):
@@ -222,7 +222,7 @@ def test_both_kernels_put_the_same_new_keys_forward(keys: list[str], most: list[
         put = put_forward(tally, shard, table.lock, count)
         for cell, fresh in marks:
             cell.fresh = fresh
-        assert _agenda.put_forward(twins[1], twins[0], table.lock, count) == put
+        assert agenda.put_forward(twins[1], twins[0], table.lock, count) == put
         assert len(twins[1].fresh) == len(tally.fresh)
     for lanes, twin in ((shard.stirred, twins[0].stirred), (shard.wanted, twins[0].wanted)):
         assert [twin.popleft() for _ in range(len(twin))] == [lanes.popleft() for _ in range(len(lanes))]

@@ -20,7 +20,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel import COMPILED, Kernel, Pace, WaitTable
 from reconverge.kernel.engine import Cell, due_cells
-from reconverge.kernel.reporting import agenda as _agenda
+from reconverge.kernel.reporting import agenda
 from reconverge.kernel.reporting.agenda import PASSED_MAX
 from reconverge.kernel.reporting.deferred import hold_back
 from reconverge.kernel.reporting.lanes import TURN, Lanes
@@ -252,12 +252,12 @@ def test_both_kernels_take_cells_in_one_order(steps: list[tuple[int, int]]) -> N
 def test_both_kernels_make_the_same_batches(steps: list[tuple[str, int, int]]) -> None:
     """Of whatever asks to be reported, in a hurry or not, ahead of time or not, and was reported meanwhile."""
     crowd = Crowd(3)
-    shard, cells = _agenda.ShardFields(), [crowd.known(table, 50) for table in crowd.tables]
+    shard, cells = agenda.ShardFields(), [crowd.known(table, 50) for table in crowd.tables]
     shard.begin()
     for what, which, many in steps:
         if what == "take":
             found = due_cells(crowd.shard, crowd.now_ns, bool(which), COMPANIONS_MAX, many)
-            assert found == _agenda.due_cells(shard, crowd.now_ns, bool(which), COMPANIONS_MAX, many)
+            assert found == agenda.due_cells(shard, crowd.now_ns, bool(which), COMPANIONS_MAX, many)
             assert crowd.shard.early_ns == shard.early_ns
             for cell in found[0]:
                 cell.stirred = cell.wanted = False

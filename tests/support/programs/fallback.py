@@ -6,7 +6,7 @@ import sys
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS
-from reconverge.hub import selector as choice_module
+from reconverge.hub import selector
 from reconverge.hub.fallback import TwoHubs
 from tests.support.agents import NEVER_FULL
 from tests.support.programs.agents import say, wait_for_a_line
@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 def ask_on(primary: str, fallback: str, quota: str) -> None:
     """Ask without end; say when the node has moved, when it is back, and in the end what it has admitted."""
-    choice_module.PROBE_NS = SECOND_NS // 5  # type: ignore[misc]
+    selector.PROBE_NS = SECOND_NS // 5  # type: ignore[misc]
     admitted = 0
     with Agent(primary, fallback=fallback, sync_interval=0.02, exchange_timeout=1.0, stop_timeout=20.0) as agent:
         many, few = agent.limit("many", NEVER_FULL), agent.limit("few", f"{quota}/year", cold_allowance=0.0)
