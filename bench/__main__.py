@@ -9,10 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import blocks, chart, decisions, memory, sync, threads, web, web_in_an_outage
-from bench.found import Part, Row
-from bench.machine import circumstances
-from bench.page import cell, page
+from bench.capacity import sync
+from bench.decisions import blocks, decisions, memory, threads
+from bench.report import chart
+from bench.report.found import Part, Row
+from bench.report.machine import circumstances
+from bench.report.page import cell, page
+from bench.web import in_an_outage as web_in_an_outage
+from bench.web import served as web
 
 PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
     "decisions": decisions.measure,

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import kept
-from bench.capacity import DATA, GRID
-from bench.capacity_page import tables
+from bench.capacity.measured import DATA, GRID
+from bench.capacity.page import tables
 from bench.child import Missing
-from bench.decisions import FLOOR
-from bench.found import Part, Row, Spread, find
-from bench.page import cell, page
-from bench.peers import peer
+from bench.decisions.decisions import FLOOR
+from bench.decisions.peers import peer
+from bench.report.found import Part, Row, Spread, find
+from bench.report.page import cell, page
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("decisions", "memory", "threads", "blocks", "sync")
@@ -135,7 +135,7 @@ def test_a_short_run_tells_what_a_fleet_costs(compiled_kernel: None, tmp_path: P
     """Tables, a JSON file with every point, and a picture; and what `reconverge tune` goes by is left alone."""
     before = DATA.read_bytes()
     ran = subprocess.run(
-        [sys.executable, "-m", "bench.capacity", "--quick", "--results", str(tmp_path)],
+        [sys.executable, "-m", "bench.capacity.measured", "--quick", "--results", str(tmp_path)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "agent"), str(ROOT / "sync")])},
         capture_output=True,

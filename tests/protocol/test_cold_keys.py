@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from bench.capacity_fleet import Fleet, Shape, Spent
+from bench.capacity.fleet import Fleet, Shape, Spent
 from reconverge.clock import ManualClock
 from reconverge.kernel.reporting.cell_reports import ALONE_INTERVALS_MAX, TIGHT_SHARE
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.capacity import DATA, DOCUMENT, adopt
-from bench.capacity_model import least_squares
-from bench.capacity_page import tables
+from bench.capacity.measured import DATA, DOCUMENT, adopt
+from bench.capacity.model import least_squares
+from bench.capacity.page import tables
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
@@ -88,8 +88,8 @@ def test_tune_goes_by_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     found = json.loads(RESULTS.read_text())
     copy, document = tmp_path / DATA.name, tmp_path / DOCUMENT.name
     document.write_text(DOCUMENT.read_text())
-    monkeypatch.setattr("bench.capacity.DATA", copy)
-    monkeypatch.setattr("bench.capacity.DOCUMENT", document)
+    monkeypatch.setattr("bench.capacity.measured.DATA", copy)
+    monkeypatch.setattr("bench.capacity.measured.DOCUMENT", document)
     adopt(found)
 
     assert COEFFICIENTS == Coefficients(**json.loads(copy.read_text()))

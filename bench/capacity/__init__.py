@@ -1,0 +1,1 @@
+"""What exchanges cost: the hub, the network, the event loop; many nodes and many keys."""

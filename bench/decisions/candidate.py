@@ -1,0 +1,190 @@
+"""Who is asked to decide, and how: we ourselves, and the floor of an increment in a dictionary."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from bench.child import PURE, Missing
+from bench.decisions.timing import Calls
+from bench.servers import redis_on_loopback
+from reconverge import Agent, Limit, Limiter
+from reconverge.kernel import COMPILED
+
+BATCH: Final = 256
+ROOMY: Final = 1_000_000_000
+"""A quota that nobody uses up here."""
+ROOMY_BURST: Final = 100_000_000
+"""Of a bucket."""
+DAY_S: Final = 86_400.0
+HEARD_S_MAX: Final = 120.0
+INTERVAL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a candidate is made for."""
+
+    keys: int
+    admitted: bool
+    stack: ExitStack = field(default_factory=ExitStack)
+    """Takes what has to be closed."""
+
+    @property
+    def quota(self) -> int:
+        """For each key and day: never used up, or with the first request."""
+        return ROOMY if self.admitted else 1
+
+
+def as_they_are(keys: Sequence[str]) -> Calls:
+    """One call for each."""
+    return keys
+
+
+def in_batches(keys: Sequence[str]) -> Calls:
+    """As gateways would have them."""
+    return [keys[start : start + BATCH] for start in range(0, len(keys), BATCH)]
+
+
+def nothing_to_settle(_keys: Sequence[str]) -> None:
+    """What is asked is ready at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Somebody who decides."""
+
+    run: Callable[[Calls], object]
+    """Asks about all of them in a loop."""
+    admits: Callable[[str], bool]
+    """The same about one, for checking."""
+    arrange: Callable[[Sequence[str]], Calls] = as_they_are
+    """Makes calls of keys, before the time is taken."""
+    settle: Callable[[Sequence[str]], None] = nothing_to_settle
+    """What has to be waited for after all keys have been asked about once."""
+
+
+def each(decide: Callable[[str], object]) -> Callable[[Calls], None]:
+    """A loop around it."""
+
+    def run(keys: Calls) -> None:
+        for key in keys:
+            decide(key)
+
+    return run
+
+
+def floor(keys: Sequence[str]) -> Callable[[Calls], None]:
+    """The least that counting by key can cost: an increment in a dictionary, for every key."""
+    used = dict.fromkeys(keys, 0)
+
+    def run(keys: Calls) -> None:
+        for key in keys:
+            used[key] += 1
+
+    return run
+
+
+def floor_of_new(keys: Calls, used: dict[str, int]) -> None:
+    """The least for keys that are new."""
+    for key in keys:
+        used[key] = used.get(key, 0) + 1
+
+
+# -------------------------------------------------------------------- we ourselves
+
+
+def compiled_unless_asked() -> None:
+    """Raises Missing if the compiled kernel was not built, and its twin in Python would pass for it."""
+    if not COMPILED and not os.environ.get(PURE):
+        raise Missing("the compiled kernel is not built")
+
+
+def _limiter(
+    setting: Setting, limit: Limit | None = None, hub: str = "memory://", interval_s: float = 3600.0
+) -> tuple[Agent, Limiter]:
+    compiled_unless_asked()
+    # Exchanges come when somebody has something new to say, and not while the time is taken.
+    agent = Agent(
+        hub,
+        namespace="bench",
+        sync_interval=interval_s,
+        min_sync_interval=0.005,
+        max_keys=2 * setting.keys,
+        new_keys_max=100 * setting.keys,
+    )
+    setting.stack.callback(agent.stop)
+    return agent, agent.limit("bench", limit or Limit(setting.quota, DAY_S))
+
+
+def ours(setting: Setting) -> Candidate:
+    """`limiter.allow(key)`."""
+    _, limiter = _limiter(setting)
+    return Candidate(each(limiter.allow), limiter.allow)
+
+
+def ours_fixed(setting: Setting) -> Candidate:
+    """The same with a fixed window."""
+    _, limiter = _limiter(setting, Limit(setting.quota, DAY_S, algorithm="fixed-window"))
+    return Candidate(each(limiter.allow), limiter.allow)
+
+
+def ours_bucket(*, dry: bool) -> Callable[[Setting], Candidate]:
+    """The same with a bucket, which has something in it each time; or has run dry since, as with little traffic."""
+
+    def make(setting: Setting) -> Candidate:
+        if setting.admitted:
+            limit = Limit(ROOMY if dry else 1, 60.0, algorithm="token-bucket", burst=ROOMY_BURST)
+        else:
+            limit = Limit(1, DAY_S, algorithm="token-bucket", burst=1)
+        _, limiter = _limiter(setting, limit)
+        return Candidate(each(limiter.allow), limiter.allow)
+
+    return make
+
+
+def ours_hit(setting: Setting) -> Candidate:
+    """`limiter.hit(key)`, which answers with all that a header wants to know."""
+    _, limiter = _limiter(setting)
+    return Candidate(each(limiter.hit), lambda key: limiter.hit(key).allowed)
+
+
+def ours_many(setting: Setting) -> Candidate:
+    """`limiter.allow_many(keys)`."""
+    _, limiter = _limiter(setting)
+    return Candidate(each(limiter.allow_many), lambda key: limiter.allow_many([key])[0], arrange=in_batches)
+
+
+def ours_with_a_hub(setting: Setting) -> Candidate:
+    """`limiter.allow(key)` of keys that a Redis has answered about."""
+    port = setting.stack.enter_context(redis_on_loopback())
+    agent, limiter = _limiter(setting, hub=f"redis://127.0.0.1:{port}/0")
+
+    def settle(keys: Sequence[str]) -> None:
+        deadline_s = time.monotonic() + HEARD_S_MAX
+        while limiter.usage(keys[-1]).staleness > 2 * HEARD_S_MAX or agent.stats().exchanges[0].cells < len(keys):
+            if time.monotonic() > deadline_s:
+                raise RuntimeError("the hub has not answered about all keys")
+            time.sleep(0.01)
+
+    return Candidate(each(limiter.allow), limiter.allow, settle=settle)
+
+
+def ours_among_others(setting: Setting) -> Candidate:
+    """The same as it is used: what is known of keys is exchanged all the time."""
+    port = setting.stack.enter_context(redis_on_loopback())
+    _, limiter = _limiter(setting, hub=f"redis://127.0.0.1:{port}/0", interval_s=INTERVAL_S)
+
+    def settle(keys: Sequence[str]) -> None:
+        deadline_s = time.monotonic() + HEARD_S_MAX
+        while limiter.usage(keys[-1]).staleness > 2 * HEARD_S_MAX:  # they are answered about in their order
+            if time.monotonic() > deadline_s:
+                raise RuntimeError("the hub has not answered about all keys")
+            time.sleep(0.01)
+        time.sleep(3 * INTERVAL_S)
+
+    return Candidate(each(limiter.allow), limiter.allow, settle=settle)

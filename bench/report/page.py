@@ -1,0 +1,91 @@
+"""What was found as Markdown: a table for each part, and one of what was aimed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from bench.report.found import Part, Row, Spread
+from bench.report.machine import in_a_sentence
+from bench.report.targets import judged
+
+COLUMNS_MAX: Final = 4
+"""With more cases than that, a table is turned or divided."""
+
+
+def page(parts: Sequence[Part]) -> str:
+    """All of it."""
+    rows = [row for part in parts for row in part.rows]
+    lines = [
+        "# Results",
+        "",
+        "Ratios, as medians, in brackets the middle half of what was measured, and what was measured.",
+    ]
+    for part in parts:
+        lines += ["", f"## {part.name}", "", in_a_sentence(part.about), "", *table(part.rows)]
+    lines += ["", "## what was aimed at", "", *aims(rows), ""]
+    return "\n".join(lines)
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """One part: what was measured below each other, cases side by side."""
+    cases = list(dict.fromkeys(row.case for row in rows))
+    names = list(dict.fromkeys(row.what for row in rows))
+    cells = {(row.what, row.case): cell(row) for row in rows}
+    beside = next((row.beside for row in rows if row.beside), "nothing")
+    units = ", ".join(dict.fromkeys(row.unit for row in rows if row.unit))
+    yield f"Ratios to: {beside}. Measured in: {units}."
+    yield ""
+    if len(cases) <= COLUMNS_MAX:
+        yield from _grid(rows[0].part, names, cases, cells)
+    elif len(names) <= COLUMNS_MAX:
+        turned = {(case, name): text for (name, case), text in cells.items()}
+        yield from _grid(rows[0].part, cases, names, turned)
+    else:
+        for group in dict.fromkeys(case.partition(", ")[0] for case in cases):
+            yield from _grid(group, names, [case for case in cases if case.partition(", ")[0] == group], cells)
+            yield ""
+
+
+def _grid(corner: str, down: Sequence[str], across: Sequence[str], cells: dict[tuple[str, str], str]) -> Iterator[str]:
+    """A table without the lines in which nothing stands."""
+    yield f"| {corner} | {' | '.join(name.removeprefix(f'{corner}, ') for name in across)} |"
+    yield "|---" * (len(across) + 1) + "|"
+    for name in down:
+        if any((name, other) in cells for other in across):
+            yield f"| {name} | {' | '.join(cells.get((name, other), '') for other in across)} |"
+
+
+def cell(row: Row) -> str:
+    """Ratio, spread, and the time itself."""
+    if row.missing:
+        return f"missing: {row.missing}"
+    parts = []
+    if row.ratio is not None:
+        parts.append(f"**{number(row.ratio.median)}**{_spread(row.ratio)}")
+    if row.measured is not None:
+        parts.append(number(row.measured.median))
+    return " · ".join(parts)
+
+
+def aims(rows: Iterable[Row]) -> Iterator[str]:
+    """What was aimed at."""
+    yield "| what | aim | measured | verdict |"
+    yield "|---|---|---|---|"
+    for target, value in judged(rows):
+        aim = f"{'≥' if target.at_least else '≤'} {target.bound:g} {target.unit}"
+        if value is None:
+            yield f"| {target.what} | {aim} | | not measured |"
+        else:
+            yield f"| {target.what} | {aim} | {number(value)} | {'met' if target.met(value) else '**missed**'} |"
+
+
+def number(value: float) -> str:
+    """With about three digits."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
+
+
+def _spread(spread: Spread) -> str:
+    return f" ({number(spread.low)} to {number(spread.high)})" if spread.varies else ""

@@ -1,0 +1,149 @@
+"""What a limiter costs a web application: its CPU time, requests per second and their p99, driven by wrk, beside none.
+
+The load generator, the application and the Redis share the processors, so that only the CPU time is the application's
+own on a machine with few of them, or one that is busy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.child import ROOT, Missing
+from bench.decisions.peers import peer
+from bench.report.found import Row, Spread
+from bench.servers import free_port, redis_on_loopback, wait_for
+from bench.web.applications import BY_HAND, GUARDED
+
+PART: Final = "web"
+NONE: Final = "no limiter"
+DROP_IN: Final = " on reconverge"
+"""Behind the name of a limiter whose storage is one of ours; see `bench.web.drop_in`."""
+ROUNDS: Final = 5
+SECONDS: Final = 4
+CONNECTIONS: Final = 32
+CASES: Final = (("CPU of the application for a request", "µs"), ("requests per second", "per second"), ("p99", "ms"))
+_UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An application behind a server."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...]
+    limiters: tuple[str, ...]
+    workers: tuple[str, ...]
+    """What to say for four of them."""
+
+
+SERVED: Final = (
+    Served(
+        "FastAPI under uvicorn",
+        ("uvicorn", "--factory", "bench.web.applications:fastapi", "--log-level", "error", "--no-access-log", "--port"),
+        ("fastapi", "uvicorn"),
+        (NONE, BY_HAND, GUARDED, "slowapi"),
+        ("--workers", "4"),
+    ),
+    Served(
+        "Flask under gunicorn",
+        ("gunicorn", "bench.web.applications:flask()", "--threads", "4", "--log-level", "error", "--bind"),
+        ("flask", "gunicorn"),
+        (NONE, BY_HAND, GUARDED, "flask-limiter"),
+        ("--workers", "4", "--preload", "--worker-class", "gthread"),
+    ),
+)
+
+
+def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
+    """Each application without a limiter, with ours and with another, by turns.
+
+    Ours in two forms: as a route asks a limit by itself, and as a framework's users have it, with rules and fields.
+    """
+    for served in SERVED:
+        if only not in served.name:
+            continue
+        try:
+            yield from _measure(served, 1 if quick else ROUNDS, 1 if quick else SECONDS)
+        except Missing as error:
+            yield Row(PART, served.name, NONE, missing=str(error))
+
+
+def _measure(served: Served, rounds: int, seconds: int) -> Iterator[Row]:
+    for module in served.needs:
+        peer(module)
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise Missing("wrk is not installed")
+    measured: dict[str, list[tuple[float, float, float]]] = {limiter: [] for limiter in served.limiters}
+    for _ in range(rounds):
+        for limiter, found in list(measured.items()):
+            try:
+                found.append(drive(wrk, served, limiter, seconds))
+            except Missing as error:
+                yield Row(PART, f"{served.name}, {CASES[0][0]}", limiter, missing=str(error))
+                del measured[limiter]
+    for limiter, found in measured.items():
+        for at, (case, unit) in enumerate(CASES):
+            ratios = [one[at] / none[at] for one, none in zip(found, measured[NONE], strict=True)]
+            values = Spread.of([one[at] for one in found])
+            yield Row(PART, f"{served.name}, {case}", limiter, NONE, Spread.of(ratios), values, unit)
+
+
+def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float, float]:
+    """The CPU time of a request in µs, the requests per second, and their p99 in ms."""
+    if limiter not in (NONE, BY_HAND, GUARDED):
+        peer(limiter.removesuffix(DROP_IN).replace("-", "_"))
+    with redis_on_loopback() as port, application(served, limiter, port) as (http_port, process):
+        url = f"http://127.0.0.1:{http_port}/"
+        for warming in (True, False):
+            length = "1s" if warming else f"{seconds}s"
+            command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{length}", "--latency", url]
+            begun_s = _cpu_s(process)
+            said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
+        spent_s = _cpu_s(process) - begun_s
+    if "Non-2xx" in said:
+        raise RuntimeError(f"{served.name} with {limiter} has not answered as it should:\n{said}")
+    per_s = re.search(r"Requests/sec: +([\d.]+)", said)
+    p99 = re.search(r"99% +([\d.]+)(us|ms|s)", said)
+    requests = re.search(r"(\d+) requests in", said)
+    assert per_s is not None
+    assert p99 is not None
+    assert requests is not None
+    return spent_s * 1e6 / int(requests.group(1)), float(per_s.group(1)), float(p99.group(1)) * _UNITS[p99.group(2)]
+
+
+@contextmanager
+def application(served: Served, limiter: str, redis_port: int, *options: str) -> Iterator[tuple[int, int]]:
+    """Serve it, with further options of the server's; gives its port and its process."""
+    port = free_port()
+    where = f"127.0.0.1:{port}" if served.command[-1] == "--bind" else str(port)
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
+    environment = {"BENCH_LIMITER": limiter, "BENCH_REDIS": str(redis_port), "PYTHONPATH": path}
+    command = [sys.executable, "-m", *served.command, where, *options]
+    process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
+    try:
+        wait_for(port)
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _cpu_s(process: int) -> float:
+    """CPU time that a process and its children have taken until now."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ticks = 0
+    for each in (process, *children):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
