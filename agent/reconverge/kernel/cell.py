@@ -316,9 +316,9 @@ class Cell(Headroom):
         self.credit = 0
         """How much of the level was let out of a queue."""
         self.late = 0
-        """What those who wait have not been let through for yet, because timers are late."""
+        """What waiters have not been let through for yet, because timers are late."""
 
-        # Who waits.
+        # Waiters.
         self.waiters = 0
         self.waiting = 0
         """Their cost."""

@@ -52,4 +52,4 @@ class Usage:
     line: int
     """How far this node may go by itself before it has to hear from the hub again."""
     staleness: float
-    """Age in seconds of the merged total; infinite when no answer has come yet, 0.0 when there is nobody to hear."""
+    """Age in seconds of the merged total; infinite when no answer has come yet, 0.0 without a hub."""

@@ -51,7 +51,7 @@ else:
 COMPILED: Final = native is not None
 """Whether the compiled parts are in use."""
 MISSING: Final = not (COMPILED or PYTHON_IS_ASKED_FOR or _MAIN_ONLY in _problem or "subinterpreter" in _problem)
-"""Whether the compiled parts are not there though nobody asked for Python."""
+"""Whether the compiled parts are not there, though the environment did not ask for Python."""
 IMPLEMENTATION: Final = "native" if COMPILED else "pure"
 """Which of the twins is in use."""
 

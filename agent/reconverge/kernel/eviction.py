@@ -56,7 +56,7 @@ _PARTS: Final = 1_000_000
 
 
 class Found(NamedTuple):
-    """A key that may leave with a last report, ordered by who leaves first."""
+    """A key that may leave with a last report, ordered by which leaves first."""
 
     used_ppm: int
     """In use now, of the capacity."""
@@ -98,7 +98,7 @@ class Room:
         self.start_over()
 
     def start_over(self) -> None:
-        """Nobody leaves."""
+        """No key leaves."""
         self.leaving = 0
         """Keys whose last report is due or under way."""
         self.evicted: Counter[str] = Counter()
@@ -106,7 +106,7 @@ class Room:
         self._making = False
         self._turn = 0
 
-    # ------------------------------------------------------------ who leaves
+    # ------------------------------------------------------------ which keys leave
 
     @property
     def wanted(self) -> bool:
@@ -174,11 +174,11 @@ class Room:
                 return
 
     def _look(self, table: WaitTable, now_ns: int, found: list[Found]) -> None:
-        """Look at the next few keys of a limit: let go of those with nothing to remember, note who else may leave."""
+        """Look at the next few keys of a limit: let go of those with nothing to remember, note more that may leave."""
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
     def _sort_out(self, table: WaitTable, now_ns: int, found: list[Found]) -> list[tuple[Cells, str]]:
-        """As `_look`; returns who does neither."""
+        """As `_look`; returns the cells that do neither."""
         rest: list[tuple[Cells, str]] = []
         table.cells.jump()
         for cell in table.cells.pass_by(PLACES_PASSED):

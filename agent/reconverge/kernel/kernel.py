@@ -86,9 +86,9 @@ class Kernel(Node):
         self.newcomers = Newcomers(self, new_keys_max)
         self.region_ppm = MILLION
         """The part of every capacity that this node's region has by itself, in millionths."""
-        self.wake: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] = _no_loop
         """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
-        self.told_of_reentry: Callable[[str], None] = _nobody_told
+        self.told_of_reentry: Callable[[str], None] = _ignore_reentry
         """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
         self.after_unlock = self.wake_wanted = False
         self._put_off: deque[Callable[[], None]] = deque()
@@ -402,7 +402,7 @@ class Kernel(Node):
             cell.table.lock.run(give_up_line, cell, now_ns)
 
     def look_around(self, shard_index: int) -> None:
-        """Have the next decision about any cell take the slow path, and see whether somebody is there to exchange."""
+        """Have the next decision about any cell take the slow path, and see whether a runner is there to exchange."""
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
             first = 0
@@ -479,9 +479,9 @@ class Kernel(Node):
         )
 
 
-def _nobody() -> None:
+def _no_loop() -> None:
     """No loop is running that could be woken."""
 
 
-def _nobody_told(name: str) -> None:
-    """Nobody wants to hear of a decision in the middle of another one."""
+def _ignore_reentry(name: str) -> None:
+    """In place of a function that is told of a decision in the middle of another one."""

@@ -86,7 +86,7 @@ def _plain_lock() -> Any:
 
 
 class Lock:
-    """Held for the arithmetic of one cell, by `run`. `with` is for those who look at a limit from outside."""
+    """Held for the arithmetic of one cell, by `run`. `with` is for callers that look at a limit from outside."""
 
     __slots__ = ("_inner", "_kernel", "locked", "owner")
 

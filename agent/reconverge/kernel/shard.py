@@ -44,7 +44,7 @@ class ShardState(ShardFields):
         self.unconfirmed = 0
         """Cells that have yet to be reported to a hub that has lost its data."""
         self.attended_until_ns = -NEVER_NS
-        """Until when somebody has promised to look what is due; a decision after that calls for somebody."""
+        """Until when a runner has promised to look what is due; a decision after that has to start one."""
         self.early_ns = NEVER_NS
         """When to exchange ahead of time, because a cell wants it."""
         self.later = Later()

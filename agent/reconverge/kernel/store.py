@@ -46,7 +46,7 @@ class Store(dict[str, Cell]):
         if self.get(cell.key) is not cell:
             return False
         del self[cell.key]
-        cell.room = -1  # somebody may have found it, and be about to charge it
+        cell.room = -1  # another thread may have found it, and be about to charge it
         self._places[cell.place] = None
         self._empty.append(cell.place)
         return True

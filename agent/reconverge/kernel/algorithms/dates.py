@@ -88,7 +88,7 @@ class Slices:
 
     What was charged belongs to the slice in which its node believes to be, and no two nodes' clocks agree. So a slice
     begins as late as it may have by what this node knows of the hub's clock, but never later than what the hub has
-    said: then a slice is over for the hub, and for whoever is granted what expires with it, when it is over for anyone.
+    said: when a slice is over for any node, it is over for the hub, and for nodes that are granted what expires in it.
     """
 
     additive = True

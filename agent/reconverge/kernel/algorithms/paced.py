@@ -31,7 +31,7 @@ from reconverge.kernel.cell import Cell
 from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 
 CATCH_UP_NS = 50 * MILLISECOND_NS
-"""By how much those who waited may be let through late without a loss of rate; what is later than that is lost. Timers
+"""By how much waiters may be let through late without a loss of rate; what is later than that is lost. Timers
 are late by a millisecond, and a busy machine's by some tens."""
 
 
@@ -65,7 +65,7 @@ class LeakyBucket(Bucket):
         self._capacity *= limit.unit
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """See `Meter`; while somebody waits, what could have drained of an empty bucket makes up for being late."""
+        """See `Meter`; while there are waiters, what could have drained of an empty bucket makes up for being late."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # something may have been given back
         surplus = drained - cell.level - cell.used * self._window_ns
@@ -107,7 +107,7 @@ class LeakyBucket(Bucket):
 
 
 class Smooth(LeakyBucket):
-    """What permits stored while nobody asks are worth is the only thing in which the two smooth limits differ.
+    """What permits that were stored while there were no requests are worth: the two smooth limits differ in this alone.
 
     After the RateLimiter of Guava, as its documentation explains it: what a request costs decides how long the next one
     waits. `level` is what is owed, `stored` what is stored. Of a line that shrinks the same part of the permits goes;
@@ -150,7 +150,7 @@ class Smooth(LeakyBucket):
         return max(1, self._paid_off_ns(cell, cell.level, now_ns))
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """See `Meter`; lines are parts of the rate, and nobody can have used up another's."""
+        """See `Meter`; lines are parts of the rate, and no node can have used up another's."""
         return 0.0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
@@ -165,7 +165,7 @@ class Smooth(LeakyBucket):
         cell.level = level
 
     def bound(self, cell: Cell) -> int:
-        """See `Pacer`: what is owed has gone, and keeps nobody else from going."""
+        """See `Pacer`: what is owed has gone, and holds up no other request."""
         return 0
 
     def _missing(self, cell: Cell) -> int:

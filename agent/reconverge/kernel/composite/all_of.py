@@ -201,7 +201,7 @@ class AllQuotas:
         for table in self.tables:
             table.tell(key)
 
-    # ------------------------------------------------------------ deciding; whoever calls these holds the lock
+    # ------------------------------------------------------------ deciding, with the lock held
 
     def _allow(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
         return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]

@@ -38,7 +38,7 @@ class Turn(NamedTuple):
     """What came of a try."""
 
     decision: Decision | None
-    """The answer to whoever was let through, and charged in the same moment; None when nobody was."""
+    """The answer to the request that was let through, and charged in the same moment; None when none was."""
     again_ns: int
     """How long until the next try may succeed, unless there is news."""
 
@@ -180,8 +180,8 @@ class AllOf:
 class EitherOf:
     """Lets through what a share has room for, or else what its parent has left for all.
 
-    Those who wait for the parent, or for other shares of it, have queues of their own: of what is left for all whoever
-    tries first gets it, and those ahead may go by either way. So nothing is known beforehand of how long they take.
+    Waiters for the parent, or for other shares of it, have queues of their own: of what is left for all the first to
+    try gets it, and those ahead may go by either way. So nothing is known beforehand of how long they take.
     """
 
     def __init__(self, limit: Decider) -> None:
@@ -228,7 +228,7 @@ class EitherOf:
         return min(gate.at_least_ns(key, costs, ahead=(0,)) for gate in self._able(costs))
 
     def _count_for_share(self, key: str, costs: Costs) -> None:
-        """What is borrowed was asked of the share: somebody came there, and left again."""
+        """What is borrowed was asked of the share: a request came there, and left again."""
         share, cells = AllOf((self._share,)), list[Cell]()
         share.queue_up(key, costs, cells)
         share.step_out(cells, costs)
@@ -238,5 +238,5 @@ class EitherOf:
 
 
 def gate_of(limit: Decider) -> Gate:
-    """What lets those through who wait for a limit."""
+    """The gate for the waiters of a limit."""
     return EitherOf(limit) if limit.is_share else AllOf(limit.tables)

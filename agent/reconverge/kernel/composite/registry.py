@@ -102,7 +102,7 @@ class Composites:
             raise LimitConflict(name, f"{share.limit}, a share of {share.tables[1].name!r}", requested)
 
     def start_over(self) -> None:
-        """After a fork, whoever held a lock is not there any more."""
+        """After a fork, the thread that held a lock is not there any more."""
         for limit in self._all_of.values():
             limit.share_lock()
 

@@ -48,8 +48,8 @@ amount_from_whole(PyObject *whole, i128 *amount)
 }
 
 /* Python 3.11 collects garbage within an allocation, and what that runs may ask about any key: the lock would be met by its
- * own thread, and places would not be what they were. So there is no collection in here; the next allocation of anybody
- * makes up for it. The interpreter's lock is held all the while, so nobody sees the collector switched off. */
+ * own thread, and places would not be what they were. So there is no collection in here; the next allocation
+ * elsewhere makes up for it. The interpreter's lock is held all the while, so no thread sees the collector switched off. */
 Cell *
 cell_new(PyObject *key, PyObject *table, Shard *shard, i64 capacity, i64 now_ns)
 {

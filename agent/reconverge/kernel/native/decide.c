@@ -110,7 +110,7 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
 
 /* Before it serves a limit, and when the collector has taken it apart, a store knows nothing to decide by. */
 PyObject *
-serves_nobody(void)
+no_limit_error(void)
 {
     PyErr_SetString(PyExc_RuntimeError, "this store serves no limit");
     return NULL;
@@ -120,7 +120,7 @@ static inline int
 ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
 {
     if (UNLIKELY(store->lock == NULL)) {
-        serves_nobody();
+        no_limit_error();
         return -1;
     }
     if (LIKELY(count == 1 && names == NULL)) {

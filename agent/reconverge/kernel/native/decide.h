@@ -25,7 +25,7 @@ typedef struct {
 } Asked;
 
 int read_clock(Store *store, i64 *now_ns); /* -1 with an error */
-PyObject *serves_nobody(void); /* NULL, with an error */
+PyObject *no_limit_error(void); /* NULL, with an error */
 /* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
 int decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
 
@@ -70,7 +70,7 @@ is_before(int clock, i64 *now_ns, i64 until_ns)
 }
 
 /* Charge the cost if one comparison says that it may be; nothing runs in between, so what is seen is true, unless
- * somebody is in the middle of something. The place that was charged, or NULL, also if it `explains` and that cannot be
+ * another call is in the middle of something. The place that was charged, or NULL, also if it `explains` and that cannot be
  * done here. */
 ALWAYS_INLINE Place *
 charged_at_once(Store *store, const Asked *asked, int clock, i64 *now_ns, bool explains)

@@ -170,7 +170,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     i64 used = meter_used(terms, cell, now_ns);
     double need = 0.0;
     if (cell->waiters) {
-        cell->touched_ns = now_ns; /* whoever waits goes on asking */
+        cell->touched_ns = now_ns; /* a waiter goes on asking */
     }
     if (used <= 0 && now_ns - cell->touched_ns >= 2 * terms->idle_ns) {
         cell->line = cell->base = cell->overdraft = 0;
@@ -305,7 +305,7 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
     cell->confirmed_epoch = -1;
     cell->confirmed_current = cell->confirmed_previous = 0;
     set_until(store, cell, now_ns);
-    cell->room = -1; /* nobody decides before all of the answer is heard */
+    cell->room = -1; /* no decision is made before all of the answer is heard */
 }
 
 /* The hub has no room for this key and knows nothing of it: it stays as well known as it was, and asks again later. */

@@ -92,7 +92,7 @@ Lock_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* The kernel stays until the end, because whoever holds a lock needs it after the unlock. Kernels break the circle. */
+/* The kernel stays until the end, because the holder of a lock needs it after the unlock. Kernels break the circle. */
 static void
 Lock_dealloc(PyObject *object)
 {

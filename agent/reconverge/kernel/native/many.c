@@ -82,10 +82,10 @@ store_allow_many(PyObject *object, PyObject *const *args, Py_ssize_t count, PyOb
         return NULL;
     }
     if (UNLIKELY(store->lock == NULL)) {
-        return serves_nobody();
+        return no_limit_error();
     }
     PyObject *costs = count == 2 ? args[1] : Py_None, *list = NULL;
-    PyObject *keys = store->terms.plain ? PySequence_Tuple(args[0]) : NULL; /* nobody can change a tuple meanwhile */
+    PyObject *keys = store->terms.plain ? PySequence_Tuple(args[0]) : NULL; /* a tuple cannot change meanwhile */
     if (keys == NULL) {
         return store->terms.plain ? NULL : PyObject_CallFunctionObjArgs(python.allow_many, store->table, args[0], costs, NULL);
     }

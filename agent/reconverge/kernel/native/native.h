@@ -1,9 +1,9 @@
-/* What the files of the compiled kernel share: its objects, and who works on them.
+/* What the files of the compiled kernel share: its objects, and the functions that work on them.
  *
  * The kernel in Python is the definition. Everything in here has the name that it has there, and does the same to the
  * last bit; what is not written here falls back to the Python of the same name, which works on the same objects.
  *
- * Whoever touches a cell holds the interpreter's lock, and the lock of its limit too if anything may run in between. While
+ * What touches a cell holds the interpreter's lock, and the lock of its limit too if anything may run in between. While
  * C holds the lock of a limit, or knows a place by its address, nothing that is not ours runs: no function in Python, and no
  * collection. What is wanted of Python is noted and done after the unlock; what C lacks is fetched without the lock, and
  * then the decision is made anew (`decide_under_lock`).
@@ -87,7 +87,7 @@ typedef struct Lane Lane;
 typedef struct {
     PyObject_HEAD
     Lane *oldest, *youngest; /* in the order in which they began */
-    Lane *next, *final;      /* whose turn it is and who is the last one in this round; `next` is NULL between rounds */
+    Lane *next, *final;      /* whose turn it is, and the last one in this round; `next` is NULL between rounds */
     Lane *recent;            /* to which a cell was appended last */
     Lane **buckets;          /* by limit */
     size_t size, lanes;
@@ -114,7 +114,7 @@ typedef struct {
     Agenda *agenda;   /* NULL once that is gone */
     Store *store;     /* whose cells they are; all leave before it goes. NULL if it is one that has no place: */
     Cell *cell;
-    uint32_t *places; /* their numbers and one; 0 where somebody has left */
+    uint32_t *places; /* their numbers and one; 0 where a cell has left */
     int joined, size, first, live;
     int shard;        /* its number */
     i64 reported_ns;  /* when the last one of them was */
@@ -334,15 +334,15 @@ void lone_read(Store *store, const Place *place, Cell *scratch);
 bool lone_write(Store *store, Cell *cell, Place *place);         /* false if it has to be an object */
 void lone_assign(const Cell *scratch, Cell *cell);
 Cell *whole(Store *store, Place *place);                         /* borrowed; NULL with an error */
-void try_lone(Store *store, Place *place);                       /* do without the object, if nobody else has it */
+void try_lone(Store *store, Place *place);                       /* do without the object, if nothing else has it */
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
 bool next_fit(const Store *store, i64 most); /* whether `evict` needs no Python for so many of a node without a hub */
 i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -1 with an error */
 
-/* ------------------------------------------------------------------ compressed.c: shared keys that nobody asks about */
+/* ------------------------------------------------------------------ compressed.c: shared keys without requests */
 
-bool try_quiet(Store *store, Place *place); /* do without the object, if nobody else has it */
-void let_rest(Cell *cell);                  /* the same if nobody is at it; takes the reference over */
+bool try_quiet(Store *store, Place *place); /* do without the object, if nothing else has it */
+void let_rest(Cell *cell);                  /* the same if no call is at it; takes the reference over */
 Cell *unquiet(Store *store, Place *place);  /* see `whole` */
 void quiet_free(Place *place);
 int quiet_aside(const Place *place); /* bytes that are not in the place itself */
@@ -394,7 +394,7 @@ PyObject *hear_cells(PyObject *module, PyObject *args);
 /* ------------------------------------------------------------------ module.c: what is looked up once */
 
 typedef struct {
-    bool secret_hashes; /* whether nobody outside of the process can know the hash of a key */
+    bool secret_hashes; /* whether the hash of a key is unknown outside of the process */
     PyTypeObject *lock, *queue, *lanes, *agenda, *shard, *tally, *kernel, *cell, *store, *decision, *reports, *evicted;
     PyObject *reentry; /* the exception */
 } Types;

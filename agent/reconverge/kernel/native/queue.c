@@ -1,4 +1,4 @@
-/* Cells in the order in which they came: the deque in Python. They stand in chunks, so that nobody who adds one waits
+/* Cells in the order in which they came: the deque in Python. They stand in chunks, so that no call that adds one waits
  * until many have been moved. */
 #include "cells.h"
 
@@ -139,7 +139,7 @@ Queue_popleft(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Cell *cell = fifo_pop(&((Queue *)object)->cells);
     if (cell == NULL) {
-        PyErr_SetString(PyExc_IndexError, "nobody queues");
+        PyErr_SetString(PyExc_IndexError, "the queue is empty");
     }
     return (PyObject *)cell;
 }

@@ -1,6 +1,6 @@
 /* How far the policy lets this node go: `reconverge.policies`, as far as those are known here, and `Table._view`.
  *
- * Whoever is refused has been looked at beyond the line, so that this is as hot as a limit is over. The amounts are
+ * A request that is refused has been looked at beyond the line, so this is as hot as a limit is over. The amounts are
  * floating point in Python, too, and the operations come in the same order.
  */
 #include "reach.h"
@@ -64,8 +64,8 @@ hot_step(const Terms *terms, const Cell *cell, const View *view)
     return at_least(at_most(cell->overdraft, (i64)floor(share)), view->cost);
 }
 
-/* What is left of the capacity, rounded down. Of the fleet's use nobody knows where it ends; less than nothing is all
- * alike to whoever compares it with a line. */
+/* What is left of the capacity, rounded down. The fleet's use may exceed it by any amount; all numbers below
+ * zero are alike when they are compared with a line. */
 static i64
 left_beside(const Cell *cell, double others)
 {

@@ -1,5 +1,5 @@
-/* What is said and heard of many cells at once: one row of numbers for each, which become a CellReport when somebody
- * wants to see it. */
+/* What is said and heard of many cells at once: one row of numbers for each, which become a CellReport when one
+ * is looked at. */
 #include "answers.h"
 #include "places.h"
 
@@ -83,7 +83,7 @@ Reports_clear(PyObject *object)
 
 /* All was said and answered: do without the objects of keys that are not asked about all the time. */
 static void
-let_all_rest(Reports *self)
+release_all_cells(Reports *self)
 {
     while (self->count > 0) {
         Cell *cell = self->cells[--self->count];
@@ -101,7 +101,7 @@ Reports_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    let_all_rest((Reports *)object);
+    release_all_cells((Reports *)object);
     Reports_clear(object);
     PyMem_Free(((Reports *)object)->cells);
     PyMem_Free(((Reports *)object)->rows);
@@ -423,7 +423,7 @@ report_or_drop(Cell *cell, i64 now_ns, bool in_touch, Report *row)
     return said;
 }
 
-/* Nobody hears these reports: all of it has to be said again. */
+/* These reports do not arrive: all of it has to be reported again. */
 static void
 take_back(Reports *reports)
 {
@@ -615,7 +615,7 @@ answer_at(const Answers *answers, Py_ssize_t at, Answer *answer)
     return 0;
 }
 
-/* Whether somebody who waits has to be told; or -1 with an error. Python has the lock in its own hands. */
+/* Whether a waiter has to be told; or -1 with an error. Python has the lock in its own hands. */
 static int
 hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answers, i64 heard_ns, i64 now_ns)
 {
@@ -644,8 +644,8 @@ hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 hea
                                  (heard > -NEVER_NS) != is_heard(cell));
 }
 
-/* hear_cells(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells of which
- * somebody who waits has to be told. */
+/* hear_cells(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells whose
+ * waiters have to be told. */
 PyObject *
 hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
 {

@@ -221,7 +221,7 @@ Store_look_around(PyObject *object, PyObject *args)
     return PyLong_FromLongLong(end < self->places ? end : 0);
 }
 
-/* How many keys are kept in which form: as an object, without one as nobody hears of them, and as they are quiet; and
+/* How many keys are kept in which form: as an object, without one as they are local, and without one as they are quiet; and
  * how many bytes the latter take beside their places. */
 static PyObject *
 Store_forms(PyObject *object, PyObject *Py_UNUSED(ignored))

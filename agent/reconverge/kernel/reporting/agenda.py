@@ -82,7 +82,7 @@ class Agenda:
         self._group_of: dict[Cell, Group] = {}
         self._numbers = 0
         self._empty = 0
-        """How many of the groups have nobody left in them."""
+        """How many of the groups have no cell left in them."""
 
     def promise(self, cell: Cell, due_ns: int) -> None:
         """Look at a cell again at `due_ns`, in place of any earlier promise."""
@@ -137,7 +137,7 @@ class Agenda:
 
 
 class ShardFields:
-    """What `ShardState` keeps for those who decide and those who exchange."""
+    """What `ShardState` keeps for decisions and for exchanges."""
 
     early_ns: int
     stirred: Lanes

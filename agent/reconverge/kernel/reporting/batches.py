@@ -51,7 +51,7 @@ def _report_or_drop(
 
 
 def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
-    """Take in the answer to a report; returns whether somebody who waits has to be told."""
+    """Take in the answer to a report; returns whether a waiter has to be told."""
     return cell.table.lock.run(_hear, cell, report, answer, heard_ns, now_ns)
 
 
@@ -78,7 +78,7 @@ def rebase_cells(cells: list[Cell], now_ns: int) -> None:
 
 
 def hear_cells(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
-    """Take in what was answered to each report; returns the cells of which somebody who waits has to be told."""
+    """Take in what was answered to each report; returns the cells whose waiters have to be told."""
     news: list[Cell] = []
     for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
         if hear(cell, report, answer, heard_ns, now_ns):

@@ -155,7 +155,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellRep
 
 
 def _leaves(cell: Cell, in_touch: bool) -> bool:
-    """Whether this is the last report of a key that was to leave: nobody has asked for it since that was decided."""
+    """Whether this is the last report of a key that was to leave: no request has come since that was decided."""
     leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
     if not leaves:
         cell.table.let_stay(cell)
@@ -253,8 +253,8 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     """Say when to look at this cell again if nothing is asked of it until then.
 
     While others may lack what it holds that is soon; else a cell that has been quiet for a while is looked at after as
-    long again, until its meter must have run out and it can leave. If nobody else had a need when the hub was last
-    heard, nobody lacks anything yet.
+    long again, until its meter must have run out and it can leave. If no other node had a need when the hub was last
+    heard, none lacks anything yet.
     """
     table = cell.table
     interval_ns = table.interval_ns

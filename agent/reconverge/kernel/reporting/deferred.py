@@ -80,7 +80,7 @@ class Later:
 def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:
     """Take the cells in a hurry that may not be exchanged again yet out to `held`, for `let_ask_again` to put back.
 
-    A regular exchange takes whoever is in a hurry, however soon after the last time; one of other limits does not.
+    A regular exchange takes every cell in a hurry, however soon after the last time; one of other limits does not.
     """
     kept: list[Cell] = []
     for _ in range(min(len(shard.wanted), SORTED_MAX)):

@@ -28,7 +28,7 @@ OVERFLOW_KEY = "\x00overflow"
 
 
 class Listener(Protocol):
-    """Somebody who waits for keys of a limit."""
+    """Waits for keys of a limit."""
 
     def tell(self, key: str) -> None:
         """There may be room now. Must not wait, nor fail."""
@@ -93,7 +93,7 @@ class Node(KernelFields):
 class Cells:
     """All keys of one limit on this node: found, made, brought up to the moment, and put forward to be reported.
 
-    Decides nothing; `Table` does. Whoever touches a cell holds `lock`.
+    Decides nothing; `Table` does. The caller of what touches a cell holds `lock`.
     """
 
     particular = False
@@ -132,7 +132,7 @@ class Cells:
         self.now_ns = now_ns
         self.born_ns = now_ns()
         self.listeners: dict[str, Listener] = {}
-        """Who waits for better news, by the name of the limit that they wait for: this one, or one made of it."""
+        """The listeners for better news, by the name of the limit that they wait for: this one, or one made of it."""
         self.lock = Lock(kernel)
         """Held for the arithmetic of one cell at a time, and never across I/O or while anything but the kernel runs."""
         self.cells = Store()
@@ -452,7 +452,7 @@ class Cells:
         return max(1, ceil(LOW_WATER * headroom))
 
     def stir(self, cell: Cell) -> None:
-        """Have the cell reported with the next exchange, by whoever is busy with this shard; a new one in its turn."""
+        """Have the cell reported with the next exchange of its shard; a new one in its turn."""
         if not cell.stirred and not self._is_refused(cell):
             # Queued first: what is there twice does no harm, what is missing is never said.
             cell.fresh = not cell.heard and cell.place >= 0
@@ -460,7 +460,7 @@ class Cells:
             cell.stirred = True
 
     def _call(self, cell: Cell, now_ns: int) -> None:
-        """Have the cell reported with the next exchange, and call for somebody to make one if nobody may know."""
+        """Have the cell reported with the next exchange, and start a runner if there may be none."""
         shard = cell.shard
         # Asked before, because another table's decision may come in between.
         first = not (shard.stirred if cell.heard else self.tallies[shard.index].fresh)

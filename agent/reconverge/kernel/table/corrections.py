@@ -12,7 +12,7 @@ DEBT_MAX = QUOTA_MAX
 
 
 class Corrections(Cells):
-    """The cells of one limit, and how their meters are put right. Whoever calls these holds the lock."""
+    """The cells of one limit, and how their meters are put right. The caller holds the lock."""
 
     def mark(self, cell: Cell) -> Mark:
         """Where and when something was charged that may be corrected."""
@@ -39,7 +39,7 @@ class Corrections(Cells):
         self.measure(cell)
         tally = self.tallies[cell.shard.index]
         if difference > 0:
-            # What is beyond has happened, too, but nobody has to wait for it.
+            # What is beyond has happened, too, but no request has to wait for it.
             debt = DEBT_MAX if self.limit.max_debt is None else min(self.limit.max_debt * self.unit, DEBT_MAX)
             counted = max(0, min(difference, cell.capacity + debt - self.fleet_used(cell, now_ns)))
             cell.used += counted  # and all that goes with it, without a call in between

@@ -80,7 +80,7 @@ class Held:
 
 def charge_at_once(table: Decides) -> None:
     """Have a table allow without its lock; to be called again when the limit has changed."""
-    held: Held = vars(table).setdefault("held", Held())  # the same for all who were made before
+    held: Held = vars(table).setdefault("held", Held())  # the same for every function that was made before
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = allow_at_once(table, held)

@@ -79,7 +79,7 @@ class FirstHitTable(WaitTable):
         self.set_until(cell, now_ns)
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """See `Cells.forget`; on a node that is alone the window ends with it, for nobody else counts in it."""
+        """See `Cells.forget`; on a node that is alone the window ends with it, as no other node counts in it."""
         if cell.shard.alone:
             cell.room = (
                 -1

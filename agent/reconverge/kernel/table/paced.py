@@ -102,7 +102,7 @@ class PacedTable(WaitTable):
         return self.again_ns(cell, cost, now_ns)
 
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
-        """A line is a part of the rate, of which nothing is used up: only who has none is in a hurry."""
+        """A line is a part of the rate, of which nothing is used up: only a node without one is in a hurry."""
         if cell.line <= 0 or not self.limit.smooth:
             super()._ask_early(cell, spare, now_ns)
 
@@ -129,7 +129,7 @@ class PacedTable(WaitTable):
     # ------------------------------------------------------------ waiting
 
     def weigh_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Who waits may go, on credit, if nothing is owed and the node has a part of the rate."""
+        """A waiter may go, on credit, if nothing is owed and the node has a part of the rate."""
         self.advance(cell, now_ns)
         spare = -1 if cell.line <= 0 else cell.water
         return spare, cell.level <= 0 and self._reach(cell, cost, now_ns) > 0

@@ -197,7 +197,7 @@ class Table(SlowPath):
         cell = self.look_up(key, now_ns)
         self.advance(cell, now_ns)
         if not cell.heard:
-            # Who expects nothing is granted nothing: expect a request in every window, and forget it as such.
+            # A node that expects nothing is granted nothing: expect a request in every window, and forget it as such.
             cell.asked = max(cell.asked, self.unit)
             cell.demand = max(cell.demand, self.unit / self.window_s)
         self.take_interest(cell, now_ns)
@@ -242,7 +242,7 @@ class Table(SlowPath):
         return self.verdict(cell, allowed, now_ns)
 
     def observe(self, key: str, now_ns: int) -> Verdict:
-        """The place in time of a refusal that nobody has asked for; changes nothing."""
+        """The place in time of a refusal that no request has asked for; changes nothing."""
         return self.lock.run(self._observe, key, now_ns)
 
     def _observe(self, key: str, now_ns: int) -> Verdict:
@@ -279,7 +279,7 @@ class Table(SlowPath):
         return checked
 
     def tell(self, key: str) -> None:
-        """Whoever waits for `key` has better prospects now; to be called without the lock."""
+        """Tell the waiters for `key` that they have better prospects now; to be called without the lock."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         for listener in list(self.listeners.values()):
@@ -303,7 +303,7 @@ class Table(SlowPath):
         self.kernel.put_off(partial(work, *args))
 
     def usage_as_it_stands(self, key: str) -> Usage:
-        """What can be read of a cell that somebody is at work on; changes nothing."""
+        """What can be read of a cell that another call is at work on; changes nothing."""
         self.note_reentry()
         cell = self.cells.get(key)
         limit = self.nominal // self.unit

@@ -1,4 +1,4 @@
-"""What those who wait for a key ask of one quota. How all quotas of a limit are asked at once is decided above."""
+"""What waiters for a key ask of one quota. How all quotas of a limit are asked at once is decided above."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from reconverge.kernel.table.changes import Changes
 
 
 class WaitTable(Changes):
-    """A limit that can be waited for. Whoever calls what it does for those who wait holds the lock.
+    """A limit that can be waited for. The caller of what it does for waiters holds the lock.
 
-    Demand is what arrives, so whoever waits is counted on arrival, and not again with every try. Every limit lets the
+    Demand is what arrives, so a waiter is counted on arrival, and not again with every try. Every limit lets the
     first in the queue through as soon as it would admit the request.
     """
 
@@ -46,15 +46,15 @@ class WaitTable(Changes):
     # ------------------------------------------------------------ a try
 
     def weigh_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """What is spare, and whether the first of those who wait may go; nothing is charged yet."""
+        """What is spare, and whether the first waiter may go; nothing is charged yet."""
         return self.weigh(cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Charge whoever may go, as was weighed."""
+        """Charge the waiter that may go, as was weighed."""
         self.book(cell, cost, spare, True, now_ns)
 
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Have the hub hear of what cannot go yet; whoever waits has not been refused."""
+        """Have the hub hear of what cannot go yet; the waiter has not been refused."""
         cell.ask = max(cell.ask, self.indivisible(cost))
         if not cell.shard.alone:
             self._go_on_asking(cell, spare, now_ns)
@@ -115,7 +115,7 @@ class WaitTable(Changes):
         cell.foremost = 0
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
-        """Count a refusal; who has `waited` has been counted as demand."""
+        """Count a refusal; a request that has `waited` has been counted as demand."""
         self.cells.refused += 1
         if not waited:
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)

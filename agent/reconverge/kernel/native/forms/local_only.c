@@ -40,7 +40,7 @@ lone_read(Store *store, const Place *place, Cell *scratch)
     if (terms->kind == BUCKET) {
         scratch->level = place->lone.level;
         scratch->marked_ns = place->lone.marked_ns;
-        /* A bucket counts nothing but demand by windows, in which nobody is interested here. */
+        /* A bucket counts nothing but demand by windows, which is not needed here. */
         scratch->epoch = (i64)floor_div(scratch->marked_ns + store->lone_shard->offset_ns, terms->window_ns);
     } else {
         scratch->epoch = place->lone.marked_ns;
@@ -154,7 +154,7 @@ leaves_in_python(Cell *cell, i64 now_ns, bool keep)
     PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", cell, (long long)now_ns, (int)keep);
     int gone = answer == NULL ? -1 : PyObject_IsTrue(answer);
     if (gone > 0 && place_of(cell) == NULL) {
-        gone = 0; /* somebody else has seen to it meanwhile */
+        gone = 0; /* another call has seen to it meanwhile */
     }
     Py_XDECREF(answer);
     Py_DECREF(cell);
