@@ -9,17 +9,16 @@ from __future__ import annotations
 from math import ceil
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
+from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.dates import Dating
+from reconverge.kernel.algorithms.meter import Meter
 from reconverge.kernel.cell import Cell, Mark
 from reconverge.kernel.history import History
 from reconverge.limit.limit import Limit
 
 
-class Dated:
+class Dated(Meter):
     """What was charged on the last so many dates."""
-
-    aligned = False
-    bucket = False
 
     def __init__(self, limit: Limit, dating: Dating) -> None:
         self._dating = dating
@@ -99,16 +98,26 @@ class Dated:
 
     # ------------------------------------------------------------ as this one alone
 
+    def begin(self, cell: Cell, now_ns: int) -> None:
+        """Nothing has a date yet."""
+        cell.marked_ns = 0
+        cell.history = History()
+
+    def look(self, cell: Cell) -> int:
+        """The present date."""
+        return history_of(cell).date
+
     def clear(self, cell: Cell) -> None:
         """Forget what was charged."""
         history = begin_change(cell)
         history.pending = 0
         history.clear()
-        cell.used = cell.counted = 0
+        super().clear(cell)
         history.changing = False
 
-    def owe(self, cell: Cell, amount: int) -> None:
+    def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
         """Of `amount`, which was charged just now without asking, owe what is more than a window holds."""
+        self.settle(cell, now_ns)
         history = history_of(cell)
         beyond = min(amount, history.total - history.owed - _holds(cell))
         if beyond > 0 and self._dating.carries_debt:
@@ -121,7 +130,7 @@ class Dated:
         history = history_of(cell)
         history.shift += self._dating.date(cell, history, now_ns) - history.date
 
-    def refund(self, cell: Cell, epoch: int, amount: int, mark: Mark | None) -> None:
+    def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
         """Take back out what was charged under the date of `mark`, if that still counts.
 
         Without a mark the oldest is taken, as whatever was charged will not have expired before that.
@@ -140,26 +149,34 @@ class Dated:
         history.changing = False
         cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
 
-    def report(self, cell: Cell, now_ns: int) -> int:
-        """Note that all that is in use is being reported; returns for how many microseconds it will be, at most.
+    def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
+        """Note that all that is in use is being reported, and for how many microseconds it will be, at most.
 
         Of a debt that is two windows: a hub believes no more, and is told again before that.
         """
         history_of(cell).reported = cell.used
-        return -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
+        return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
 
     def confirm(self, cell: Cell) -> None:
         """The last report was answered."""
         history = history_of(cell)
         history.confirmed = history.reported
 
-    def hear_of_others(self, cell: Cell, current: int, heard_ns: int) -> None:
+    def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
+        """See `Meter`; what others have in use counts whole, for a window at most."""
+        own = report.current if report.reset_us >= answer.reset_us else 0
+        self._note_others(cell, max(0, answer.current - own), heard_ns)
+        cell.fleet_used = float(answer.current + answer.silent)
+
+    def _note_others(self, cell: Cell, current: int, heard_ns: int) -> None:
         """The others had so much in use when the hub said so."""
         cell.others_current = current
         history_of(cell).others_until_ns = heard_ns + self._window_ns
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""
+        """See `Meter`."""
+        if cell.confirmed[0] not in (cell.epoch, cell.epoch - 1):
+            return
         self.settle(cell, now_ns)  # what has been added since the last look is no part of that
         until_ns = cell.until_ns
         history = begin_change(cell)
@@ -169,7 +186,7 @@ class Dated:
         cell.used = cell.counted = history.total
         history.changing = False
         cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
-        self.hear_of_others(cell, cell.others_current + taken, now_ns)
+        self._note_others(cell, cell.others_current + taken, now_ns)
 
     # ------------------------------------------------------------ inside
 

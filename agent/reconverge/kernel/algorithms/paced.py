@@ -46,7 +46,7 @@ class Pacer(Protocol):
         """Let a request through that has waited for its turn."""
         ...
 
-    def bound(self, cell: Cell) -> int:
+    def taken(self, cell: Cell) -> int:
         """What of the line is taken up by use, in cost times nanoseconds; others may not have that part meanwhile."""
         ...
 
@@ -88,9 +88,21 @@ class LeakyBucket(Bucket):
         cell.level = level
         cell.credit = level
 
-    def bound(self, cell: Cell) -> int:
+    def taken(self, cell: Cell) -> int:
         """See `Pacer`."""
         return max(0, cell.level - cell.credit)
+
+    def bound(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        return -(-self.taken(cell) // self._window_ns)
+
+    def headroom(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        return cell.line - self.bound(cell, now_ns)
+
+    def owed(self, cell: Cell) -> float:
+        """See `Meter`."""
+        return max(0, cell.level) / self._window_ns
 
     def _late_most(self, cell: Cell) -> int:
         """No more than the node may fill alone, either: a short stall must not become a burst that never fitted in."""
@@ -164,7 +176,7 @@ class Smooth(LeakyBucket):
         cell.late = late
         cell.level = level
 
-    def bound(self, cell: Cell) -> int:
+    def taken(self, cell: Cell) -> int:
         """See `Pacer`: what is owed has gone, and holds up no other request."""
         return 0
 

@@ -32,73 +32,23 @@ until a cost fits, and what the others use. It never decides.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from reconverge.clock import NEVER_NS
+from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.dates import Moments, Slices
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.cell import Cell, Mark
+from reconverge.kernel.history import Lows
 from reconverge.limit.limit import BUCKETS, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
 
 IDLE_MAX_NS = NEVER_NS // 8
 """Eighteen years: a bucket that takes longer to run dry is as good as one that never does, and moments stay numbers."""
 
 
-class Meter(Protocol):
-    """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
-
-    An exception may come out of a signal handler wherever something is called. So what changes together is worked out
-    first and then assigned without a call in between, in an order in which even a part of it keeps the bound.
-    """
-
-    aligned: bool
-    """Whether the count starts at zero with every window, from the base line."""
-    bucket: bool
-    idle_ns: int
-    """After twice as long without a charge the meter reads zero."""
-
-    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Enter window number `epoch`, `steps` after the last (1 when they touch)."""
-        ...
-
-    def settle(self, cell: Cell, now_ns: int) -> None:
-        """Bring the cell's own meter up to `now_ns`; all charges have been counted."""
-        ...
-
-    def until_ns(self, cell: Cell) -> int:
-        """For how long a charge may simply be added."""
-        ...
-
-    def used(self, cell: Cell, now_ns: int) -> int:
-        """What this node has used, rounded up."""
-        ...
-
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """The cost that fits below `line`; negative when more is used."""
-        ...
-
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """How long until `cost` fits below `line` if nothing is charged meanwhile."""
-        ...
-
-    def others(self, cell: Cell, now_ns: int) -> float:
-        """What the others had used when last heard of, less what has faded since."""
-        ...
-
-    def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """How long until `cost` fits below the capacity, all nodes counted."""
-        ...
-
-    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """How long until nothing counts any more, on any node."""
-        ...
-
-
-class FixedWindow:
+class FixedWindow(Meter):
     """Counts start at zero with every window of the hub's clock."""
 
     aligned = True
-    bucket = False
 
     def __init__(self, limit: Limit) -> None:
         self.idle_ns = limit.window_ns
@@ -143,14 +93,11 @@ class FixedWindow:
         return self.fleet_wait_ns(cell, 0, now_ns) if cell.used + cell.others_current > 0 else 0
 
 
-class SlidingWindow:
+class SlidingWindow(Meter):
     """This window's count, and the part of the last one's that a window ending now would still cover.
 
     The estimate of Cloudflare's counters: current + previous * (1 - share of this window that has passed).
     """
-
-    aligned = False
-    bucket = False
 
     def __init__(self, limit: Limit) -> None:
         self._window_ns = limit.window_ns
@@ -200,6 +147,21 @@ class SlidingWindow:
             return self._left_ns(cell, now_ns) + self._window_ns
         return self._left_ns(cell, now_ns) if cell.previous + cell.others_previous > 0 else 0
 
+    def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
+        """See `Meter`; the window before counts, too, as far as it has not faded."""
+        super().hear_of_others(cell, report, answer, heard_ns, now_ns)
+        counted = report.reset_us >= answer.reset_us
+        if answer.epoch == cell.epoch:
+            own_previous = report.previous if counted else 0
+            if report.epoch != answer.epoch:
+                own_previous = report.current if counted and report.epoch == answer.epoch - 1 else 0
+            cell.others_previous = max(0, answer.previous - own_previous)
+            left_ns = min(max(cell.opened_ns + self._window_ns - heard_ns, 0), self._window_ns)
+            cell.fleet_used += answer.previous * (float(left_ns) / float(self._window_ns))
+        elif answer.epoch == cell.epoch - 1:
+            own_current = report.current if counted and report.epoch == answer.epoch else 0
+            cell.others_previous = max(0, answer.current - own_current)
+
     def _left_ns(self, cell: Cell, now_ns: int) -> int:
         """How much of this window is surely still to come."""
         passed_ns = now_ns - cell.opened_ns - cell.lag_ns
@@ -219,7 +181,7 @@ class SlidingWindow:
         return max(1, left_ns + self._window_ns - may_be_left_ns)
 
 
-class Bucket:
+class Bucket(Meter):
     """A bucket that every charge is poured into, and that drains steadily: a token bucket seen from above.
 
     Also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket as a
@@ -227,7 +189,6 @@ class Bucket:
     together never drain faster than the quota allows. It drains by its own clock, whatever the hub's may say.
     """
 
-    aligned = False
     bucket = True
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -304,6 +265,51 @@ class Bucket:
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
         return -(-self._fleet_fill(cell, now_ns) // self._quota)
+
+    def begin(self, cell: Cell, now_ns: int) -> None:
+        """It begins to drain."""
+        cell.marked_ns = now_ns
+
+    def look(self, cell: Cell) -> int:
+        """How often the level has been looked at; it is followed from the first charge on that may be corrected."""
+        if cell.lows is None:
+            cell.lows = Lows()
+        return cell.lows.looks
+
+    def returnable(self, cell: Cell, cost: int) -> int:
+        """All of it: a bucket does not tell what was charged when."""
+        return cost
+
+    def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        """See `Meter`; what has drained since cannot be given back any more."""
+        self.settle(cell, now_ns)
+        returned = min(amount * self._window_ns, cell.level)
+        if cell.lows is not None:
+            returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
+            cell.lows.lower(returned)
+        cell.level -= returned
+        cell.charged -= amount
+
+    def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
+        """All that was ever charged, and how full the bucket is, in thousandths."""
+        return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
+
+    def taken(self, cell: Cell) -> int:
+        """What of the line is taken up by use, in cost times nanoseconds of the window."""
+        return cell.level
+
+    def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
+        """See `Meter`; `previous` is how full all buckets are together, in thousandths."""
+        counted = report.reset_us >= answer.reset_us
+        cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
+        cell.fleet_used = float(answer.previous) / 1000 + answer.silent
+        if self._merged_only:
+            drained = self._quota * cell.table.refilled_ns(cell, heard_ns, now_ns)
+            merged = max(0, answer.current * self._window_ns // 1000 - drained)
+            cell.level = merged + (cell.charged - report.current) * self._window_ns
+
+    def disown(self, cell: Cell, now_ns: int) -> None:
+        """A bucket is left as it is: what counts twice has drained before long."""
 
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
         """How full the buckets of all nodes are together, as far as this one knows."""

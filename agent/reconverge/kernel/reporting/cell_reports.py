@@ -118,7 +118,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     elif leaves:
         cell.line = cell.base = cell.overdraft = 0
     else:
-        bound = table.bound(cell, now_ns)
+        bound = table.meter.bound(cell, now_ns)
         need = _need(cell, bound, early=early)
         if in_touch:
             _lower_lines(cell, bound, need)
@@ -136,12 +136,13 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
 
 def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellReport:
     """Where a cell stands, as it is told."""
+    current, previous = cell.table.meter.report(cell, now_ns)
     return CellReport(
         limit=limit_index,
         key=cell.key,
         epoch=cell.epoch,
-        current=cell.charged if cell.table.meter.bucket else cell.used,
-        previous=_previous(cell, now_ns),
+        current=current,
+        previous=previous,
         line=cell.line,
         base=cell.base,
         overdraft=cell.overdraft,
@@ -160,14 +161,6 @@ def _leaves(cell: Cell, in_touch: bool) -> bool:
     if not leaves:
         cell.table.let_stay(cell)
     return leaves
-
-
-def _previous(cell: Cell, now_ns: int) -> int:
-    """What counts beside the charges of this window."""
-    table = cell.table
-    if table.dated is not None:
-        return table.dated.report(cell, now_ns)
-    return table.fill_milli(cell) if table.meter.bucket else cell.previous
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
@@ -206,10 +199,9 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
     cell.doubted = False
     if report.reset_us == cell.reset_us:
         cell.confirmed = (report.epoch, report.current, report.previous)
-        if table.dated is not None:
-            table.dated.confirm(cell)
+        table.meter.confirm(cell)
     cell.held = bool(answer.line or answer.base or answer.overdraft or report.need_milli)
-    _hear_of_others(cell, report, answer, heard_ns=heard_ns, now_ns=now_ns)
+    table.meter.hear_of_others(cell, report, answer, heard_ns, now_ns)
     _hear_of_demand(cell, answer)
     if answer.line > report.line:
         cell.back_off_ns = 0
@@ -217,7 +209,7 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
         shortest_ns = table.interval_min_ns
         cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
     table.set_until(cell, now_ns)
-    headroom = table.headroom(cell, now_ns)
+    headroom = table.meter.headroom(cell, now_ns)
     cell.water = table.water(max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, headroom, now_ns)
@@ -293,44 +285,10 @@ def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
     table = cell.table
     if headroom > 0 or cell.base > 0 or cell.overdraft > 0 or cell.need_milli > 0:
         return cell.reported_ns + table.interval_min_ns
-    bound = table.bound(cell, now_ns)
+    bound = table.meter.bound(cell, now_ns)
     if bound <= 0:
         return cell.touched_ns + 2 * table.meter.idle_ns
     return now_ns + table.meter.wait_ns(cell, bound, 1, now_ns) + MICROSECOND_NS
-
-
-def _hear_of_others(cell: Cell, report: CellReport, answer: CellAnswer, *, heard_ns: int, now_ns: int) -> None:
-    """Work out what the others have used: all that the hub knows of, less this node's own part of it."""
-    table = cell.table
-    # If this report was from before a reset, its counts are in none of the hub's sums.
-    counted = report.reset_us >= answer.reset_us
-    if table.meter.bucket:
-        cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
-        cell.fleet_used = float(answer.previous) / 1000 + answer.silent
-        if table.policy.merged_only:
-            drained = table.quota * table.refilled_ns(cell, heard_ns, now_ns)
-            merged = max(0, answer.current * table.window_ns // 1000 - drained)
-            cell.level = merged + (cell.charged - report.current) * table.window_ns
-        return
-    if table.dated is not None:
-        others = answer.current - (report.current if counted else 0)
-        table.dated.hear_of_others(cell, max(0, others), heard_ns)
-        cell.fleet_used = float(answer.current + answer.silent)
-        return
-    own_current = report.current if counted and report.epoch == answer.epoch else 0
-    if answer.epoch == cell.epoch:
-        cell.others_current = max(0, answer.current - own_current)
-        cell.fleet_used = float(answer.current + answer.silent)
-        cell.silent = answer.silent
-        if not table.meter.aligned:
-            own_previous = report.previous if counted else 0
-            if report.epoch != answer.epoch:
-                own_previous = report.current if counted and report.epoch == answer.epoch - 1 else 0
-            cell.others_previous = max(0, answer.previous - own_previous)
-            left_ns = min(max(cell.opened_ns + table.window_ns - heard_ns, 0), table.window_ns)
-            cell.fleet_used += answer.previous * (float(left_ns) / float(table.window_ns))
-    elif answer.epoch == cell.epoch - 1 and not table.meter.aligned:
-        cell.others_previous = max(0, answer.current - own_current)
 
 
 def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
@@ -377,7 +335,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
     if not table.keeps_spare:
         return float(min(max(cell.ask, cell.foremost, cell.waiting), max(cell.capacity, table.need_max)))
     if cell.demand * table.window_s <= DEMAND_FAINT * table.unit and cell.asked == 0 and not cell.waiters:
-        return table.owed(cell)
+        return table.meter.owed(cell)
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
     need = _expected(cell) + cell.waiting + (table.unit if calm else 0.0)
     if early:
@@ -451,7 +409,7 @@ def _has_surplus(cell: Cell, now_ns: int) -> bool:
     recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
     need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
     kept = _kept(cell, need, max(cell.fleet_needs, need))
-    return cell.line - table.bound(cell, now_ns) - kept >= _surplus_min(cell)
+    return cell.line - table.meter.bound(cell, now_ns) - kept >= _surplus_min(cell)
 
 
 def _surplus_min(cell: Cell) -> float:

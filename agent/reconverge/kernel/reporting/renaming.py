@@ -63,18 +63,4 @@ def forget_confirmed(cell: Cell, now_ns: int) -> None:
     From here on it is what others have used, until the hub says so itself. A bucket is left as it is: what it
     counts twice has drained before long.
     """
-    table = cell.table
-    epoch, current, previous = cell.confirmed
-    if table.meter.bucket or epoch not in (cell.epoch, cell.epoch - 1):
-        return
-    if table.dated is not None:
-        table.dated.disown(cell, now_ns)
-        return
-    if epoch == cell.epoch - 1:
-        current, previous = 0, current
-    current, previous = min(current, cell.used), min(previous, cell.previous)
-    cell.used -= current
-    cell.previous -= previous
-    cell.others_current += current
-    cell.others_previous += previous
-    cell.counted = cell.used
+    cell.table.meter.disown(cell, now_ns)

@@ -10,10 +10,10 @@ from reconverge.clock import NEVER_NS, Clock, seconds
 from reconverge.errors import CostExceedsQuota
 from reconverge.hub.report import UNBOUNDED, CellAnswer, CellReport
 from reconverge.kernel.algorithms.dated import Dated
-from reconverge.kernel.algorithms.windows import Meter, meter_for
+from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.windows import meter_for
 from reconverge.kernel.cell import DEMAND_MAX, Shard
 from reconverge.kernel.engine import Cell, Evicted, KernelFields, Lock, Store
-from reconverge.kernel.history import History
 from reconverge.kernel.keys import plain_key
 from reconverge.kernel.shard import ShardState, Tally
 from reconverge.limit.limit import INTERVAL, Limit
@@ -236,8 +236,7 @@ class Cells:
 
     def _new_cell(self, key: str, now_ns: int) -> Cell:
         cell = Cell(key, self, self.kernel.shard_of(self.name, key), now_ns)
-        cell.history = None if self.dated is None else History()
-        cell.marked_ns = now_ns if self.meter.bucket else 0  # nothing else drains
+        self.meter.begin(cell, now_ns)
         if cell.shard.alone:
             cell.line = cell.base = 0 if key == OVERFLOW_KEY and self.policy.overshoot_milli == 0 else self.capacity
             cell.level = self.withheld * self.window_ns
@@ -354,8 +353,7 @@ class Cells:
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """Carry the counts over to where the hub's clock is now known to be: it is the clock that moved, not time."""
         self.measure(cell)
-        if self.dated is not None:
-            self.dated.rebase(cell, now_ns)
+        self.meter.rebase(cell, now_ns)
         cell.epoch = self._number(self._hub_ns(cell, now_ns))
         self.anchor(cell, now_ns)
         if cell.used or cell.previous:
@@ -395,9 +393,7 @@ class Cells:
         cell.room = -1
         self.measure(cell)
         cell.reset_us = reset_us
-        if self.dated is not None:
-            self.dated.clear(cell)
-        cell.used = cell.counted = cell.previous = cell.level = 0
+        self.meter.clear(cell)
         cell.confirmed = (-1, 0, 0)
         self.set_until(cell, now_ns)
         self._set_room(cell, self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns))
@@ -428,22 +424,6 @@ class Cells:
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
         """What all nodes have used, as far as this one knows."""
         return self.meter.used(cell, now_ns) + ceil(self.meter.others(cell, now_ns))
-
-    def bound(self, cell: Cell, now_ns: int) -> int:
-        """What of this node's line is taken up by use, so that it cannot be given away; rounded up."""
-        return self.meter.used(cell, now_ns)
-
-    def fill_milli(self, cell: Cell) -> int:
-        """The same for a bucket, in thousandths."""
-        return -(-1000 * cell.level // self.window_ns)
-
-    def headroom(self, cell: Cell, now_ns: int) -> int:
-        """What of the line is not taken up."""
-        return self.meter.spare(cell, cell.line, now_ns)
-
-    def owed(self, cell: Cell) -> float:
-        """What can only be paid off with a line."""
-        return 0.0
 
     # ------------------------------------------------------------ asking to exchange
 

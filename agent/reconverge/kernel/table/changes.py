@@ -135,6 +135,6 @@ class Changes(Table):
                 cell.line = cell.line * self.capacity // before
                 cell.base = cell.base * self.capacity // before
                 cell.overdraft = cell.overdraft * self.capacity // before
-            cell.water = self.water(max(0, self.headroom(cell, now_ns)))
+            cell.water = self.water(max(0, self.meter.headroom(cell, now_ns)))
             self._call(cell, now_ns)
         self.set_until(cell, now_ns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from reconverge.kernel.cell import Cell, Mark
-from reconverge.kernel.history import Lows
 from reconverge.kernel.table.cells import Cells
 from reconverge.limit.limit import QUOTA_MAX
 
@@ -16,10 +15,7 @@ class Corrections(Cells):
 
     def mark(self, cell: Cell) -> Mark:
         """Where and when something was charged that may be corrected."""
-        if cell.lows is None and self.meter.bucket:
-            cell.lows = Lows()
-        look = cell.lows.looks if cell.lows is not None else cell.history.date if cell.history is not None else 0
-        return Mark(cell, cell.epoch, cell.reset_us, look)
+        return Mark(cell, cell.epoch, cell.reset_us, self.meter.look(cell))
 
     def reset_at(self, key: str, now_ns: int) -> None:
         """See `reset`."""
@@ -46,9 +42,8 @@ class Corrections(Cells):
             cell.counted += counted
             cell.charged += counted
             tally.charged += difference // self.unit
+            self.meter.owe(cell, counted, now_ns)
             if self.dated is not None:
-                self.dated.settle(cell, now_ns)
-                self.dated.owe(cell, counted)
                 self.set_until(cell, now_ns)
         else:
             tally.refunded += -difference // self.unit
@@ -62,7 +57,7 @@ class Corrections(Cells):
         """See `refund`: from what was charged last, that is, as far as that goes, and the rest from before."""
         cell = self.look_up(key, now_ns)
         self.advance(cell, now_ns)
-        current = cost if self.meter.bucket else min(cost, cell.used)
+        current = self.meter.returnable(cell, cost)
         self.correct_at(key, cell.epoch, -current, None, now_ns)
         if current < cost:
             self.correct_at(key, cell.epoch - 1, current - cost, None, now_ns)
@@ -70,20 +65,6 @@ class Corrections(Cells):
     def _give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
         if mark is not None and (cell is not mark.cell or cell.reset_us != mark.reset_us):
             return
+        self.meter.give_back(cell, epoch, amount, mark, now_ns)
         if self.meter.bucket:
-            self.meter.settle(cell, now_ns)
-            returned = min(amount * self.window_ns, cell.level)
-            if cell.lows is not None:
-                returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
-                cell.lows.lower(returned)
-            cell.level -= returned
-            cell.charged -= amount
             self.set_until(cell, now_ns)
-        elif self.dated is not None:
-            self.dated.refund(cell, epoch, amount, mark)
-        elif epoch == cell.epoch:
-            returned = min(amount, cell.used)
-            cell.used -= returned
-            cell.counted -= returned
-        elif epoch == cell.epoch - 1:
-            cell.previous -= min(amount, cell.previous)

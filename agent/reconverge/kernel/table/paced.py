@@ -110,22 +110,6 @@ class PacedTable(WaitTable):
         """See `Cells.water`; less than a request is low in any case."""
         return max(self.unit, super().water(headroom))
 
-    def bound(self, cell: Cell, now_ns: int) -> int:
-        """See `Cells.bound`."""
-        return -(-self._pacer.bound(cell) // self.window_ns)
-
-    def fill_milli(self, cell: Cell) -> int:
-        """See `Cells.fill_milli`."""
-        return -(-1000 * self._pacer.bound(cell) // self.window_ns)
-
-    def headroom(self, cell: Cell, now_ns: int) -> int:
-        """See `Cells.headroom`."""
-        return cell.line - self.bound(cell, now_ns)
-
-    def owed(self, cell: Cell) -> float:
-        """See `Cells.owed`."""
-        return max(0, cell.level) / self.window_ns
-
     # ------------------------------------------------------------ waiting
 
     def weigh_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:

@@ -1,0 +1,135 @@
+"""What a meter is asked about a cell: where algorithms differ, and the answers that most of them share."""
+
+from __future__ import annotations
+
+from reconverge.hub.report import CellAnswer, CellReport
+from reconverge.kernel.cell import Cell, Mark
+
+
+class Meter:
+    """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
+
+    An exception may come out of a signal handler wherever something is called. So what changes together is worked out
+    first and then assigned without a call in between, in an order in which even a part of it keeps the bound.
+    """
+
+    aligned = False
+    """Whether the count starts at zero with every window, from the base line."""
+    bucket = False
+    """Whether what is charged drains."""
+    idle_ns: int
+    """After twice as long without a charge the meter reads zero."""
+
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
+        """Enter window number `epoch`, `steps` after the last (1 when they touch)."""
+        raise NotImplementedError
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """Bring the cell's own meter up to `now_ns`; all charges have been counted."""
+        raise NotImplementedError
+
+    def until_ns(self, cell: Cell) -> int:
+        """For how long a charge may simply be added."""
+        raise NotImplementedError
+
+    def used(self, cell: Cell, now_ns: int) -> int:
+        """What this node has used, rounded up."""
+        raise NotImplementedError
+
+    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
+        """The cost that fits below `line`; negative when more is used."""
+        raise NotImplementedError
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """How long until `cost` fits below `line` if nothing is charged meanwhile."""
+        raise NotImplementedError
+
+    def others(self, cell: Cell, now_ns: int) -> float:
+        """What the others had used when last heard of, less what has faded since."""
+        raise NotImplementedError
+
+    def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """How long until `cost` fits below the capacity, all nodes counted."""
+        raise NotImplementedError
+
+    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
+        """How long until nothing counts any more, on any node."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ what most meters have in common
+
+    def begin(self, cell: Cell, now_ns: int) -> None:
+        """Prepare a new cell."""
+        cell.marked_ns = 0
+
+    def clear(self, cell: Cell) -> None:
+        """Forget what was charged."""
+        cell.used = cell.counted = cell.previous = cell.level = 0
+
+    def rebase(self, cell: Cell, now_ns: int) -> None:
+        """The hub's clock is not where it was thought to be."""
+
+    def bound(self, cell: Cell, now_ns: int) -> int:
+        """What of this node's line is taken up by use, so that it cannot be given away; rounded up."""
+        return self.used(cell, now_ns)
+
+    def headroom(self, cell: Cell, now_ns: int) -> int:
+        """What of the line is not taken up."""
+        return self.spare(cell, cell.line, now_ns)
+
+    def owed(self, cell: Cell) -> float:
+        """What can only be paid off with a line."""
+        return 0.0
+
+    # ------------------------------------------------------------ charged or given back after the request
+
+    def look(self, cell: Cell) -> int:
+        """By what a charge made now is found again; see `Mark.look`."""
+        return 0
+
+    def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
+        """So much has been charged just now without asking."""
+
+    def returnable(self, cell: Cell, cost: int) -> int:
+        """How much of `cost` can be given back to what was charged last, and not to what was charged before that."""
+        return min(cost, cell.used)
+
+    def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        """Take back what was charged in `epoch`, where `mark` says, as far as it still counts."""
+        if epoch == cell.epoch:
+            returned = min(amount, cell.used)
+            cell.used -= returned
+            cell.counted -= returned
+        elif epoch == cell.epoch - 1:
+            cell.previous -= min(amount, cell.previous)
+
+    # ------------------------------------------------------------ what the hub is told, and what it says
+
+    def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
+        """What counts in the present window, and what counts beside that; see `CellReport`."""
+        return cell.used, cell.previous
+
+    def confirm(self, cell: Cell) -> None:
+        """The last report was answered."""
+
+    def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
+        """Work out what the others have used: all that the hub knows of, less this node's own part of it."""
+        if answer.epoch == cell.epoch:
+            counted = report.reset_us >= answer.reset_us and report.epoch == answer.epoch
+            cell.others_current = max(0, answer.current - (report.current if counted else 0))
+            cell.fleet_used = float(answer.current + answer.silent)
+            cell.silent = answer.silent
+
+    def disown(self, cell: Cell, now_ns: int) -> None:
+        """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""
+        epoch, current, previous = cell.confirmed
+        if epoch not in (cell.epoch, cell.epoch - 1):
+            return
+        if epoch == cell.epoch - 1:
+            current, previous = 0, current
+        current, previous = min(current, cell.used), min(previous, cell.previous)
+        cell.used -= current
+        cell.previous -= previous
+        cell.others_current += current
+        cell.others_previous += previous
+        cell.counted = cell.used
