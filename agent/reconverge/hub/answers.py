@@ -12,7 +12,7 @@ again. So every answer passes here first. It is refused as a whole, as a failed 
 Nothing has changed by then: neither the clock, nor a line, the lease or the name. What is in range and wrong all the
 same is held by the lines protocol: a line is never used beyond the lease, and a jump of the hub's clock is noticed.
 
-`odd_cell` is the definition of what a cell answer may say; the compiled kernel has a twin of it.
+`first_odd_cell` is the definition of what a cell answer may say; the compiled kernel has a twin of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pure decision core: `_pure` is its definition, and `_native` does the same where it was compiled."""
+"""The pure decision core: Python is its definition, and the C of `native/` does the same where it was compiled."""
 
 from __future__ import annotations
 

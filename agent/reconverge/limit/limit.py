@@ -25,6 +25,7 @@ LEAKY_BUCKET: Final = "leaky-bucket"
 SMOOTH_BURSTY: Final = "smooth-bursty"
 SMOOTH_WARMING_UP: Final = "smooth-warming-up"
 
+# What else an algorithm consists of is listed in `kernel/algorithms/registry.py`.
 ALGORITHMS: Final = (
     FIXED_WINDOW,
     SLIDING_WINDOW,

@@ -1,4 +1,7 @@
-"""How far past its line a node may go."""
+"""How far past its line a node may go: each policy by name, with its settings.
+
+The functions are in `reach.py`; `kernel/table/slow_path.py` asks them, and `kernel/native/reach.c` has their twins.
+"""
 
 from __future__ import annotations
 

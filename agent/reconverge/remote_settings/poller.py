@@ -1,6 +1,7 @@
 """Reading what is posted for the fleet, once in an interval: what of it is in force, and what was thrown away.
 
-Driven by the exchange driver, after the exchanges: nothing that goes wrong in here keeps one from happening.
+What is in force is applied by `Overrides` in the room `agent`. The exchange driver calls the reader after the exchanges:
+nothing that goes wrong in here keeps one from happening.
 """
 
 # Reading goes after the exchange and not within it: told with the answer of the exchange, settings would be a part of
@@ -64,7 +65,9 @@ class FleetSettingsStats:
 
 
 class Reader:
-    """One node's reader of the bulletin. Does no I/O: it says when to read, and is told what was read.
+    """Reads, for one node, the settings that are published at its hub.
+
+    Does no I/O: it says when to read, and is told what was read.
 
     `interval_ns` says how often; `apply` is called with the settings in force from now on; None if there are none.
     """

@@ -228,7 +228,7 @@ def checked(said: object) -> FleetSettings:
 
 SETTINGS_FIELDS: Final = ("namespace", "version", "issued", "expires", "sync_interval", "switch", "limits")
 LIMIT_FIELDS: Final = ("limit", "max_overshoot", "sync_interval", "switch")
-"""What can be said of one limit: what else there should be belongs here, in `LimitOverride`, and in `overrides.py`."""
+"""What can be said of one limit: what else there should be belongs here, in `LimitOverride`, and in `Overrides`."""
 
 
 def _limit_override(name: str, said: object) -> LimitOverride:

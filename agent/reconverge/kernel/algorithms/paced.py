@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from reconverge.clock import MILLISECOND_NS, NEVER_NS
-from reconverge.kernel.algorithms.windows import Bucket
+from reconverge.kernel.algorithms.bucket import Bucket
 from reconverge.kernel.cell import Cell
 from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 

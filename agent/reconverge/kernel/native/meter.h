@@ -1,7 +1,7 @@
-/* How use is measured against a line: `kernel/algorithms/windows.py` for those algorithms that are decided here.
+/* How use is measured against a line: `kernel/algorithms/windows.py` and `bucket.py` for those algorithms that are decided here.
  *
  * Whole numbers are exact, as in Python: what may exceed 64 bits is reckoned in 128, and what might exceed those is not
- * decided here (see `fits` in decide.c). Floating point is done in the order in which Python does it.
+ * decided here (see `fits` in cells.c). Floating point is done in the order in which Python does it.
  */
 #ifndef RECONVERGE_METER_H
 #define RECONVERGE_METER_H

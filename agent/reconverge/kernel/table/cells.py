@@ -11,7 +11,7 @@ from reconverge.errors import CostExceedsQuota
 from reconverge.hub.report import UNBOUNDED, CellAnswer, CellReport
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.meter import Meter
-from reconverge.kernel.algorithms.windows import meter_for
+from reconverge.kernel.algorithms.registry import meter_for
 from reconverge.kernel.cell import DEMAND_MAX, Shard
 from reconverge.kernel.engine import Cell, Evicted, KernelFields, Lock, Store
 from reconverge.kernel.keys import plain_key

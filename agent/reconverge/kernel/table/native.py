@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 
 from reconverge.clock import SystemClock
 from reconverge.hub.report import CellReport
-from reconverge.kernel.algorithms.windows import Bucket, FixedWindow, SlidingWindow
+from reconverge.kernel.algorithms.bucket import Bucket
+from reconverge.kernel.algorithms.windows import FixedWindow, SlidingWindow
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.reporting.batches import hear, look_again_at, rebase, report_or_drop

@@ -1,0 +1,223 @@
+"""Buckets that every charge is poured into: one that drains steadily, and one that drains at the edges of windows."""
+
+from __future__ import annotations
+
+from reconverge.clock import NEVER_NS
+from reconverge.hub.report import CellAnswer, CellReport
+from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.cell import Cell, Mark
+from reconverge.kernel.history import Lows
+from reconverge.limit.limit import Limit
+
+IDLE_MAX_NS = NEVER_NS // 8
+"""Eighteen years: a bucket that takes longer to run dry is as good as one that never does, and moments stay numbers."""
+
+
+class Bucket(Meter):
+    """A bucket that every charge is poured into, and that drains steadily: a token bucket seen from above.
+
+    Also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket as a
+    meter, ITU-T I.371). A node that holds a share of the capacity drains at that share of the rate, so that all nodes
+    together never drain faster than the quota allows. It drains by its own clock, whatever the hub's may say.
+    """
+
+    bucket = True
+
+    def __init__(self, limit: Limit, *, merged_only: bool) -> None:
+        self._window_ns = limit.window_ns
+        self._quota = limit.quota
+        self._capacity = limit.capacity
+        self._merged_only = merged_only
+        self.idle_ns = min(max(limit.window_ns, -(-limit.window_ns * limit.capacity // limit.quota)), IDLE_MAX_NS)
+
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
+        """A bucket knows no windows; only demand is counted by them."""
+        cell.epoch = epoch
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """Let the bucket drain since it was last marked."""
+        self._drain(cell, self._drained(cell, now_ns), now_ns)
+
+    def _drained(self, cell: Cell, now_ns: int) -> int:
+        """What runs out since the cell was last marked; nothing does after the lease."""
+        # After the lease the hub may have granted the line to another node, and with the line the part of the
+        # rate that drains here.
+        until_ns = (
+            now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.table.lease_until_ns(cell.shard)))
+        )
+        return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
+
+    def _fill(self, cell: Cell, now_ns: int) -> int:
+        """How full it is by then."""
+        return max(0, cell.level + cell.used * self._window_ns - self._drained(cell, now_ns))
+
+    def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
+        """Pour in what was charged, let out what has run out, and mark the cell."""
+        if cell.lows is not None:
+            cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
+        level = max(0, cell.level + cell.used * self._window_ns - drained)
+        marked_ns = max(cell.marked_ns, now_ns)
+        cell.marked_ns = marked_ns
+        cell.level = level
+        cell.counted = 0
+        cell.used = 0
+
+    def until_ns(self, cell: Cell) -> int:
+        """A bucket that has run dry must be marked anew, or it would go on draining below zero."""
+        return cell.marked_ns + (cell.level * self._capacity // rate if (rate := self._rate(cell)) else 0)
+
+    def used(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        return -(-self._fill(cell, now_ns) // self._window_ns)
+
+    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
+        """See `Meter`."""
+        return (line * self._window_ns - cell.level) // self._window_ns - cell.used
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        excess = cell.level + (cell.used + cost - line) * self._window_ns
+        rate = self._rate(cell)
+        return max(1, -(-excess * self._capacity // rate)) if rate > 0 else NEVER_NS
+
+    def others(self, cell: Cell, now_ns: int) -> float:
+        """See `Meter`."""
+        if self._merged_only:
+            return 0.0  # the cell's own level is the merged one
+        kept = float(self._quota) * float(self._capacity - cell.line)
+        others_drain = kept / float(self._capacity) / float(self._window_ns)
+        drained = others_drain * cell.table.refilled_ns(cell, cell.heard_ns, now_ns)
+        return max(0.0, float(cell.others_current) / 1000 - drained)
+
+    def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
+        return max(1, -(-excess // self._quota))
+
+    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        return -(-self._fleet_fill(cell, now_ns) // self._quota)
+
+    def begin(self, cell: Cell, now_ns: int) -> None:
+        """It begins to drain."""
+        cell.marked_ns = now_ns
+
+    def look(self, cell: Cell) -> int:
+        """How often the level has been looked at; it is followed from the first charge on that may be corrected."""
+        if cell.lows is None:
+            cell.lows = Lows()
+        return cell.lows.looks
+
+    def returnable(self, cell: Cell, cost: int) -> int:
+        """All of it: a bucket does not tell what was charged when."""
+        return cost
+
+    def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        """See `Meter`; what has drained since cannot be given back any more."""
+        self.settle(cell, now_ns)
+        returned = min(amount * self._window_ns, cell.level)
+        if cell.lows is not None:
+            returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
+            cell.lows.lower(returned)
+        cell.level -= returned
+        cell.charged -= amount
+
+    def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
+        """All that was ever charged, and how full the bucket is, in thousandths."""
+        return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
+
+    def taken(self, cell: Cell) -> int:
+        """What of the line is taken up by use, in cost times nanoseconds of the window."""
+        return cell.level
+
+    def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
+        """See `Meter`; `previous` is how full all buckets are together, in thousandths."""
+        counted = report.reset_us >= answer.reset_us
+        cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
+        cell.fleet_used = float(answer.previous) / 1000 + answer.silent
+        if self._merged_only:
+            drained = self._quota * cell.table.refilled_ns(cell, heard_ns, now_ns)
+            merged = max(0, answer.current * self._window_ns // 1000 - drained)
+            cell.level = merged + (cell.charged - report.current) * self._window_ns
+
+    def disown(self, cell: Cell, now_ns: int) -> None:
+        """A bucket is left as it is: what counts twice has drained before long."""
+
+    def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
+        """How full the buckets of all nodes are together, as far as this one knows."""
+        return self._fill(cell, now_ns) + round(self.others(cell, now_ns) * self._window_ns)
+
+    def _rate(self, cell: Cell) -> int:
+        """What drains per nanosecond, times the capacity."""
+        return self._quota * (self._capacity if self._merged_only else min(cell.line, self._capacity))
+
+
+class StepBucket(Bucket):
+    """A bucket that drains by its quota at once at each edge of a window, and not in between.
+
+    A node's part of that goes with its line, as in a bucket that drains steadily; the edges are the hub's. The node
+    takes an edge to have passed once it surely has, and what it charges from the moment on at which the edge may have
+    passed does not drain with it: that is `previous`.
+    """
+
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
+        """So many edges have passed; those after the end of the lease bring nothing back to this node."""
+        edges, level = max(0, steps), cell.level
+        if not self._merged_only:
+            lease_until_ns = cell.table.lease_until_ns(cell.shard)
+            edges = min(edges, max(0, (lease_until_ns - cell.opened_ns) // self._window_ns))
+        if edges > 0:
+            part = self._window_ns * self._rate(cell)
+            after = min(level, cell.previous * self._window_ns)
+            level = max(after, level - part // self._capacity)
+            level = max(0, level - (edges - 1) * part // self._capacity)
+        cell.epoch = epoch
+        cell.level = level
+        cell.previous = 0
+        if cell.lows is not None:
+            cell.lows.note(cell.level)
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """Nothing drains within a window."""
+        if cell.lows is not None:
+            cell.lows.note(cell.level)
+        after_edge = cell.used if cell.marked_ns >= self._edge_from_ns(cell) else 0
+        marked_ns = max(cell.marked_ns, now_ns)
+        cell.marked_ns = marked_ns
+        cell.level += cell.used * self._window_ns
+        cell.previous += after_edge
+        cell.counted = 0
+        cell.used = 0
+
+    def _drained(self, cell: Cell, now_ns: int) -> int:
+        return 0
+
+    def until_ns(self, cell: Cell) -> int:
+        """Each charge has to be looked at from the moment on at which the edge may have passed."""
+        edge_ns = self._edge_from_ns(cell)
+        return edge_ns if cell.marked_ns < edge_ns else 0 if cell.lag_ns else NEVER_NS
+
+    def _edge_from_ns(self, cell: Cell) -> int:
+        return cell.opened_ns + self._window_ns - 2 * cell.lag_ns
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        excess = cell.level + (cell.used + cost - line) * self._window_ns
+        return self._edges_ns(cell, excess * self._capacity, self._rate(cell), now_ns)
+
+    def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`."""
+        excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
+        return self._edges_ns(cell, excess, self._quota, now_ns)
+
+    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        full = self._fleet_fill(cell, now_ns)
+        return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
+
+    def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:
+        """How long until so many edges have passed that `amount` has drained at `rate` per nanosecond."""
+        if rate <= 0:
+            return NEVER_NS
+        edges = max(1, -(-amount // (rate * self._window_ns)))
+        return max(1, cell.opened_ns + edges * self._window_ns - now_ns)
