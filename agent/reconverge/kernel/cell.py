@@ -69,7 +69,7 @@ class Shard(Protocol):
     def agenda(self) -> Promises: ...
 
 
-class Meter(Protocol):
+class ReportedMeter(Protocol):
     """What reports need of a limit's arithmetic; the whole of it is `algorithms.meter.Meter`."""
 
     aligned: bool
@@ -118,7 +118,7 @@ class Limited(Protocol):
     keeps_spare: bool
 
     @property
-    def meter(self) -> Meter: ...
+    def meter(self) -> ReportedMeter: ...
     @property
     def dated(self) -> object | None: ...
     @property

@@ -1,7 +1,7 @@
 """Reading what is posted for the fleet, once in an interval: what of it is in force, and what was thrown away.
 
-What is in force is applied by `Overrides` in the room `agent`. The exchange driver calls the reader after the exchanges:
-nothing that goes wrong in here keeps one from happening.
+What is in force is applied by `Overrides` in the room `agent`. The exchange driver calls the reader after the
+exchanges: nothing that goes wrong in here keeps one from happening.
 """
 
 # Reading goes after the exchange and not within it: told with the answer of the exchange, settings would be a part of
