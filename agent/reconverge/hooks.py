@@ -262,7 +262,7 @@ class LogHooks(SilentHooks):
 def key_hash(key: str, *, secret: bytes = b"") -> str:
     """A key as logs show it: twelve digits, always the same ones for the same key and secret.
 
-    Without a secret, a reader of a log can find a key that he knows or guesses. With a secret (at most 64 bytes of it
-    count), only a reader with the secret can.
+    Without a secret, a reader of a log can find a known or guessed key. With a secret (at most 64 bytes of it count),
+    only a reader with the secret can.
     """
     return blake2b(key.encode(errors="surrogatepass"), digest_size=HASH_BYTES, key=secret[:64]).hexdigest()

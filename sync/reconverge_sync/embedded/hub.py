@@ -114,11 +114,11 @@ class EmbeddedHub:
             raise HubUnavailable("embedded", f"{self.directory}: {error}", applied=False) from None
 
     def _ready(self) -> bool:
-        """Whether the server runs. Files prove nothing by themselves: they outlive a keeper that was killed."""
+        """Whether the server runs. Files prove nothing by themselves: they outlive a supervisor that was killed."""
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:
-        """Whether there is a keeper, which has the directory locked."""
+        """Whether there is a supervisor, which has the directory locked."""
         directory = os.open(self.directory, os.O_RDONLY)
         try:
             return not _try_lock(directory, fcntl.LOCK_SH)
@@ -148,7 +148,7 @@ class EmbeddedHub:
             raise HubUnavailable("embedded", f"{self._binary} did not start; see {log}", applied=False)
 
     def _hold_users_lock(self) -> bool:
-        """Take part in the lock that keeps the server; not while its keeper takes it down."""
+        """Take part in the lock that keeps the server; not while its supervisor takes it down."""
         if self._users is not None and self._pid == os.getpid():
             return True
         users = (self.directory / "users.lock").open("a")
@@ -162,7 +162,7 @@ class EmbeddedHub:
         return True
 
     def _start(self, deadline_s: float) -> bool:
-        """Start the server's keeper, unless another process is doing so, and wait until the server is ready."""
+        """Start the server's supervisor, unless another process is doing so, and wait until the server is ready."""
         with (self.directory / "start.lock").open("a") as lock:
             if _try_lock(lock, fcntl.LOCK_EX) and not self._ready():
                 # It goes into the background by itself, so this returns at once and leaves no child.
@@ -203,7 +203,7 @@ def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
 
 
 def _interpreter() -> list[str]:
-    """A Python that imports nothing but its own modules; the keeper needs no others.
+    """A Python that imports nothing but its own modules; the supervisor needs no others.
 
     Not from the working directory, which may hold files of other users, nor from that of the script, nor from where the
     environment says.

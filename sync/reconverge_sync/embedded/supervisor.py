@@ -5,7 +5,7 @@ what lies in the working directory of an application is not run. `fresh` when no
 that name before, which is noted in the directory for all users to see. It goes into the background, so that the process
 that starts it has no child to wait for. Users hold `users.lock` together; that this process gets it alone means that
 all of them are gone, however they went. It has the directory itself locked for as long as it lives, which tells the
-users that the files there are true, tells another keeper to wait, and keeps those away that clean up temporary files.
+users that the files there are true, tells another supervisor to wait, and keeps the cleaners of temporary files away.
 """
 
 from __future__ import annotations

@@ -46,11 +46,11 @@ class SentinelHub(RedisHub):
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""
-        watched = self._per_loop.get()
-        assert isinstance(watched, SentinelMaster)
+        master = self._per_loop.get()
+        assert isinstance(master, SentinelMaster)
         service = self._connection.service
         try:
-            place = await watched.place()
+            place = await master.place()
         except Exception as error:  # noqa: BLE001  # whatever it is, there is something to say about it
             failure = as_failure(error, encrypted=self._connection.address.encrypted)
             fact = f"no Sentinel says where the master of {service} is: {failure.text}"
