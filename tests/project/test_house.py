@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import WORDS_MAX, House, banned_words, main, measured, replacements
+from bench.house import PACKAGES, WORDS_MAX, House, banned_words, main, measured, replacements
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -109,3 +111,15 @@ def test_a_glossary_without_the_table_is_an_error() -> None:
     """A check without words would pass whatever is written."""
     with pytest.raises(ValueError, match="has no table"):
         replacements("# Glossary")
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_the_layout_of_this_project_keeps_its_bounds(package: Path) -> None:
+    """No circle of imports, those for types included; few short files; comments; no folder that holds everything."""
+    house = measured(ROOT / package)
+
+    assert 0 == house.circles
+    assert house.short_files <= 0.1 * house.files
+    assert house.comment_share >= 3.0
+    assert house.largest_folder <= 15
+    assert house.words <= 10

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge_sync.redis.hub import RedisHub
 
-if TYPE_CHECKING:
-    from reconverge_sync.embedded.hub import EmbeddedHub
-
 START = "start"
 LOG_BYTES_MAX = 4096
 
 
-async def diagnose_embedded(hub: EmbeddedHub, server: RedisHub, binary: str, *, runs: bool) -> Diagnosis:
+async def diagnose_embedded(
+    ensure_running: Callable[[], Awaitable[None]], directory: Path, server: RedisHub, binary: str, *, runs: bool
+) -> Diagnosis:
     """See `Diagnosable.diagnose`; `runs` says whether the server was started before."""
     try:
-        await hub.ensure_running()
+        await ensure_running()
     except HubUnavailable as error:
-        last = _last_line(hub.directory / "redis.log")
+        last = _last_line(directory / "redis.log")
         fact = str(error).removeprefix(f"{error.kind}: ") + (f" (its last line: {last})" if last else "")
         remedy = (
-            f"The server is {binary} (RECONVERGE_REDIS_SERVER names another), its directory {hub.directory}; that must "
+            f"The server is {binary} (RECONVERGE_REDIS_SERVER names another), its directory {directory}; that must "
             "belong to this user and be writable. To see it fail:\n"
             f"  {binary} --port 0 --save ''"
         )

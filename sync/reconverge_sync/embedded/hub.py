@@ -95,7 +95,9 @@ class EmbeddedHub:
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""
-        return await diagnose_embedded(self, self._redis, self._binary, runs=self._ready())
+        return await diagnose_embedded(
+            self.ensure_running, self.directory, self._redis, self._binary, runs=self._ready()
+        )
 
     async def close(self) -> None:
         """See `Hub.close`. The server ends with its last user."""
