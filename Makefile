@@ -24,6 +24,9 @@ kernel_tests := tests/kernel tests/limit tests/protocol/merge \
   $(addprefix tests/regions/test_, bridge.py region_share.py) \
   tests/remote_settings/test_caps.py tests/integrations/web/test_interrupted_requests.py
 
+# The inner loop: the arithmetic, limits, one hub, documents; fewer random examples, and nothing that is marked as slow.
+fast_tests := tests/kernel tests/limit tests/protocol/merge tests/hub/test_memory.py tests/project/test_docs.py
+
 # A file's tests stay together, as they share what takes long to set up. If a process crashes, all end: its test is named,
 # whereas pytest-xdist 3.8 would wait for ever for the process that replaces it (its issues 784 and 1378).
 pytest = .venv/bin/python -m pytest -o cache_dir=.pytest_cache/$@
@@ -36,7 +39,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-all test-python check check-native coverage fuzz figures chaos bench clean
+.PHONY: help demo test test-fast test-all test-python check check-native coverage fuzz figures chaos bench clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +49,10 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 	.venv/bin/reconverge demo $(ARGS)
 
 test: test-all test-python ## run all tests, and the kernel's for its twin in Python, too; ARGS='...' for pytest, once, WORKERS=0 one by one
+
+test-fast: $(with_test) ## run what says within a minute whether a change of the core is sound; ARGS='...' for pytest
+	@.ci/programs redis-server
+	FAST=1 $(pytest) --quiet --numprocesses=2 --dist=worksteal -m 'not slow' $(fast_tests) $(ARGS)
 
 test-all: $(with_test)
 	@.ci/programs redis-server openssl mosquitto

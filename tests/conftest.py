@@ -24,7 +24,15 @@ settings.register_profile(
     "default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("planting", settings.get_profile("default"), phases=[Phase.generate], database=None)
-settings.load_profile("planting" if os.environ.get("PLANT") else "default")
+settings.register_profile(
+    "fast",
+    settings.get_profile("default"),
+    max_examples=20,
+    derandomize=True,
+    # With so few examples, a handful that are left out would count as too many.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+settings.load_profile("planting" if os.environ.get("PLANT") else "fast" if os.environ.get("FAST") else "default")
 
 
 pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
@@ -32,16 +40,21 @@ pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.serve
 CRASHED = pytest.StashKey[bool]()
 
 LONGEST = (
+    "kernel/table/test_interrupted_decisions.py",
     "protocol/test_protocol.py",
     "protocol/test_several.py",
+    "protocol/test_twins.py",
     "simulation/test_fuzz.py",
     "simulation/test_several.py",
     "mqtt/test_mqtt.py",
     "mqtt/test_mqtt_processes.py",
+    "redis/test_redis.py",
+    "redis/test_data_loss.py",
     "redis/cluster/test_cluster.py",
     "redis/sentinel/test_sentinel.py",
     "cli/replay/test_replay.py",
     "chaos/test_chaos.py",
+    "chaos/test_hostile.py",
     "project/test_bench.py",
 )
 """Files of tests that take most of a minute, on end."""

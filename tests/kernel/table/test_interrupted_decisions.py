@@ -22,6 +22,8 @@ from reconverge_sync.memory import MemoryHub
 from tests.support.node import START_S, Node
 from tests.support.opcodes import Interrupted, interrupted_at, raise_interrupted
 
+pytestmark = pytest.mark.slow
+
 QUOTA: Final = 12
 WINDOW_S: Final = 60
 EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", "23" if COMPILED else "97"))
