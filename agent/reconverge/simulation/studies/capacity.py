@@ -1,6 +1,6 @@
 """What a fleet costs its hub, and itself, from how many nodes report how many keys how often.
 
-The coefficients are measured by `python -m bench.capacity` and kept beside this file.
+The coefficients are measured by `python -m bench.capacity` and kept in the folder above.
 """
 
 # Every cost is linear in two counts: CPU and bytes in batches and reports, memory in keys and in nodes that report
