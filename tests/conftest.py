@@ -54,17 +54,28 @@ LONGEST = (
     "redis/sentinel/test_sentinel.py",
     "cli/replay/test_replay.py",
     "chaos/test_chaos.py",
-    "chaos/test_hostile.py",
     "project/test_bench.py",
 )
 """Files of tests that take most of a minute, on end."""
+EASILY_DISTURBED = ("chaos/test_hostile.py",)
+"""Files whose claims are about seconds: other processes must not take all of the processors meanwhile."""
+SECOND_HALF = "limit"
+"""The rooms from this one on come last, and what is easily disturbed before them, when the longest files are over."""
 TESTS = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several share the work, what takes longest begins first, so that nobody has to be waited for in the end."""
+    """Where several processes share the work, what takes longest begins first, so that none is left alone at last."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.path.relative_to(TESTS).as_posix() not in LONGEST)
+        items.sort(key=lambda item: _turn(item.path.relative_to(TESTS).as_posix()))
+
+
+def _turn(file: str) -> int:
+    if file in LONGEST:
+        return 0
+    if file in EASILY_DISTURBED:
+        return 2
+    return 1 if file < SECOND_HALF else 3
 
 
 @pytest.hookimpl(optionalhook=True)

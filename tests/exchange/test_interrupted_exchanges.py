@@ -114,7 +114,7 @@ class Driven(Node):
         found += [f"{table.name} is not said" for table in kernel.tables.values() if table.tallies[0].changed]
         for cell in cells:
             name = f"{cell.key} of {cell.table.name}"
-            if cell.stirred:
+            if cell.dirty:
                 found.append(f"{name} is not said, though {kernel.pending(0)} are to be (new: {cell.fresh})")
             elif cell.due_ns == NEVER_NS:
                 found.append(f"{name} is never looked at")

@@ -105,7 +105,7 @@ def test_a_key_in_a_hurry_waits_for_the_least_distance_of_its_limit() -> None:
     own, kernel = mixed.own, mixed.node.kernel
     mixed.spends(11 * SECOND_NS, own, mixed.plain)
     sent = mixed.spends(SECOND_NS, mixed.plain)
-    own.cells["ada"].water = 1 << 40
+    own.cells["ada"].low_water = 1 << 40
 
     assert own.allow("ada")
     own.cells["ada"].room = -1

@@ -179,7 +179,7 @@ def test_a_key_that_falls_silent_is_told_of_less_and_less() -> None:
 
 def wants_more(pair: Pair) -> None:
     """Use up what the node may do by itself until it asks for more."""
-    while not pair.node.kernel.shards[0].wanted:
+    while not pair.node.kernel.shards[0].urgent:
         pair.has_news()
 
 
@@ -227,7 +227,7 @@ def test_an_early_exchange_takes_few_others_along(others: int, told: int) -> Non
     pair.node.exchanges_with(pair.hub)
     wants_more(pair)
     for number in range(others):
-        pair.node.table.stir(pair.node.table.cells[f"other {number}"])
+        pair.node.table.mark_dirty(pair.node.table.cells[f"other {number}"])
     pair.clock.advance_ns(pair.node.due_in_ns)
 
     assert told == len(pair.node.says().cells)

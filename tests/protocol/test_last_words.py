@@ -112,4 +112,4 @@ def _signals_while_waiting() -> Iterator[None]:
 def _reported(agent: Agent) -> bool:
     """Whether the hub has answered for the key, and there is nothing new to tell it."""
     cell = agent._kernel.tables["login"].cells["ada"]
-    return cell.heard and not cell.stirred
+    return cell.heard and not cell.dirty

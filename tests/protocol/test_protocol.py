@@ -153,7 +153,7 @@ class Protocol(RuleBasedStateMachine):
         """One node keeps to a part of what its policy dares, or to all of it again."""
         policy = with_max_overshoot(self.policy, share * self.policy.max_overshoot if share else 0.0)
         for table in self._node(node).kernel.tables.values():
-            table.dare(policy)
+            table.set_policy(policy)
 
     @rule(key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 300))
     def a_crowd(self, key: str, cost: int, times: int) -> None:

@@ -75,8 +75,8 @@ def _shard(shard: Any) -> Iterator[tuple[str, Any]]:
         yield name, getattr(shard, name)
     for name in ("attended_until_ns", "early_ns", "refreshed_ns"):
         yield name, getattr(shard, name)
-    yield "stirred", _queued(shard.stirred)
-    yield "wanted", _queued(shard.wanted)
+    yield "dirty", _queued(shard.dirty)
+    yield "urgent", _queued(shard.urgent)
     yield "agenda", shard.agenda.due_ns()
 
 

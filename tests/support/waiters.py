@@ -80,7 +80,7 @@ class Scene:
     def is_empty(self) -> bool:
         """Whether nothing is left of anybody who waited."""
         cells = [cell for table in self.limiter.tables for cell in table.all_cells()]
-        left = [(cell.waiters, cell.waiting, cell.foremost) for cell in cells]
+        left = [(cell.waiters, cell.waiting, cell.head_cost) for cell in cells]
         return [] == self.clock._watchers and {} == self.waiting._queues and [(0, 0, 0)] * len(cells) == left
 
 

@@ -62,9 +62,9 @@ class Shard(Protocol):
     unconfirmed: int
 
     @property
-    def stirred(self) -> Lane: ...
+    def dirty(self) -> Lane: ...
     @property
-    def wanted(self) -> Lane: ...
+    def urgent(self) -> Lane: ...
     @property
     def agenda(self) -> Promises: ...
 
@@ -113,7 +113,7 @@ class Limited(Protocol):
     interval_min_ns: int
     born_ns: int
     need_max: int
-    reluctance: float
+    give_back_min: float
     stepwise: bool
     keeps_spare: bool
 
@@ -141,9 +141,9 @@ class Limited(Protocol):
     def lease_until_ns(self, shard: Shard, /) -> int: ...
 
     # What of its line is in use, and what it should ask for.
-    def water(self, headroom: int, /) -> int: ...
-    def stir(self, cell: Cell, /) -> None: ...
-    def want(self, cell: Cell, when_ns: int, /) -> None: ...
+    def low_water(self, headroom: int, /) -> int: ...
+    def mark_dirty(self, cell: Cell, /) -> None: ...
+    def request_early(self, cell: Cell, when_ns: int, /) -> None: ...
 
     # Leaving.
     def let_stay(self, cell: Cell, /) -> None: ...
@@ -178,6 +178,7 @@ class Cell(Headroom):
         "counted",
         "credit",
         "demand",
+        "dirty",
         "doubted",
         "due_ns",
         "early_ns",
@@ -186,10 +187,10 @@ class Cell(Headroom):
         "fleet_needs",
         "fleet_used",
         "fleet_window",
-        "foremost",
         "free",
         "free_us",
         "fresh",
+        "head_cost",
         "heard_ns",
         "held",
         "history",
@@ -200,6 +201,7 @@ class Cell(Headroom):
         "leaving",
         "level",
         "line",
+        "low_water",
         "lows",
         "marked_ns",
         "measured_ns",
@@ -217,15 +219,13 @@ class Cell(Headroom):
         "shard",
         "share",
         "silent",
-        "stirred",
         "stored",
         "table",
         "touched_ns",
         "unconfirmed",
+        "urgent",
         "waiters",
         "waiting",
-        "wanted",
-        "water",
         "window_demand",
     )
 
@@ -308,7 +308,7 @@ class Cell(Headroom):
         self.waiters = 0
         self.waiting = 0
         """Their cost."""
-        self.foremost = 0
+        self.head_cost = 0
         """The cost of the first of them, if no part of it is of any use."""
 
         # What is asked of this node.
@@ -339,9 +339,9 @@ class Cell(Headroom):
         """It is to leave with a last report, see `kernel/eviction.py`."""
         self.doubted = False
         """It may have been here before, see `evicted.py`: nothing may be admitted before the first answer."""
-        self.stirred = False
-        self.wanted = False
-        self.water = 0
+        self.dirty = False
+        self.urgent = False
+        self.low_water = 0
         """Headroom below which it is time to ask for more."""
         self.early_ns = NEVER_NS
         self.back_off_ns = 0

@@ -70,7 +70,7 @@ if TYPE_CHECKING or not COMPILED:
     put_forward = _agenda.put_forward
     report_cells = _reports.report_cells
     rebase_cells = _reports.rebase_cells
-    hear_cells = _reports.hear_cells
+    apply_answers = _reports.apply_answers
     first_odd_cell = answers.first_odd_cell
 else:
     Cell = native.Cell
@@ -87,7 +87,7 @@ else:
     put_forward = native.put_forward
     report_cells = native.report_cells
     rebase_cells = native.rebase_cells
-    hear_cells = native.hear_cells
+    apply_answers = native.apply_answers
     first_odd_cell = native.first_odd_cell
     # So that dataclasses.replace, asdict and fields take it for what it stands for.
     names = "__dataclass_fields__ __dataclass_params__ __match_args__ switch would_refuse reentered"

@@ -140,7 +140,7 @@ class Room:
         if self._may_be_forgotten(cell, now_ns):
             cell.leaving = True
             self.leaving += 1
-            cell.table.stir(cell)
+            cell.table.mark_dirty(cell)
 
     def has_one(self, table: Cells, now_ns: int) -> bool:
         """Whether there is room for one more key of `table`, whose lock the caller holds.
@@ -216,11 +216,11 @@ class Room:
             return False
         if cell.line or cell.base or cell.overdraft or now_ns - cell.touched_ns < UNTOUCHED_NS:
             return False
-        return not cell.stirred if cell.heard else cell.reset_us == 0
+        return not cell.dirty if cell.heard else cell.reset_us == 0
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
         """Whether the hub has heard of everything, and can be asked to keep it."""
-        if not cell.heard or cell.stirred or cell.leaving or cell.waiters or cell.unconfirmed:
+        if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
             return False
@@ -234,7 +234,7 @@ class Room:
             table.remember_evicted(cell, now_ns)
         if cell.leaving:
             self.leaving -= 1
-        cell.leaving = cell.fresh = cell.stirred = cell.wanted = False
+        cell.leaving = cell.fresh = cell.dirty = cell.urgent = False
         cell.shard.agenda.forget(cell)
         if table.drop(cell):
             self._kernel.keys -= 1
@@ -266,7 +266,7 @@ class Room:
         if not confirmed:
             cell.shard.keeps_until_ns = now_ns + KEPT_NS
             self.stay(cell)
-        elif cell.stirred or cell.waiters or cell.used != cell.counted:
+        elif cell.dirty or cell.waiters or cell.used != cell.counted:
             # The hub counts what was reported as the use of others now.
             self.stay(cell)
             table.advance(cell, now_ns)
@@ -275,7 +275,7 @@ class Room:
             forget_confirmed(cell, now_ns)
             cell.confirmed = (-1, 0, 0)
             cell.room = -1
-            table.stir(cell)
+            table.mark_dirty(cell)
         else:
             self._let_go(cell, now_ns)
 

@@ -15,7 +15,7 @@ from reconverge.errors import LimitConflict
 from reconverge.hub.report import Answer, LimitReport
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.composite.registry import Composites
-from reconverge.kernel.engine import Reports, due_cells, hear_cells, rebase_cells, report_cells
+from reconverge.kernel.engine import Reports, apply_answers, due_cells, rebase_cells, report_cells
 from reconverge.kernel.evicted import HASH_KEY_BYTES
 from reconverge.kernel.eviction import Room
 from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
@@ -256,14 +256,14 @@ class Kernel(Node):
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
         shard = self.shards[shard_index]
-        at_once = shard.stirred or self.room.wanted or self.newcomers.any_wait(shard)
+        at_once = shard.dirty or self.room.wanted or self.newcomers.any_wait(shard)
         regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
         return shard.early_ns, regular_ns
 
     def pending(self, shard_index: int) -> int:
         """How many keys have something to report."""
         shard = self.shards[shard_index]
-        return len(shard.stirred) + len(shard.later) + self.newcomers.waiting(shard)
+        return len(shard.dirty) + len(shard.later) + self.newcomers.waiting(shard)
 
     def take(
         self,
@@ -302,7 +302,7 @@ class Kernel(Node):
             if held:
                 let_ask_again(shard, held)
             reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
-            everything = not shard.stirred or not early
+            everything = not shard.dirty or not early
             limits = self._limit_reports(shard, indexes, now_ns, due)
             self._taken_ns[shard_index] = now_ns
             self._flights[shard_index] = reports
@@ -318,7 +318,7 @@ class Kernel(Node):
         reports = self._flights.pop(shard_index)
         farewells = self.room.farewells(reports)
         try:
-            news = hear_cells(reports, answer.cells, heard_ns, now_ns)
+            news = apply_answers(reports, answer.cells, heard_ns, now_ns)
             self.room.hear(farewells, answer.cells, now_ns)
             self._tell(news)
             for table in self.tables.values():
@@ -338,7 +338,7 @@ class Kernel(Node):
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
         for cell in kept:
-            cell.table.stir(cell)
+            cell.table.mark_dirty(cell)
         self._tell(cell for cell in kept if cell.waiters)
 
     def give_up_lapsed_lines(self, shard_index: int, *, now_ns: int) -> None:
@@ -424,12 +424,12 @@ class Kernel(Node):
         """What was taken at `now_ns` is not said: have every cell be where it asked to be. Twice does no harm."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
-            if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.stirred):
-                cell.table.stir(cell)  # it was reported, or taken off the agenda to be
-            elif cell.stirred and not cell.fresh:
-                shard.stirred.append(cell)
-            if cell.wanted:
-                shard.wanted.append(cell)
+            if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):
+                cell.table.mark_dirty(cell)  # it was reported, or taken off the agenda to be
+            elif cell.dirty and not cell.fresh:
+                shard.dirty.append(cell)
+            if cell.urgent:
+                shard.urgent.append(cell)
                 shard.early_ns = min(shard.early_ns, cell.early_ns)
 
     def _unconfirm_tallies(self, shard_index: int) -> None:

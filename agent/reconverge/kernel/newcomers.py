@@ -77,7 +77,7 @@ class Newcomers:
         self._turn += 1
         first = self._turn % len(waiting)
         waiting = waiting[first:] + waiting[:first]
-        room = cells_max - min(len(shard.stirred), cells_max // 2)
+        room = cells_max - min(len(shard.dirty), cells_max // 2)
         most = {table.name: room if unmetered else self._earned(table.name, now_ns) for table, _ in waiting}
         for share in (max(1, room // len(waiting)), room):
             for table, tally in waiting:

@@ -180,7 +180,7 @@ class Limiter:
         policy = own if most is None else with_max_overshoot(own, most)
         for each in self.enforcement.tables:
             if each.policy != policy:
-                each.dare(policy)
+                each.set_policy(policy)
         self._table.take_note()
         self._policy = own if policy != own else None
         return most is not None and most > own.max_overshoot

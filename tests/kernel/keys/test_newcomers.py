@@ -212,7 +212,7 @@ def test_both_kernels_put_the_same_new_keys_forward(keys: list[str], most: list[
         fields.begin()
     for number, what in enumerate(keys):
         cell = table.look_up(f"key {number}", node.clock.monotonic_ns())
-        cell.fresh, cell.wanted = what != "was forgotten", what == "is in a hurry"
+        cell.fresh, cell.urgent = what != "was forgotten", what == "is in a hurry"
         cell.heard_ns = 0 if what == "was answered" else cell.heard_ns
         tally.fresh.append(cell)
         twins[1].fresh.append(cell)
@@ -224,7 +224,7 @@ def test_both_kernels_put_the_same_new_keys_forward(keys: list[str], most: list[
             cell.fresh = fresh
         assert agenda.put_forward(twins[1], twins[0], table.lock, count) == put
         assert len(twins[1].fresh) == len(tally.fresh)
-    for lanes, twin in ((shard.stirred, twins[0].stirred), (shard.wanted, twins[0].wanted)):
+    for lanes, twin in ((shard.dirty, twins[0].dirty), (shard.urgent, twins[0].urgent)):
         assert [twin.popleft() for _ in range(len(twin))] == [lanes.popleft() for _ in range(len(lanes))]
 
 

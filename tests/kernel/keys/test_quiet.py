@@ -33,8 +33,8 @@ FIXED_ATTRIBUTES = {
     "due_ns",
     "room",
     "waiters",
-    "stirred",
-    "wanted",
+    "dirty",
+    "urgent",
 }
 AMOUNTS = {"level", "stored", "credit", "late"}
 RATES = {"fleet_used", "fleet_needs", "fleet_demand", "demand"}
@@ -244,7 +244,7 @@ def test_quiet_keys_leave_when_their_window_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("stirred", True), ("wanted", True), ("room", 5), ("waiters", 1), ("lows", object())]
+    ("name", "value"), [("dirty", True), ("urgent", True), ("room", 5), ("waiters", 1), ("lows", object())]
 )
 def test_a_key_with_something_to_say_is_not_quiet(name: str, value: Any) -> None:
     """What asks for an exchange, or has room that would be used in silence, or is waited for, keeps its object."""

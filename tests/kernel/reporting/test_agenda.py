@@ -46,13 +46,13 @@ def test_quiet_cells_are_looked_at_in_their_time_though_more_others_wait_than_a_
     looked_at, more = list[Cell](), False
     for _ in range(PROMISED_SHARE):
         for cell in promising.cells:
-            if not cell.stirred:
-                cell.stirred = True
-                promising.shard.stirred.append(cell)
+            if not cell.dirty:
+                cell.dirty = True
+                promising.shard.dirty.append(cell)
         cells, more = promising.due(5, cells_max=CELLS_MAX)
         looked_at += [cell for cell in cells if cell in promising.others]
         for cell in cells:
-            cell.stirred = False
+            cell.dirty = False
 
     assert promising.others == looked_at
     assert more
@@ -119,7 +119,7 @@ def test_no_call_looks_at_more_cells_than_it_may() -> None:
     promising = Promising(2 * LOOKS_MAX + 1)
     for cell in promising.cells:
         promising.promise(cell, 1)
-        cell.stirred = True
+        cell.dirty = True
 
     assert [([], True), ([], True), ([], False)] == [promising.due(1) for _ in range(3)]
     assert NEVER_NS == promising.shard.agenda.due_ns()
@@ -183,7 +183,7 @@ def test_a_cell_that_is_promised_something_a_thousand_times_is_promised_it_once(
 def test_what_has_something_to_say_stands_in_one_queue(steps: list[tuple[int, int]]) -> None:
     """First come, first served, however many come and go."""
     promising = Promising(1)
-    table, queue = promising.cells[0].table, promising.shard.stirred
+    table, queue = promising.cells[0].table, promising.shard.dirty
     expected: list[Cell] = []
     for come, go in steps:
         for _ in range(come):

@@ -63,12 +63,12 @@ class Crowd:
     def changes(self, cells: list[Cell]) -> None:
         """They have something new to say."""
         for cell in cells:
-            cell.table.stir(cell)
+            cell.table.mark_dirty(cell)
 
     def hurries(self, cells: list[Cell], after_ns: int = 0) -> None:
         """They ask for a report after so long, and do not wait for the regular one."""
         for cell in cells:
-            cell.table.want(cell, self.now_ns + after_ns)
+            cell.table.request_early(cell, self.now_ns + after_ns)
 
     def fills(self, keys: int) -> None:
         """So many cells of each limit have something new to say, half of them in a hurry."""
@@ -81,7 +81,7 @@ class Crowd:
         """What the next batch reports, and whether there is more."""
         cells, more = due_cells(self.shard, self.now_ns, early, COMPANIONS_MAX, cells_max)
         for cell in cells:
-            cell.stirred = cell.wanted = False  # as `report_cell` does
+            cell.dirty = cell.urgent = False  # as `report_cell` does
         return cells, more
 
     def all_batches(self, *, early: bool = False) -> list[list[Cell]]:
@@ -206,7 +206,7 @@ def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> 
     crowd = Crowd()
     *gone, waiting = crowd.known(crowd.tables[0], PASSED_MAX + 1)
     for cell in (*gone, *crowd.known(crowd.tables[1], PASSED_MAX)):
-        crowd.shard.stirred.append(cell)
+        crowd.shard.dirty.append(cell)
     crowd.changes([waiting])
 
     assert [([], True), ([], True), ([waiting], False)] == [crowd.batch() for _ in range(3)]
@@ -216,7 +216,7 @@ def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> 
 def test_both_kernels_take_cells_in_one_order(steps: list[tuple[int, int]]) -> None:
     """Whatever comes and goes; each cell once, and each limit's in the order in which they came."""
     crowd = Crowd(3)
-    ours, theirs = crowd.shard.stirred, Lanes()
+    ours, theirs = crowd.shard.dirty, Lanes()
     came, went = 0, list[Cell]()
     for which, many in steps:
         for _ in range(many):
@@ -260,23 +260,23 @@ def test_both_kernels_make_the_same_batches(steps: list[tuple[str, int, int]]) -
             assert found == agenda.due_cells(shard, crowd.now_ns, bool(which), COMPANIONS_MAX, many)
             assert crowd.shard.early_ns == shard.early_ns
             for cell in found[0]:
-                cell.stirred = cell.wanted = False
+                cell.dirty = cell.urgent = False
             continue
         for number, cell in enumerate(cells[which][:many]):
-            if what == "stir" and not cell.stirred:
+            if what == "stir" and not cell.dirty:
                 crowd.changes([cell])
-                shard.stirred.append(cell)
-            elif what == "want" and not cell.wanted:
+                shard.dirty.append(cell)
+            elif what == "want" and not cell.urgent:
                 crowd.hurries([cell], after_ns=number % 3)
-                shard.wanted.append(cell)
+                shard.urgent.append(cell)
             elif what == "report":
-                cell.stirred = cell.wanted = False
+                cell.dirty = cell.urgent = False
 
 
 def test_a_limit_none_of_whose_cells_waits_is_not_kept_alive() -> None:
     """Its lane is gone with its last cell, and so is what the lanes knew of the limit."""
     crowd, other = Crowd(1), Crowd(1)
-    lanes = crowd.shard.stirred
+    lanes = crowd.shard.dirty
     lanes.append(Cell("ada", crowd.tables[0], crowd.shard, crowd.now_ns))
     for _ in range(2 * TURN):
         lanes.append(Cell("ada", other.tables[0], crowd.shard, crowd.now_ns))

@@ -90,13 +90,13 @@ def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> 
     for key in node.keys:
         cell = node.table.cells.get(key)
         assert cell is not None
-        shard.stirred.append(cell)
+        shard.dirty.append(cell)
 
     went_by: list[int] = []
     for _ in range(3):
-        before = len(shard.stirred)
+        before = len(shard.dirty)
         node.says(cells_max=0)
-        went_by.append(before - len(shard.stirred))
+        went_by.append(before - len(shard.dirty))
 
     assert [PASSED_MAX, PASSED_MAX, 1] == went_by
 

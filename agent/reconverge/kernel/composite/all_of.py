@@ -254,10 +254,12 @@ class AllQuotas:
     def _decide(self, key: str, costs: Sequence[int], now_ns: int) -> tuple[list[tuple[Cell, bool]], bool]:
         """Each quota's cell and whether it has room; and whether all had, so that all were charged."""
         cells = self._cells(key, costs, now_ns)
-        weighed = [table.weigh(cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)]
+        weighed = [
+            table.evaluate(cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)
+        ]
         if all(fits for _, fits in weighed):
             for table, cell, cost, (spare, fits) in zip(self.tables, cells, costs, weighed, strict=True):
-                table.book(cell, cost, spare, fits, now_ns)
+                table.commit(cell, cost, spare, fits, now_ns)
             return [(cell, True) for cell in cells], True
         return self._refuse(cells, costs, weighed, now_ns), False
 
@@ -279,7 +281,7 @@ class AllQuotas:
         for (table, cell, cost, (spare, fits)), counted in zip(parts, used_up, strict=True):
             has_room = fits
             if not fits:
-                table.book(cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
+                table.commit(cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
             if counts and not counted and table.limit.count_refused:
                 has_room = table.count_refused_elsewhere(cell, cost, spare, now_ns) and fits
             elif fits:

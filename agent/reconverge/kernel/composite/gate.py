@@ -88,7 +88,7 @@ class AllOf:
     def _try_turn(self, key: str, costs: Costs, again: bool, now_ns: int) -> Turn:
         cells = self._cells(key, costs, now_ns)
         parts = list(zip(self._tables, cells, costs, strict=True))
-        weighed = [table.weigh_turn(cell, cost, now_ns) for table, cell, cost in parts]
+        weighed = [table.evaluate_turn(cell, cost, now_ns) for table, cell, cost in parts]
         allowed = all(fits for _, fits in weighed)
         for (table, cell, cost), (spare, fits) in zip(parts, weighed, strict=True):
             if allowed:
@@ -98,7 +98,7 @@ class AllOf:
             else:
                 table.stay(cell, cost, spare, now_ns)
             if again:
-                cell.foremost = 0 if fits else table.indivisible(cost)
+                cell.head_cost = 0 if fits else table.indivisible(cost)
         if not allowed:
             lacking = [part for part, (_, fits) in zip(parts, weighed, strict=True) if not fits]
             return Turn(None, max(table.again_ns(cell, cost, now_ns) for table, cell, cost in lacking))
@@ -141,7 +141,7 @@ class AllOf:
     def _turn_away(self, key: str, costs: Costs, ahead: Costs, waited: bool, now_ns: int) -> Decision:
         cells = self._cells(key, costs, now_ns)
         parts = list(zip(self._tables, cells, costs, strict=True))
-        fit = [table.weigh_turn(cell, cost, now_ns)[1] for table, cell, cost in parts]
+        fit = [table.evaluate_turn(cell, cost, now_ns)[1] for table, cell, cost in parts]
         least_ns = [
             table.at_least_ns(cell, cost, before, now_ns)
             for (table, cell, cost), before in zip(parts, ahead, strict=True)

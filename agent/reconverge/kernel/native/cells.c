@@ -39,7 +39,7 @@ forget_window(const Terms *terms, Cell *cell, i64 steps)
     cell->fleet_window = cell->window_demand = cell->silent = 0;
     cell->fleet_used = 0.0;
     cell->back_off_ns = 0;
-    cell->water = water_for(cell->line);
+    cell->low_water = low_water_for(cell->line);
 }
 
 static void
@@ -160,16 +160,16 @@ tally_of(const Cell *cell)
 }
 
 int
-stir(Cell *cell)
+mark_dirty(Cell *cell)
 {
-    if (cell->stirred) {
+    if (cell->dirty) {
         return 0;
     }
     cell->fresh = !is_heard(cell);
-    if ((cell->fresh ? fifo_append(&tally_of(cell)->fresh->cells, cell) : lanes_append(cell->shard->stirred, cell)) < 0) {
+    if ((cell->fresh ? fifo_append(&tally_of(cell)->fresh->cells, cell) : lanes_append(cell->shard->dirty, cell)) < 0) {
         return -1;
     }
-    cell->stirred = true;
+    cell->dirty = true;
     return 0;
 }
 
@@ -178,8 +178,8 @@ call_for_exchange(Store *store, Cell *cell, i64 now_ns)
 {
     Shard *shard = cell->shard;
     /* Asked before, because another decision may come in between. */
-    bool first = (is_heard(cell) ? shard->stirred->count : tally_of(cell)->fresh->cells.count) == 0;
-    if (stir(cell) < 0) {
+    bool first = (is_heard(cell) ? shard->dirty->count : tally_of(cell)->fresh->cells.count) == 0;
+    if (mark_dirty(cell) < 0) {
         return -1;
     }
     if (first || now_ns >= shard->attended_until_ns) {
@@ -189,18 +189,18 @@ call_for_exchange(Store *store, Cell *cell, i64 now_ns)
 }
 
 int
-want(Store *store, Cell *cell, i64 when_ns)
+request_early(Store *store, Cell *cell, i64 when_ns)
 {
     Shard *shard = cell->shard;
-    if (cell->wanted || shard->alone || store->terms.merged_only) {
+    if (cell->urgent || shard->alone || store->terms.merged_only) {
         return 0;
     }
     if (cell->fresh) {
         when_ns = at_least(when_ns, tally_of(cell)->fresh_from_ns);
-    } else if (lanes_append(shard->wanted, cell) < 0) {
+    } else if (lanes_append(shard->urgent, cell) < 0) {
         return -1;
     }
-    cell->wanted = true;
+    cell->urgent = true;
     cell->early_ns = when_ns;
     if (when_ns < shard->early_ns) {
         shard->early_ns = when_ns;

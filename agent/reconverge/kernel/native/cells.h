@@ -15,9 +15,9 @@ int advance(Store *store, Cell *cell, i64 now_ns); /* -1 if the time is missing 
 bool needs_time(const Shard *shard, i64 now_ns); /* whether a node without a hub has to compare its two clocks */
 int refresh_time(Store *store, i64 now_ns);      /* does so, in Python: not with the lock held. -1 with an error */
 void set_until(const Store *store, Cell *cell, i64 now_ns);
-int stir(Cell *cell);
+int mark_dirty(Cell *cell);
 int call_for_exchange(Store *store, Cell *cell, i64 now_ns);
-int want(Store *store, Cell *cell, i64 when_ns);
+int request_early(Store *store, Cell *cell, i64 when_ns);
 
 #define AHEAD 8 /* so many cells are on the way at once when one after the other is worked on */
 
@@ -43,7 +43,7 @@ fleet_used(const Terms *terms, const Cell *cell, i64 now_ns)
 }
 
 static inline i64
-water_for(i64 headroom)
+low_water_for(i64 headroom)
 {
     return at_least((i64)ceil(LOW_WATER * (double)headroom), 1);
 }

@@ -170,7 +170,7 @@ spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 static void
 set_room(Cell *cell, i64 spare)
 {
-    cell->room = cell->stirred || cell->shard->alone ? cell->used + spare : -1;
+    cell->room = cell->dirty || cell->shard->alone ? cell->used + spare : -1;
 }
 
 /* Ask for an exchange ahead of time if there is something to be had. */
@@ -179,16 +179,16 @@ ask_early(Store *store, Cell *cell, i64 spare, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     if (cell->free >= 1) {
-        return want(store, cell, cell->reported_ns + terms->interval_min_ns);
+        return request_early(store, cell, cell->reported_ns + terms->interval_min_ns);
     }
     if (spare < 1 && !(terms->kind == FIXED && fleet_used(terms, cell, now_ns) >= cell->capacity)) {
-        return want(store, cell, cell->reported_ns + at_least(cell->back_off_ns, terms->interval_min_ns));
+        return request_early(store, cell, cell->reported_ns + at_least(cell->back_off_ns, terms->interval_min_ns));
     }
     return 0;
 }
 
 static int
-book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
+commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     if (allowed) {
@@ -213,16 +213,16 @@ book(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
     if (call_for_exchange(store, cell, now_ns) < 0) {
         return -1;
     }
-    if (spare < cell->water && ask_early(store, cell, spare, now_ns) < 0) {
+    if (spare < cell->low_water && ask_early(store, cell, spare, now_ns) < 0) {
         return -1;
     }
     if (!is_heard(cell)) {
-        if (want(store, cell, at_least(cell->reported_ns + cell->back_off_ns, now_ns)) < 0) {
+        if (request_early(store, cell, at_least(cell->reported_ns + cell->back_off_ns, now_ns)) < 0) {
             return -1;
         }
         set_room(cell, meter_spare(terms, cell, cold_reach(store, cell, now_ns), now_ns));
     } else {
-        set_room(cell, cell->wanted || spare < cell->water ? spare : spare - cell->water);
+        set_room(cell, cell->urgent || spare < cell->low_water ? spare : spare - cell->low_water);
     }
     return 0;
 }
@@ -250,7 +250,7 @@ decide_cell(Store *store, Cell *cell, i64 cost, i64 now_ns, bool *allowed)
     if (!*allowed && !cell->shard->alone) {
         *allowed = cost <= spare_beyond(store, cell, cost, now_ns);
     }
-    return book(store, cell, cost, spare, *allowed, now_ns);
+    return commit(store, cell, cost, spare, *allowed, now_ns);
 }
 
 /* Python has to decide, with the lock in its own hands. */

@@ -48,13 +48,13 @@ put_back(Lanes *lanes, Fifo *postponed, int failed)
 static int
 take_wanted(Shard *shard, i64 now_ns, bool early, Py_ssize_t most, Found *found)
 {
-    Lanes *lanes = shard->wanted;
+    Lanes *lanes = shard->urgent;
     Fifo postponed = {0}; /* appended at last, or they would be met again while others have yet to be looked at */
     int failed = 0, passed = 0;
     shard->early_ns = NEVER_NS;
     for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
         const Cell *first = lanes_first(lanes);
-        bool stale = !first->wanted || first->taken; /* reported meanwhile */
+        bool stale = !first->urgent || first->taken; /* reported meanwhile */
         bool later = !stale && early && first->early_ns > now_ns;
         if (passed == PASSED_MAX || (!stale && !later && is_full(found, most))) {
             shard->early_ns = now_ns;
@@ -80,11 +80,11 @@ take_wanted(Shard *shard, i64 now_ns, bool early, Py_ssize_t most, Found *found)
 static int
 take_stirred(Shard *shard, Py_ssize_t most, Found *found)
 {
-    Lanes *lanes = shard->stirred;
+    Lanes *lanes = shard->dirty;
     int failed = 0, passed = 0;
     for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
         const Cell *first = lanes_first(lanes);
-        bool stale = !first->stirred || first->taken; /* reported out of its turn */
+        bool stale = !first->dirty || first->taken; /* reported out of its turn */
         if (passed == PASSED_MAX || (!stale && is_full(found, most))) {
             found->more = true;
             break;
@@ -134,7 +134,7 @@ take_promised(Shard *shard, i64 now_ns, Found *found)
         if (cell == NULL) {
             return -1;
         }
-        if (cell->stirred || cell->taken) {
+        if (cell->dirty || cell->taken) {
             agenda_forget(cell);
             continue;
         }
@@ -178,10 +178,10 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     Py_INCREF(shard);
     Py_ssize_t promised = early || agenda_due_ns(shard->agenda) > now_ns ? 0 : found.most / PROMISED_SHARE;
     Py_ssize_t others = found.most - promised;
-    Py_ssize_t hurried = early ? found.most : (Py_ssize_t)(others - at_most(shard->stirred->count, others / 2));
+    Py_ssize_t hurried = early ? found.most : (Py_ssize_t)(others - at_most(shard->dirty->count, others / 2));
     int failed = take_wanted(shard, now_ns, early, hurried, &found);
     if (!failed && (!early || (PyList_GET_SIZE(found.list) > 0 && !found.more &&
-                               shard->stirred->count <= companions_max))) {
+                               shard->dirty->count <= companions_max))) {
         failed = take_stirred(shard, others, &found);
     }
     if (!failed && (promised > 0 || !found.more)) {
@@ -224,7 +224,7 @@ put_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count
     bool failed = false;
     while (fresh->count > 0 && taken < most && passed < PASSED_MAX) {
         Cell *cell = fifo_first(fresh);
-        failed = cell->fresh && lanes_append(cell->wanted ? shard->wanted : shard->stirred, cell) < 0;
+        failed = cell->fresh && lanes_append(cell->urgent ? shard->urgent : shard->dirty, cell) < 0;
         if (failed) {
             break;
         }

@@ -101,7 +101,7 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
         double carrying = demand * window_s * (double)cell->capacity / (double)terms->quota;
         need = larger(need, BUCKET_MARGIN * carrying - (double)used);
     }
-    return smaller(larger(larger(need, (double)cell->ask), (double)cell->foremost), (double)at_least(cell->capacity, 0));
+    return smaller(larger(larger(need, (double)cell->ask), (double)cell->head_cost), (double)at_least(cell->capacity, 0));
 }
 
 /* How much of what is left a node may hold unused where lines are kept small: see hub/stake.py. */
@@ -185,7 +185,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     }
     cell->need_milli = (i64)ceil(need * 1000);
     cell->held = cell->held || need > 0 || cell->line > 0 || cell->base > 0;
-    cell->stirred = cell->wanted = false;
+    cell->dirty = cell->urgent = false;
     cell->early_ns = NEVER_NS;
     agenda_forget(cell);
     cell->room = -1; /* so that the next charge is noticed */
@@ -199,7 +199,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         .base = cell->base,
         .overdraft = cell->overdraft,
         .need_milli = cell->need_milli,
-        .ask = at_least(cell->ask, cell->foremost),
+        .ask = at_least(cell->ask, cell->head_cost),
         .asked = cell->asked,
         .demand_milli = (i64)(cell->demand * 1000),
         .window_demand = cell->window_demand,
@@ -326,7 +326,7 @@ wait_for_room(const Store *store, Cell *cell, i64 now_ns)
 }
 
 int
-hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
+apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
 {
     Store *store = store_of(cell);
     const Terms *terms = &store->terms;
@@ -368,7 +368,7 @@ hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, 
     }
     set_until(store, cell, now_ns);
     i64 headroom = meter_spare(terms, cell, cell->line, now_ns);
-    cell->water = water_for(at_least(headroom, 0));
+    cell->low_water = low_water_for(at_least(headroom, 0));
     cell->room = -1;
     return promise_follow_up(terms, cell, headroom, now_ns);
 }

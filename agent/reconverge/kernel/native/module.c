@@ -7,7 +7,7 @@
 Types types;
 Python python;
 
-/* use(cell_report, report_cell, hear_cell, look_again, rebase, leaves): what Python is to be asked for. */
+/* use(cell_report, report_cell, apply_answer, look_again, rebase, leaves): what Python is to be asked for. */
 static PyObject *
 use(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -17,7 +17,7 @@ use(PyObject *Py_UNUSED(module), PyObject *args)
     }
     Py_XSETREF(python.cell_report, Py_NewRef(cell_report));
     Py_XSETREF(python.report_cell, Py_NewRef(report));
-    Py_XSETREF(python.hear_cell, Py_NewRef(hear));
+    Py_XSETREF(python.apply_answer, Py_NewRef(hear));
     Py_XSETREF(python.look_again, Py_NewRef(look));
     Py_XSETREF(python.rebase, Py_NewRef(rebase));
     Py_XSETREF(python.leaves, Py_NewRef(leaves));
@@ -39,7 +39,7 @@ static PyMethodDef functions[] = {
     {"put_forward", (PyCFunction)(void (*)(void))put_forward, METH_FASTCALL, NULL},
     {"report_cells", report_cells, METH_VARARGS, NULL},
     {"rebase_cells", rebase_cells, METH_VARARGS, NULL},
-    {"hear_cells", hear_cells, METH_VARARGS, NULL},
+    {"apply_answers", apply_answers, METH_VARARGS, NULL},
     {"first_odd_cell", first_odd_cell, METH_VARARGS, NULL},
     {NULL},
 };

@@ -152,7 +152,7 @@ typedef struct {
     PyObject_HEAD
     SHARD_FIELDS(DECLARE)
     char alone;
-    Lanes *stirred, *wanted;
+    Lanes *dirty, *urgent;
     Agenda *agenda;
 } Shard;
 
@@ -180,13 +180,13 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
     X(marked_ns, now_ns) X(before_ns, -NEVER_NS) X(free_us, 0) X(charged, 0) X(reset_us, 0) X(line, 0) X(base, 0)    \
     X(overdraft, 0) X(capacity, 0) X(heard_ns, -NEVER_NS) X(others_current, 0) X(others_previous, 0) X(silent, 0)    \
     X(free, 0) X(reserved, 0) X(nodes, 1) X(fleet_window, 0) X(last_demand, 0) X(share, 0) X(waiters, 0)             \
-    X(waiting, 0) X(foremost, 0) X(counted, 0) X(arrived, 0) X(asked, 0) X(ask, 0) X(window_demand, 0)               \
+    X(waiting, 0) X(head_cost, 0) X(counted, 0) X(arrived, 0) X(asked, 0) X(ask, 0) X(window_demand, 0)               \
     X(measured_ns, now_ns) X(touched_ns, now_ns) X(reported_ns, -NEVER_NS) X(need_milli, 0) X(confirmed_epoch, -1)   \
-    X(confirmed_current, 0) X(confirmed_previous, 0) X(water, 0) X(early_ns, NEVER_NS) X(back_off_ns, 0)
+    X(confirmed_current, 0) X(confirmed_previous, 0) X(low_water, 0) X(early_ns, NEVER_NS) X(back_off_ns, 0)
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
 #define CELL_MARKS(X)                                                                                                \
-    X(held) X(unconfirmed) X(stirred) X(wanted) X(taken) X(fresh) X(leaving) X(doubted)
+    X(held) X(unconfirmed) X(dirty) X(urgent) X(taken) X(fresh) X(leaving) X(doubted)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;
@@ -380,7 +380,7 @@ typedef struct {
 
 bool known_here(const Cell *cell); /* whether its limit is decided here, and its numbers are small enough */
 int report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report); /* 1, 0 if there is nothing to say, or -1 */
-int hear_cell(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns);
+int apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns);
 int look_again(Cell *cell, i64 now_ns); /* 1, 0, or -1 with an error */
 
 /* ------------------------------------------------------------------ reports.c: what is said and heard of many */
@@ -389,7 +389,7 @@ extern PyType_Spec Reports_spec;
 Lock *lock_of(const Cell *cell); /* of its limit; a new reference, or NULL with an error */
 PyObject *report_cells(PyObject *module, PyObject *args);
 PyObject *rebase_cells(PyObject *module, PyObject *args);
-PyObject *hear_cells(PyObject *module, PyObject *args);
+PyObject *apply_answers(PyObject *module, PyObject *args);
 
 /* ------------------------------------------------------------------ module.c: what is looked up once */
 

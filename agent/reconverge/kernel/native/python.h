@@ -6,7 +6,7 @@
 
 typedef struct {
     PyObject *cell_report; /* the class of reports */
-    PyObject *report_cell, *hear_cell, *look_again, *rebase, *leaves, *allow_many;
+    PyObject *report_cell, *apply_answer, *look_again, *rebase, *leaves, *allow_many;
 } Python;
 
 extern Python python;

@@ -431,7 +431,7 @@ take_back(Reports *reports)
         Cell *cell = reports->cells[at];
         cell->asked = at_most(cell->asked + reports->rows[at].asked, DEMAND_MAX);
         cell->ask = at_least(cell->ask, reports->rows[at].ask);
-        if (stir(cell) < 0) {
+        if (mark_dirty(cell) < 0) {
             PyErr_Clear(); /* there is no memory; the next charge tries again */
         }
     }
@@ -522,7 +522,7 @@ rebase(Store *store, Cell *cell, i64 now_ns)
     }
     set_until(store, cell, now_ns);
     cell->room = -1;
-    return cell->used != 0 || cell->previous != 0 ? stir(cell) : 0;
+    return cell->used != 0 || cell->previous != 0 ? mark_dirty(cell) : 0;
 }
 
 static int
@@ -621,7 +621,7 @@ hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answers, i64 hea
 {
     PyObject *report = as_tuple(reports, at), *answer = report == NULL ? NULL : PySequence_GetItem(answers, at);
     PyObject *done = answer == NULL ? NULL
-                                    : PyObject_CallFunction(python.hear_cell, "OOOLL", reports->cells[at], report, answer,
+                                    : PyObject_CallFunction(python.apply_answer, "OOOLL", reports->cells[at], report, answer,
                                                             (long long)heard_ns, (long long)now_ns);
     int told = done == NULL ? -1 : PyObject_IsTrue(done);
     Py_XDECREF(report);
@@ -637,23 +637,23 @@ hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 hea
     Cell *cell = reports->cells[at];
     Answer answer;
     i64 line = cell->line, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
-    if (answer_at(answers, at, &answer) < 0 || hear_cell(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0) {
+    if (answer_at(answers, at, &answer) < 0 || apply_answer(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0) {
         return -1;
     }
     return cell->waiters > 0 && (line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
                                  (heard > -NEVER_NS) != is_heard(cell));
 }
 
-/* hear_cells(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells whose
+/* apply_answers(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells whose
  * waiters have to be told. */
 PyObject *
-hear_cells(PyObject *Py_UNUSED(module), PyObject *args)
+apply_answers(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Reports *reports;
     PyObject *given;
     long long heard_ns, now_ns;
     Answers answers;
-    if (!PyArg_ParseTuple(args, "O!OLL:hear_cells", types.reports, &reports, &given, &heard_ns, &now_ns) ||
+    if (!PyArg_ParseTuple(args, "O!OLL:apply_answers", types.reports, &reports, &given, &heard_ns, &now_ns) ||
         open_answers(given, &answers) < 0) {
         return NULL;
     }

@@ -6,8 +6,8 @@ Shard_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Shard *self = (Shard *)object;
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->stirred);
-    Py_VISIT(self->wanted);
+    Py_VISIT(self->dirty);
+    Py_VISIT(self->urgent);
     Py_VISIT(self->agenda);
     return 0;
 }
@@ -16,8 +16,8 @@ static int
 Shard_clear(PyObject *object)
 {
     Shard *self = (Shard *)object;
-    Py_CLEAR(self->stirred);
-    Py_CLEAR(self->wanted);
+    Py_CLEAR(self->dirty);
+    Py_CLEAR(self->urgent);
     Py_CLEAR(self->agenda);
     return 0;
 }
@@ -37,17 +37,17 @@ static PyObject *
 Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Shard *self = (Shard *)object;
-    PyObject *stirred = PyObject_CallNoArgs((PyObject *)types.lanes);
-    PyObject *wanted = PyObject_CallNoArgs((PyObject *)types.lanes);
+    PyObject *dirty = PyObject_CallNoArgs((PyObject *)types.lanes);
+    PyObject *urgent = PyObject_CallNoArgs((PyObject *)types.lanes);
     PyObject *agenda = PyObject_CallNoArgs((PyObject *)types.agenda);
-    if (stirred == NULL || wanted == NULL || agenda == NULL) {
-        Py_XDECREF(stirred);
-        Py_XDECREF(wanted);
+    if (dirty == NULL || urgent == NULL || agenda == NULL) {
+        Py_XDECREF(dirty);
+        Py_XDECREF(urgent);
         Py_XDECREF(agenda);
         return NULL;
     }
-    Py_XSETREF(self->stirred, (Lanes *)stirred);
-    Py_XSETREF(self->wanted, (Lanes *)wanted);
+    Py_XSETREF(self->dirty, (Lanes *)dirty);
+    Py_XSETREF(self->urgent, (Lanes *)urgent);
     Py_XSETREF(self->agenda, (Agenda *)agenda);
     Py_RETURN_NONE;
 }
@@ -61,8 +61,8 @@ static PyMethodDef Shard_methods[] = {
 static PyMemberDef Shard_members[] = {
     SHARD_FIELDS(MEMBER)
     {"alone", T_BOOL, offsetof(Shard, alone), 0, NULL},
-    {"stirred", T_OBJECT_EX, offsetof(Shard, stirred), READONLY, NULL},
-    {"wanted", T_OBJECT_EX, offsetof(Shard, wanted), READONLY, NULL},
+    {"dirty", T_OBJECT_EX, offsetof(Shard, dirty), READONLY, NULL},
+    {"urgent", T_OBJECT_EX, offsetof(Shard, urgent), READONLY, NULL},
     {"agenda", T_OBJECT_EX, offsetof(Shard, agenda), READONLY, NULL},
     {NULL},
 };

@@ -6,7 +6,7 @@
 # must not take longer the more keys there are, and no single call may hold up decisions or the event loop that it runs
 # in.
 #
-# Cells that changed stand in queues (`stirred`, `wanted`). Quiet cells have a promise to be looked at again, each cell
+# Cells that changed stand in queues (`dirty`, `urgent`). Quiet cells have a promise to be looked at again, each cell
 # one. In a plain heap a promise that is replaced stays until it would have been due: a busy key leaves one behind with
 # each exchange, and with 100,000 keys taking the dead ones off took 5 to 13 ms in one go. So promises are kept in
 # groups of cells of one limit that are due at one moment, a cell knows its group, and leaves it when it gets another
@@ -140,17 +140,17 @@ class ShardFields:
     """What `ShardState` keeps for decisions and for exchanges."""
 
     early_ns: int
-    stirred: Lanes
+    dirty: Lanes
     """Cells with something new since their last report."""
-    wanted: Lanes
+    urgent: Lanes
     """Cells that ask not to wait for the next regular exchange."""
     agenda: Agenda
     """When to look at the others."""
 
     def begin(self) -> None:
         """Nothing is to be said."""
-        self.stirred = Lanes()
-        self.wanted = Lanes()
+        self.dirty = Lanes()
+        self.urgent = Lanes()
         self.agenda = Agenda()
 
 
@@ -184,9 +184,9 @@ def due_cells(
     cells: dict[Cell, None] = {}
     promised = 0 if early or shard.agenda.due_ns() > now_ns else cells_max // PROMISED_SHARE
     others_max = cells_max - promised
-    hurried_max = cells_max if early else others_max - min(len(shard.stirred), others_max // 2)
+    hurried_max = cells_max if early else others_max - min(len(shard.dirty), others_max // 2)
     more = _take_wanted(shard, now_ns, early, cells, hurried_max)
-    if not early or (cells and not more and len(shard.stirred) <= companions_max):
+    if not early or (cells and not more and len(shard.dirty) <= companions_max):
         more = _take_stirred(shard, cells, others_max) or more
     if promised or not more:
         more = _take_promised(shard, now_ns, cells, cells_max) or more
@@ -213,23 +213,23 @@ def _put_one_forward(tally: TallyFields, shard: ShardFields) -> bool:
     if not cell.fresh:
         return False
     cell.fresh = False
-    (shard.wanted if cell.wanted else shard.stirred).append(cell)
+    (shard.urgent if cell.urgent else shard.dirty).append(cell)
     return not cell.heard
 
 
 def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell, None], cells_max: int) -> bool:
     """Those that are in a hurry; returns whether there may be more."""
-    wanted = shard.wanted
+    urgent = shard.urgent
     shard.early_ns = NEVER_NS
     passed, more = 0, False
     postponed: list[Cell] = []
-    for _ in range(len(wanted)):
-        if passed == PASSED_MAX or (len(cells) >= cells_max and _is_to_be_taken(wanted.first(), now_ns, early, cells)):
+    for _ in range(len(urgent)):
+        if passed == PASSED_MAX or (len(cells) >= cells_max and _is_to_be_taken(urgent.first(), now_ns, early, cells)):
             shard.early_ns = now_ns
             more = True
             break
-        cell = wanted.popleft()
-        if not cell.wanted or cell in cells:
+        cell = urgent.popleft()
+        if not cell.urgent or cell in cells:
             passed += 1  # reported meanwhile
         elif early and cell.early_ns > now_ns:
             postponed.append(cell)
@@ -237,25 +237,25 @@ def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell,
         else:
             cells[cell] = None
     for cell in postponed:  # not before, or they would be met again while others have yet to be looked at
-        wanted.append(cell)
+        urgent.append(cell)
     return more
 
 
 def _is_to_be_taken(cell: Cell, now_ns: int, early: bool, cells: dict[Cell, None]) -> bool:
-    return cell.wanted and cell not in cells and not (early and cell.early_ns > now_ns)
+    return cell.urgent and cell not in cells and not (early and cell.early_ns > now_ns)
 
 
 def _take_stirred(shard: ShardFields, cells: dict[Cell, None], cells_max: int) -> bool:
     """Those that have something new; returns whether there may be more."""
-    stirred = shard.stirred
+    dirty = shard.dirty
     passed = 0
-    for _ in range(len(stirred)):
+    for _ in range(len(dirty)):
         if passed == PASSED_MAX:
             return True
-        if len(cells) >= cells_max and (cell := stirred.first()).stirred and cell not in cells:
+        if len(cells) >= cells_max and (cell := dirty.first()).dirty and cell not in cells:
             return True
-        cell = stirred.popleft()
-        if not cell.stirred or cell in cells:
+        cell = dirty.popleft()
+        if not cell.dirty or cell in cells:
             passed += 1
         else:
             cells[cell] = None
@@ -269,7 +269,7 @@ def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cel
         if agenda.due_ns() > now_ns:
             return False
         cell = agenda.first()
-        if cell.stirred or cell in cells:
+        if cell.dirty or cell in cells:
             agenda.forget(cell)
             continue
         if len(cells) == cells_max:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.cell import Cell
-from reconverge.kernel.reporting.cell_reports import hear_cell, look_again, report_cell
+from reconverge.kernel.reporting.cell_reports import apply_answer, look_again, report_cell
 
 
 class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute beside what is in it
@@ -57,7 +57,7 @@ def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_
 
 def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
     before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
-    hear_cell(cell, report, answer, heard_ns, now_ns)
+    apply_answer(cell, report, answer, heard_ns, now_ns)
     return cell.waiters > 0 and before != (cell.line, cell.overdraft, cell.heard, cell.reset_us)
 
 
@@ -77,7 +77,7 @@ def rebase_cells(cells: list[Cell], now_ns: int) -> None:
         rebase(cell, now_ns)
 
 
-def hear_cells(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
+def apply_answers(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
     """Take in what was answered to each report; returns the cells whose waiters have to be told."""
     news: list[Cell] = []
     for cell, report, answer in zip(reports.cells, reports, answers, strict=True):

@@ -37,16 +37,16 @@ The hub's half is the merge rule.
 # 5. Counts, lines and need are reported as they stand now.
 #
 # The hub replaces what it knew of this node by the report, raises the lines, and answers with absolute numbers. Those
-# are installed (`hear_cell`); of a fixed window the line only if the answer is about the window that the node is in.
+# are installed (`apply_answer`); of a fixed window the line only if the answer is about the window that the node is in.
 # What the others have used is the total of the answer less what this node had *reported*: what it has charged since is
 # in no total yet.
 #
 # When the next report is made:
 #
-# - with the next regular exchange if anything was charged or asked (`Cells.stir`);
-# - ahead of time if the headroom falls below the low-water mark (`cell.water`), so that the next line arrives before
-#   this one is used up; if the last answer said that nothing is free, only once nothing is left, after a pause that
-#   doubles up to an interval;
+# - with the next regular exchange if anything was charged or asked (`Cells.mark_dirty`);
+# - ahead of time if the headroom falls below the low-water mark (`cell.low_water`), so that the next line arrives
+#   before this one is used up; if the last answer said that nothing is free, only once nothing is left, after a pause
+#   that doubles up to an interval;
 # - of a quiet key at doubling distances, until it is forgotten; sooner while others may lack what it holds
 #   (`_promise_follow_up`). What no other node needs no other node lacks: with a quota of five a minute, a key that was
 #   asked about once was reported 74 times until it was forgotten before that was looked at, and 8 times since.
@@ -124,7 +124,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
             _lower_lines(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
     cell.held = cell.held or need > 0 or cell.line > 0 or cell.base > 0
-    cell.stirred = cell.wanted = False
+    cell.dirty = cell.urgent = False
     cell.early_ns = NEVER_NS
     cell.shard.agenda.forget(cell)
     cell.room = -1
@@ -147,7 +147,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellRep
         base=cell.base,
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
-        ask=max(cell.ask, cell.foremost),
+        ask=max(cell.ask, cell.head_cost),
         asked=FORGOTTEN if leaves else cell.asked,
         demand_milli=0 if leaves else int(cell.demand * 1000),
         window_demand=cell.window_demand,
@@ -170,10 +170,10 @@ def unreport_cell(cell: Cell, report: CellReport) -> None:
     else:
         cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
         cell.ask = max(cell.ask, report.ask)
-    cell.table.stir(cell)
+    cell.table.mark_dirty(cell)
 
 
-def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
+def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
     """Install what the hub answered to `report`; `heard_ns` is when the hub said it, by this node's clock."""
     table = cell.table
     cell.room = -1
@@ -210,7 +210,7 @@ def hear_cell(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int,
         cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
     table.set_until(cell, now_ns)
     headroom = table.meter.headroom(cell, now_ns)
-    cell.water = table.water(max(0, headroom))
+    cell.low_water = table.low_water(max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, headroom, now_ns)
 
@@ -333,7 +333,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
     if table.policy.merged_only:
         return 0.0
     if not table.keeps_spare:
-        return float(min(max(cell.ask, cell.foremost, cell.waiting), max(cell.capacity, table.need_max)))
+        return float(min(max(cell.ask, cell.head_cost, cell.waiting), max(cell.capacity, table.need_max)))
     if cell.demand * table.window_s <= DEMAND_FAINT * table.unit and cell.asked == 0 and not cell.waiters:
         return table.meter.owed(cell)
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
@@ -349,7 +349,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
         demand = cell.demand + waiting
         carrying = demand * table.window_s * cell.capacity / table.quota
         need = max(need, BUCKET_MARGIN * carrying - used)
-    return min(max(need, float(cell.ask), float(cell.foremost)), float(max(cell.capacity, table.need_max)))
+    return min(max(need, float(cell.ask), float(cell.head_cost)), float(max(cell.capacity, table.need_max)))
 
 
 def _expected(cell: Cell) -> float:
@@ -368,7 +368,7 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
     share = need / needs if needs > 0 else 0.0
     headroom = cell.line - used
     surplus = floor(headroom - _kept(cell, need, needs))
-    if 0 < surplus < table.reluctance * cell.line:
+    if 0 < surplus < table.give_back_min * cell.line:
         surplus = 0
     if cell.reserved > 0 and 0 < headroom < cell.ask:
         # Another node's ask is older, and what is held here is too little for this node's own.

@@ -48,7 +48,7 @@ class Later:
                 continue
             cells = self._cells[interval_ns]
             while cells and left > 0:
-                shard.stirred.append(cells.popleft())
+                shard.dirty.append(cells.popleft())
                 left -= 1
             if cells:
                 return True
@@ -59,14 +59,14 @@ class Later:
         """Have everything be sorted anew, because intervals have changed."""
         for cells in self._cells.values():
             for cell in cells:
-                shard.stirred.append(cell)
+                shard.dirty.append(cell)
         self._cells.clear()
 
     def _put_aside(self, shard: ShardFields, due: Container[int]) -> None:
         kept: list[Cell] = []
-        for _ in range(min(len(shard.stirred), SORTED_MAX)):
-            cell = shard.stirred.popleft()
-            if not cell.stirred:  # reported out of its turn
+        for _ in range(min(len(shard.dirty), SORTED_MAX)):
+            cell = shard.dirty.popleft()
+            if not cell.dirty:  # reported out of its turn
                 continue
             interval_ns = cell.table.interval_ns
             if interval_ns in due:
@@ -74,7 +74,7 @@ class Later:
             else:
                 self._cells.setdefault(interval_ns, deque()).append(cell)
         for cell in kept:  # not before, or they would be met again while others have yet to be sorted
-            shard.stirred.append(cell)
+            shard.dirty.append(cell)
 
 
 def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:
@@ -83,20 +83,20 @@ def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[C
     A regular exchange takes every cell in a hurry, however soon after the last time; one of other limits does not.
     """
     kept: list[Cell] = []
-    for _ in range(min(len(shard.wanted), SORTED_MAX)):
-        cell = shard.wanted.popleft()
-        if not cell.wanted:
+    for _ in range(min(len(shard.urgent), SORTED_MAX)):
+        cell = shard.urgent.popleft()
+        if not cell.urgent:
             continue
         if cell.early_ns > now_ns and cell.table.interval_ns not in due:
             held.append(cell)
         else:
             kept.append(cell)
     for cell in kept:  # as above
-        shard.wanted.append(cell)
+        shard.urgent.append(cell)
 
 
 def let_ask_again(shard: ShardFields, held: list[Cell]) -> None:
     """Put back what was held back."""
     for cell in held:
-        shard.wanted.append(cell)
+        shard.urgent.append(cell)
         shard.early_ns = min(shard.early_ns, cell.early_ns)

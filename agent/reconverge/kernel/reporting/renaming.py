@@ -18,7 +18,7 @@ def say_again(cell: Cell) -> None:
     if not cell.unconfirmed:
         cell.unconfirmed = True
         cell.shard.unconfirmed += 1
-    cell.table.stir(cell)
+    cell.table.mark_dirty(cell)
 
 
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
@@ -34,7 +34,7 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     cell.confirmed = (-1, 0, 0)
     cell.room = -1
     cell.charged = 0
-    table.stir(cell)
+    table.mark_dirty(cell)
 
 
 def give_up_lapsed_line(cell: Cell) -> None:
@@ -42,7 +42,7 @@ def give_up_lapsed_line(cell: Cell) -> None:
     if cell.line or cell.base or cell.overdraft:
         cell.room = -1
         cell.line = cell.base = cell.overdraft = 0
-        cell.table.stir(cell)
+        cell.table.mark_dirty(cell)
 
 
 def give_up_line(cell: Cell, now_ns: int) -> None:
@@ -50,11 +50,11 @@ def give_up_line(cell: Cell, now_ns: int) -> None:
     cell.table.let_stay(cell)
     cell.table.advance(cell, now_ns)
     cell.table.measure(cell)
-    if cell.stirred or cell.held or cell.line or cell.base:
+    if cell.dirty or cell.held or cell.line or cell.base:
         cell.line = cell.base = cell.overdraft = 0
         cell.asked = cell.ask = cell.arrived = 0
         cell.demand = 0.0
-        cell.table.stir(cell)
+        cell.table.mark_dirty(cell)
 
 
 def forget_confirmed(cell: Cell, now_ns: int) -> None:

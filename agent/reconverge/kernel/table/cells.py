@@ -117,7 +117,7 @@ class Cells:
         self.costs = None if limit.costs is None else dict(limit.costs)
         self.need_max = 0
         """The largest need that may be reported, if that is more than the capacity."""
-        self.reluctance = 0.0
+        self.give_back_min = 0.0
         """A smaller part of a line than this is not given back, as it would be without use on the way."""
         self.window_ns, self.window_s = limit.window_ns, seconds(limit.window_ns)
         self.calendar = limit.calendar
@@ -357,7 +357,7 @@ class Cells:
         cell.epoch = self._number(self._hub_ns(cell, now_ns))
         self.anchor(cell, now_ns)
         if cell.used or cell.previous:
-            self.stir(cell)
+            self.mark_dirty(cell)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
         """Place the window by what is known of the hub's clock by now."""
@@ -374,7 +374,7 @@ class Cells:
         cell.fleet_window = cell.window_demand = cell.silent = 0
         cell.fleet_used = 0.0
         cell.back_off_ns = 0
-        cell.water = self.water(cell.base if self.meter.aligned else cell.line)
+        cell.low_water = self.low_water(cell.base if self.meter.aligned else cell.line)
 
     def measure(self, cell: Cell) -> None:
         """Take what was charged since the last look into account."""
@@ -427,33 +427,33 @@ class Cells:
 
     # ------------------------------------------------------------ asking to exchange
 
-    def water(self, headroom: int) -> int:
+    def low_water(self, headroom: int) -> int:
         """Below how much headroom to ask for more, when it was `headroom` after the last answer."""
         return max(1, ceil(LOW_WATER * headroom))
 
-    def stir(self, cell: Cell) -> None:
+    def mark_dirty(self, cell: Cell) -> None:
         """Have the cell reported with the next exchange of its shard; a new one in its turn."""
-        if not cell.stirred and not self._is_refused(cell):
+        if not cell.dirty and not self._is_refused(cell):
             # Queued first: what is there twice does no harm, what is missing is never said.
             cell.fresh = not cell.heard and cell.place >= 0
-            (self.tallies[cell.shard.index].fresh if cell.fresh else cell.shard.stirred).append(cell)
-            cell.stirred = True
+            (self.tallies[cell.shard.index].fresh if cell.fresh else cell.shard.dirty).append(cell)
+            cell.dirty = True
 
     def _call(self, cell: Cell, now_ns: int) -> None:
         """Have the cell reported with the next exchange, and start a runner if there may be none."""
         shard = cell.shard
         # Asked before, because another table's decision may come in between.
-        first = not (shard.stirred if cell.heard else self.tallies[shard.index].fresh)
-        self.stir(cell)
+        first = not (shard.dirty if cell.heard else self.tallies[shard.index].fresh)
+        self.mark_dirty(cell)
         if first or now_ns >= shard.attended_until_ns:
             self.kernel.want_wake()
 
     def _ask_early(self, cell: Cell, spare: int, now_ns: int) -> None:
         """Ask for an exchange ahead of time if there is something to be had."""
         if cell.free >= 1:
-            self.want(cell, cell.reported_ns + self.interval_min_ns)
+            self.request_early(cell, cell.reported_ns + self.interval_min_ns)
         elif spare < 1 and not (self.meter.aligned and self.fleet_used(cell, now_ns) >= cell.capacity):
-            self.want(cell, cell.reported_ns + max(self.interval_min_ns, cell.back_off_ns))
+            self.request_early(cell, cell.reported_ns + max(self.interval_min_ns, cell.back_off_ns))
 
     def take_interest(self, cell: Cell, now_ns: int) -> None:
         """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
@@ -461,18 +461,18 @@ class Cells:
             return
         self._call(cell, now_ns)
         if not cell.heard:
-            self.want(cell, now_ns)
+            self.request_early(cell, now_ns)
 
-    def want(self, cell: Cell, when_ns: int) -> None:
+    def request_early(self, cell: Cell, when_ns: int) -> None:
         """Have the cell reported at `when_ns`, ahead of the next regular exchange."""
-        if cell.wanted or cell.shard.alone or self.policy.merged_only or self._is_refused(cell):
+        if cell.urgent or cell.shard.alone or self.policy.merged_only or self._is_refused(cell):
             return
         cell.early_ns = when_ns
         if cell.fresh:
             when_ns = max(when_ns, self.tallies[cell.shard.index].fresh_from_ns)
         else:
-            cell.shard.wanted.append(cell)
-        cell.wanted = True
+            cell.shard.urgent.append(cell)
+        cell.urgent = True
         if when_ns < cell.shard.early_ns:
             cell.shard.early_ns = when_ns
             self.kernel.want_wake()
@@ -486,7 +486,7 @@ class Cells:
 
     def _set_room(self, cell: Cell, spare: int) -> None:
         """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""
-        room = cell.used + spare if (cell.stirred or cell.shard.alone) and self.additive else -1
+        room = cell.used + spare if (cell.dirty or cell.shard.alone) and self.additive else -1
         if room != self._room:
             self._room = room
         cell.room = self._room

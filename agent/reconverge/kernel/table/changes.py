@@ -63,14 +63,14 @@ class Changes(Table):
         for cell in cells:
             self._adapt(cell, before, now_ns)
 
-    def dare(self, policy: Policy) -> None:
+    def set_policy(self, policy: Policy) -> None:
         """Go as far past the line as `policy` says from now on; of the overdraft, its part of that is kept at most."""
         try:
-            self.lock.run(self._dare, policy, self.now_ns())
+            self.lock.run(self._set_policy, policy, self.now_ns())
         except Reentry:
-            self.put_off(self.dare, policy)
+            self.put_off(self.set_policy, policy)
 
-    def _dare(self, policy: Policy, now_ns: int) -> None:
+    def _set_policy(self, policy: Policy, now_ns: int) -> None:
         cells = self.all_cells()
         for cell in cells:
             self.advance(cell, now_ns)
@@ -135,6 +135,6 @@ class Changes(Table):
                 cell.line = cell.line * self.capacity // before
                 cell.base = cell.base * self.capacity // before
                 cell.overdraft = cell.overdraft * self.capacity // before
-            cell.water = self.water(max(0, self.meter.headroom(cell, now_ns)))
+            cell.low_water = self.low_water(max(0, self.meter.headroom(cell, now_ns)))
             self._call(cell, now_ns)
         self.set_until(cell, now_ns)

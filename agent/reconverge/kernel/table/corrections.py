@@ -26,7 +26,7 @@ class Corrections(Cells):
         cell.others_current = cell.others_previous = 0
         if not cell.shard.alone:
             self._call(cell, now_ns)
-            self.want(cell, now_ns)
+            self.request_early(cell, now_ns)
 
     def correct_at(self, key: str, epoch: int, difference: int, mark: Mark | None, now_ns: int) -> None:
         """See `correct`."""

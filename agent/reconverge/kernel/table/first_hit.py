@@ -56,9 +56,9 @@ class FirstHitTable(WaitTable):
         if cell.epoch == NONE:
             cell.until_ns = 0
 
-    def book(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
+    def commit(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
         """See `Table.book`; what is charged between two windows opens the next."""
-        super().book(cell, cost, spare, allowed, now_ns)
+        super().commit(cell, cost, spare, allowed, now_ns)
         if allowed and cost > 0:
             self._open(cell, now_ns)
 
@@ -104,7 +104,7 @@ class FirstHitTable(WaitTable):
             cell.epoch = self._hub_us(cell, cell.opened_ns)
         self.anchor(cell, now_ns)
         if cell.used:
-            self.stir(cell)
+            self.mark_dirty(cell)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
         """See `Cells.anchor`."""

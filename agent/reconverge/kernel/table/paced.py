@@ -4,7 +4,7 @@
 # one node has all of the rate for as long as it needs it. So everything in here is in thousandths of a request. What
 # was let out of a queue is not reported as use: it is paid for before anything else goes, so it need not tie up the
 # line, and lines settle in proportion to needs. Lines that move cost rate: what is given back is used by no node until
-# another one's next exchange. Hence RELUCTANCE.
+# another one's next exchange. Hence GIVE_BACK_MIN.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEED_SHARES_MAX: Final = 100
 NEED_MAX: Final = 10**11
 """Needs beyond the capacity are told apart up to so much, so that lines settle in proportion to them; thousandths of
 those of many nodes have to sum up exactly in Lua."""
-RELUCTANCE: Final = 0.1
+GIVE_BACK_MIN: Final = 0.1
 """Lines follow demand in steps of at least a tenth of them: what is given back is of no use until it is granted."""
 
 
@@ -43,7 +43,7 @@ class PacedTable(WaitTable):
         self._pacer = pacer_for(limit, merged_only=policy.merged_only)
         super().__init__(kernel, name, limit, policy, now_ns)
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX)
-        self.reluctance = RELUCTANCE
+        self.give_back_min = GIVE_BACK_MIN
 
     @property
     def staked(self) -> bool:
@@ -106,16 +106,16 @@ class PacedTable(WaitTable):
         if cell.line <= 0 or not self.limit.smooth:
             super()._ask_early(cell, spare, now_ns)
 
-    def water(self, headroom: int) -> int:
-        """See `Cells.water`; less than a request is low in any case."""
-        return max(self.unit, super().water(headroom))
+    def low_water(self, headroom: int) -> int:
+        """See `Cells.low_water`; less than a request is low in any case."""
+        return max(self.unit, super().low_water(headroom))
 
     # ------------------------------------------------------------ waiting
 
-    def weigh_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+    def evaluate_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
         """A waiter may go, on credit, if nothing is owed and the node has a part of the rate."""
         self.advance(cell, now_ns)
-        spare = -1 if cell.line <= 0 else cell.water
+        spare = -1 if cell.line <= 0 else cell.low_water
         return spare, cell.level <= 0 and self._reach(cell, cost, now_ns) > 0
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:

@@ -44,11 +44,11 @@ class SlowPath(Corrections):
     def _decide(self, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
         """The slow path: everything that the one comparison leaves out."""
         cell = self._look_up(key, cost, now_ns)
-        spare, allowed = self.weigh(cell, cost, now_ns)
-        self.book(cell, cost, spare, allowed, now_ns)
+        spare, allowed = self.evaluate(cell, cost, now_ns)
+        self.commit(cell, cost, spare, allowed, now_ns)
         return cell, allowed
 
-    def weigh(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+    def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
         """What fits below the line, and whether `cost` may be admitted; nothing is charged yet."""
         self.advance(cell, now_ns)
         spare = self.meter.spare(cell, self.usable_line(cell, now_ns), now_ns)
@@ -57,7 +57,7 @@ class SlowPath(Corrections):
             allowed = cost <= self._spare(cell, cost, now_ns)
         return spare, allowed
 
-    def book(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
+    def commit(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
         """Charge `cost`, or note that it was refused, as was weighed."""
         meter = self.meter
         if allowed:
@@ -82,15 +82,15 @@ class SlowPath(Corrections):
             return
         cell.touched_ns = now_ns  # a question is interest, too: what the others use is worth hearing again before long
         self._call(cell, now_ns)
-        if spare < cell.water:
+        if spare < cell.low_water:
             self._ask_early(cell, spare, now_ns)
         if not cell.heard:
-            self.want(cell, max(now_ns, cell.reported_ns + cell.back_off_ns))
+            self.request_early(cell, max(now_ns, cell.reported_ns + cell.back_off_ns))
             self._set_room(cell, meter.spare(cell, self._cold_reach(cell, now_ns), now_ns))
-        elif cell.wanted or spare < cell.water:
+        elif cell.urgent or spare < cell.low_water:
             self._set_room(cell, spare)
         else:
-            self._set_room(cell, spare - cell.water)
+            self._set_room(cell, spare - cell.low_water)
 
     def foresee(self, cell: Cell, cost: int, now_ns: int) -> bool:
         """Whether `cost` would be admitted."""
@@ -113,7 +113,7 @@ class SlowPath(Corrections):
         if not cell.shard.alone:
             cell.touched_ns = now_ns
             self._call(cell, now_ns)
-            if spare < cell.water:
+            if spare < cell.low_water:
                 self._ask_early(cell, spare, now_ns)
         self._set_room(cell, spare)
         return cost <= spare or (not cell.shard.alone and cost <= self._spare(cell, cost, now_ns))

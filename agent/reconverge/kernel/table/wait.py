@@ -45,13 +45,13 @@ class WaitTable(Changes):
 
     # ------------------------------------------------------------ a try
 
-    def weigh_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+    def evaluate_turn(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
         """What is spare, and whether the first waiter may go; nothing is charged yet."""
-        return self.weigh(cell, cost, now_ns)
+        return self.evaluate(cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
         """Charge the waiter that may go, as was weighed."""
-        self.book(cell, cost, spare, True, now_ns)
+        self.commit(cell, cost, spare, True, now_ns)
 
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
         """Have the hub hear of what cannot go yet; the waiter has not been refused."""
@@ -97,8 +97,8 @@ class WaitTable(Changes):
         """Note that a request waits."""
         if not cell.waiters:
             # Whatever has passed so far has nothing to do with waiting.
-            fits = self.weigh_turn(cell, cost, now_ns)[1]
-            cell.foremost = 0 if fits else self.indivisible(cost)
+            fits = self.evaluate_turn(cell, cost, now_ns)[1]
+            cell.head_cost = 0 if fits else self.indivisible(cost)
         cell.waiters += 1
         cell.waiting += cost
         cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
@@ -106,13 +106,13 @@ class WaitTable(Changes):
             cell.touched_ns = now_ns
             self._call(cell, now_ns)
             if not cell.heard:
-                self.want(cell, now_ns)
+                self.request_early(cell, now_ns)
 
     def step_out(self, cell: Cell, cost: int) -> None:
         """A request does not wait any more."""
         cell.waiters -= 1
         cell.waiting -= cost
-        cell.foremost = 0
+        cell.head_cost = 0
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
         """Count a refusal; a request that has `waited` has been counted as demand."""
@@ -128,6 +128,6 @@ class WaitTable(Changes):
         cell.touched_ns = now_ns
         self._call(cell, now_ns)
         if not cell.heard:
-            self.want(cell, now_ns)
-        elif spare < cell.water:
+            self.request_early(cell, now_ns)
+        elif spare < cell.low_water:
             self._ask_early(cell, spare, now_ns)

@@ -52,7 +52,7 @@ _Static_assert(TAGS <= 64, "a tag has six bits for what it is about");
 /* What mostly differs by the same in all: told by its distance to something else, which is told in full. */
 #define RELATIONS(X)                                                                                                 \
     X(counted, used) X(confirmed_current, used) X(charged, used) X(window_demand, used) X(until_ns, opened_ns)       \
-    X(measured_ns, reported_ns) X(touched_ns, reported_ns) X(heard_ns, reported_ns) X(base, line) X(water, line)
+    X(measured_ns, reported_ns) X(touched_ns, reported_ns) X(heard_ns, reported_ns) X(base, line) X(low_water, line)
 
 static const struct {
     uint8_t what, from;
@@ -256,8 +256,8 @@ static bool
 can_be_told(const Store *store, const Cell *cell)
 {
     const Group *group = cell->group;
-    return group != NULL && group->store == store && group->agenda == cell->shard->agenda && !cell->stirred &&
-           !cell->wanted && cell->room == -1 && cell->waiters == 0 && cell->lows == Py_None &&
+    return group != NULL && group->store == store && group->agenda == cell->shard->agenda && !cell->dirty &&
+           !cell->urgent && cell->room == -1 && cell->waiters == 0 && cell->lows == Py_None &&
            cell->history == Py_None && cell->table == store->table && cell->shard->index < PyList_GET_SIZE(store->shards) &&
            PyList_GET_ITEM(store->shards, cell->shard->index) == (PyObject *)cell->shard &&
            (uint64_t)(uintptr_t)group >> (64 - LENGTH_BITS - SLOT_BITS) == 0;
