@@ -189,6 +189,11 @@ SETTINGS: dict[str, Mistake] = {
         InvalidSetting,
         ("region_share=0.5", "needs a hub", "name one"),
     ),
+    "a region without a hub, and nearly all of it": (
+        lambda: Agent("memory://", region_share=0.9999999),
+        InvalidSetting,
+        ("region_share=0.9999999", "needs a hub", "name one"),
+    ),
     "too long a namespace": (lambda: Agent("memory://", namespace="x" * 65), InvalidSetting, ("1 to 64 characters",)),
 }
 

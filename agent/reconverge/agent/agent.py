@@ -164,7 +164,7 @@ class Agent:
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         self._switched: Switch = switch_as_said(switch)
         self._clock = SystemClock() if clock is None else checked_clock(clock)
-        parts = assemble(settings, hub, fallback, self._clock, require_hub=require_hub)
+        parts = assemble(settings, hub, fallback, self._clock, require_hub=require_hub, region_share=region_share)
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
         self._limiters: dict[str, Limiter] = {}
         self._short_windows = ShortWindows()

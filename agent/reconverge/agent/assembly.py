@@ -20,7 +20,7 @@ from reconverge.hub.registry import MEMORY, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell
 from reconverge.remote_settings.poller import Reader
 from reconverge.remote_settings.signed import VARIABLE, FleetSettings, Secrets, Verifier
-from reconverge.settings import MILLION, AgentSettings
+from reconverge.settings import AgentSettings
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
 """The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
@@ -37,7 +37,13 @@ class Parts(NamedTuple):
 
 
 def assemble(
-    settings: AgentSettings, hub: str | Hub, fallback: str | Hub | None, clock: Clock, *, require_hub: bool
+    settings: AgentSettings,
+    hub: str | Hub,
+    fallback: str | Hub | None,
+    clock: Clock,
+    *,
+    require_hub: bool,
+    region_share: float,
 ) -> Parts:
     """Open the hubs, without connecting, and make the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
     opened = open_hubs(
@@ -60,7 +66,7 @@ def assemble(
         hash_key=token_bytes(HASH_KEY_BYTES),
     )
     if opened.hub is None:
-        _check_needs_no_hub(settings, require_hub=require_hub)
+        _check_needs_no_hub(require_hub=require_hub, region_share=region_share)
     kernel.region_ppm = settings.region_ppm
     shared_name = urlsplit(hub).netloc if isinstance(hub, str) and opened.hub is None else ""
     if shared_name:
@@ -94,9 +100,8 @@ def reader_of(
     return Reader(Verifier(namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
 
 
-def _check_needs_no_hub(settings: AgentSettings, *, require_hub: bool) -> None:
+def _check_needs_no_hub(*, require_hub: bool, region_share: float) -> None:
     """Raise InvalidSetting for what a node without a hub cannot do."""
-    share = settings.region_ppm / MILLION
-    for name, value, none in (("require_hub", require_hub, False), ("region_share", share, 1.0)):
+    for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
         if value != none:
             raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")

@@ -102,7 +102,6 @@ class Limited(Protocol):
     limit: Limit
     lock: Lock
     policy: Policy
-    overflow: Cell | None
     unit: int
     quota: int
     nominal: int

@@ -81,9 +81,8 @@ class FirstHitTable(WaitTable):
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
         """See `Cells.forget`; on a node that is alone the window ends with it, as no other node counts in it."""
         if cell.shard.alone:
-            cell.room = (
-                -1
-            )  # an exception out of a signal handler may leave it between two windows: no charge passes that by
+            # An exception out of a signal handler may leave it between two windows: no charge passes that by.
+            cell.room = -1
             self.measure(cell)
             cell.epoch = NONE
         super().forget(cell, reset_us, now_ns)
