@@ -125,9 +125,6 @@ def _bounds(limit: LimitReport) -> CellBounds:
     return CellBounds(capacity, limit.capacity, min(overdraft, WHOLE_MAX))
 
 
-# ------------------------------------------------------------ what else hubs are asked
-
-
 def check_totals(totals: Mapping[str, Totals]) -> None:
     """Raise HubUnavailable unless these can be totals. Sums of what many said may be larger than what one may say."""
     if not isinstance(totals, dict):
@@ -176,9 +173,6 @@ def check_posted(payload: bytes | None) -> None:
     """Raise HubUnavailable unless that can have been read from a bulletin."""
     if payload is not None and type(payload) is not bytes:
         _refuse("what is posted", payload)
-
-
-# ------------------------------------------------------------ values
 
 
 def check_text(what: str, value: object, *, least: int = 0, most: int = TEXT_BYTES_MAX) -> None:

@@ -96,9 +96,6 @@ else:
     assert dataclasses.is_dataclass(Decision)
 
 
-# ------------------------------------------------------------ answers that are no ordinary decisions
-
-
 class Unlimited(Decision):
     """The answer of a limit that is off: nothing was decided, and nothing charged."""
 

@@ -106,8 +106,6 @@ class Room:
         self._making = False
         self._turn = 0
 
-    # ------------------------------------------------------------ which keys leave
-
     @property
     def wanted(self) -> bool:
         """Whether keys should leave."""
@@ -239,8 +237,6 @@ class Room:
         if table.drop(cell):
             self._kernel.keys -= 1
             self.evicted[table.name] += 1
-
-    # ------------------------------------------------------------ last reports
 
     def stay(self, cell: Cell) -> None:
         """A key that was to leave does not, for now."""

@@ -99,8 +99,6 @@ class Kernel(Node):
         """The batch under way to each shard."""
         self._taken_ns = [-NEVER_NS] * shards  # when each shard's last batch was taken
 
-    # ------------------------------------------------------------ limits and keys
-
     def declare(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
         self.composites.refuse(name, limit)
@@ -189,8 +187,6 @@ class Kernel(Node):
         self.keys += 1
         return True
 
-    # ------------------------------------------------------------ when no lock is held
-
     def put_off(self, work: Callable[[], None]) -> None:
         """Have something done when no lock is held any more."""
         self._put_off.append(work)
@@ -250,8 +246,6 @@ class Kernel(Node):
         for shard in self.shards:
             shard.start_over(offset_ns)
         self._flights.clear()
-
-    # ------------------------------------------------------------ the node's half of an exchange
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
@@ -417,8 +411,6 @@ class Kernel(Node):
         """Whether a report of that cell may be waiting for its answer."""
         index = cell.shard.index
         return index in self._flights and cell.reported_ns >= self._taken_ns[index]
-
-    # ------------------------------------------------------------ inside
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
         """What was taken at `now_ns` is not said: have every cell be where it asked to be. Twice does no harm."""

@@ -100,8 +100,6 @@ class Bridge:
         """Reports what the region has charged, even before anything is lent."""
         self.leaving = False
 
-    # ------------------------------------------------------------ the region's hub
-
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
         """Take in what the region could do with."""
         self._hear_home(shard, wishes.hub_us, wishes.incarnation, sent_ns=sent_ns, now_ns=now_ns)
@@ -183,8 +181,6 @@ class Bridge:
             holding.until_us = max(holding.until_us, until_ns // MICROSECOND_NS)
             holding.ends_ns = max(holding.ends_ns, ends_ns + 2 * home.clock.error_ns(now_ns))
         return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))
-
-    # ------------------------------------------------------------ the wide hub
 
     def batches(self, now_ns: int) -> list[Batch]:
         """What to tell the wide hub now; each is under way until `merged` or `failed`."""
@@ -307,8 +303,6 @@ class Bridge:
 
     def _tells_totals(self, lender: Lender) -> bool:
         return lender is self._teller
-
-    # ------------------------------------------------------------ names
 
     def _lender_for(self, wish: Wish, lease_us: int) -> Lender | None:
         """Under which name a cell is lent something; None if that would count for too long."""

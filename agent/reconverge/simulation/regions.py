@@ -126,8 +126,6 @@ class Regions:
                 self._start(region)
         self._plan_fault()
 
-    # ------------------------------------------------------------ as a merge rule
-
     def merge(self, batch: Batch) -> Answer:
         """Have the batch merged in its region."""
         self.pass_until(self._clock.monotonic_ns())
@@ -147,8 +145,6 @@ class Regions:
         self._random.choice(self.homes).lose_data()
         self.wide.lose_data()
 
-    # ------------------------------------------------------------ time
-
     def pass_until(self, moment_ns: int) -> None:
         """Let everything happen that happens until then."""
         while self._events and self._events[0][0] <= moment_ns:
@@ -159,8 +155,6 @@ class Regions:
     def _at(self, moment_ns: int, action: Callable[[], None]) -> None:
         self._order += 1
         heapq.heappush(self._events, (moment_ns, self._order, action))
-
-    # ------------------------------------------------------------ bridges
 
     def _open(self, clock: Clock) -> RegionRule:
         rule = open_merge_rule(clock=clock, new_name=self._new_name)
@@ -254,8 +248,6 @@ class Regions:
 
     def _late_ns(self) -> int:
         return int(self._random.random() ** 2 * 6 * self._interval_ns) + self._delay_ns()
-
-    # ------------------------------------------------------------ faults
 
     def _plan_fault(self) -> None:
         if self._calm_ns > 0 and self._faults:

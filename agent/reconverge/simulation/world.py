@@ -73,8 +73,6 @@ class World:
             if fault.kind in (Kind.LOSE_DATA, Kind.CRASH, Kind.JUMP):
                 self._push(fault.start_ns, FAULT, 0, fault)
 
-    # ------------------------------------------------------------ running
-
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
         first_hit = self.fleet.limit.align == FIRST_HIT
@@ -120,8 +118,6 @@ class World:
                 assert isinstance(what, Fault | Member)
                 self._strike(what)
         self.now_ns = moment_ns
-
-    # ------------------------------------------------------------ what must hold in the end
 
     def faults_end_ns(self) -> int:
         """When the last fault is over."""
@@ -195,8 +191,6 @@ class World:
             for (key, epoch), views in seen.items()
             if len(set(views.values())) > 1 or min(views.values()) < used[key, epoch]
         ]
-
-    # ------------------------------------------------------------ nodes
 
     def _start(self, node: Member) -> None:
         """Start as a process does that no hub knows."""
@@ -280,8 +274,6 @@ class World:
         node.due_ns = due_ns
         self._push(due_ns, WAKE, node.index, None)
 
-    # ------------------------------------------------------------ faults and messages
-
     def _strike(self, what: Fault | Member) -> None:
         """Something goes wrong, or a process that was killed is started again."""
         if isinstance(what, Member):
@@ -341,8 +333,6 @@ class World:
             for fault in self._faults
             if fault.kind is Kind.OFFSET and index in fault.nodes
         )
-
-    # ------------------------------------------------------------ inside
 
     def _count_message(self) -> None:
         window = self.now_ns // self.fleet.limit.window_ns

@@ -196,8 +196,6 @@ class ClusterTopology:
             owner = self._owners[place] = NodePipeline(client, timeout_s=limit_s)
         return owner
 
-    # ------------------------------------------------------------ the map
-
     async def _map(self, *, older_than_s: float = MAP_AGE_S) -> None:
         """Have a new map, or the one that is on its way. Raises what the last server did if none had one."""
         now_s = asyncio.get_running_loop().time()

@@ -266,7 +266,8 @@ class Entry:
         else:
             used = ceil(self.used(rule, cell, hub_us))
             if rule.dated and held > 0:
-                # What it had reported may have expired, and have been used anew.
+                # The charges that it had reported may have expired before the lease did, and then it may have used
+                # the same line once more.
                 self.current_until_us = max(self.current_until_us, idle_us + rule.window_us)
             self.current += max(0, held - used)
             self.line = max(used, held)

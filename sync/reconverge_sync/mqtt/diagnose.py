@@ -89,8 +89,6 @@ class MqttDiagnosis:
             await link.close()
         return Diagnosis(self._findings, exchanges=exchanges)
 
-    # ------------------------------------------------------------ the steps
-
     def _unreached(self, problem: HubUnavailable) -> None:
         text = str(problem).partition(": ")[2]
         if problem.kind == PERMISSION:
@@ -191,8 +189,6 @@ class MqttDiagnosis:
         self._say(EXCHANGE, "works (tried by two members under topics of their own, nothing left behind)")
         return trips
 
-    # ------------------------------------------------------------ asking
-
     def _member(self) -> Membership:
         membership = Membership(
             self._address,
@@ -212,7 +208,7 @@ class MqttDiagnosis:
             self._address, name=name, gone_topic=f"{self._scratch}/gone", timeout_s=self._timeout_s, hear=self._hear
         )
 
-    def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # as it is told
+    def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # a `Hear`, called by position
         self._heard.setdefault(topic, []).append((payload, kept))
 
     async def _comes_back(self, link: MqttLink, word: str, payload: bytes, *, retain: bool = False) -> bool:

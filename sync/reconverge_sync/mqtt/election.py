@@ -132,8 +132,6 @@ class Election:
         self._next_ns = 0
         self._excused = False
 
-    # ------------------------------------------------------------ the leader
-
     @property
     def leader(self) -> str:
         """The member to ask; empty while none is known."""
@@ -168,8 +166,6 @@ class Election:
             and self._confirmed_ns is not None
             and now_ns + within_ns < self._confirmed_ns + self._tenure_ns
         )
-
-    # ------------------------------------------------------------ what happens
 
     def join(self, member: str, now_ns: int) -> None:
         """The claims of all others are heard from now on, under a name that was never used before."""
@@ -235,8 +231,6 @@ class Election:
         self._predecessor = claim.member
         return True
 
-    # ------------------------------------------------------------ what to do
-
     def due_ns(self) -> int:
         """When `tick` has something to do."""
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
@@ -264,8 +258,6 @@ class Election:
         while len(self._sent) > 2 * BEATS:
             self._sent.popitem(last=False)
         return Claim(self._term, self.member, self._beat, self.role is Role.LEADER)
-
-    # ------------------------------------------------------------ inside
 
     def _hear_own(self, claim: Claim, now_ns: int) -> None:
         sent_ns = self._sent.get(claim.beat)

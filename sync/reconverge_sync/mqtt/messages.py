@@ -116,9 +116,6 @@ def sealed(kind: Kind, content: bytes) -> bytes:
     return message
 
 
-# ------------------------------------------------------------ claims
-
-
 def write_claim(claim: Claim) -> bytes:
     """A claim as it travels."""
     return sealed(Kind.CLAIM, _CLAIM.pack(claim.term, claim.beat, claim.member.encode(), claim.answers))
@@ -134,9 +131,6 @@ def read_claim(payload: bytes) -> Claim:
     if not (1 <= term <= TERM_MAX and beat <= TERM_MAX and answers <= 1 and MEMBER.fullmatch(member)):
         raise MalformedMessage("claim")
     return Claim(term, member, beat, answers == 1)
-
-
-# ------------------------------------------------------------ batches
 
 
 def write_batch(batch: Batch) -> bytes:
@@ -227,9 +221,6 @@ def _reports(rows: bytes, keys: list[str], *, known: int) -> Iterator[CellReport
         yield CellReport._make((limit, key, epoch, current, *amounts, reset_us))
 
 
-# ------------------------------------------------------------ answers
-
-
 def write_answer(batch: Batch, answer: Answer) -> bytes:
     """The answer to a batch as it travels. Raises HubUnavailable if it cannot."""
     node = batch.node.encode()
@@ -253,9 +244,6 @@ def read_answer(payload: bytes) -> Reply:
     if not 0 <= reply.answer.hub_us <= WHOLE_MAX or not is_text(reply.answer.incarnation, 1):
         raise MalformedMessage("answer")
     return reply
-
-
-# ------------------------------------------------------------ totals
 
 
 def write_question(number: int) -> bytes:
@@ -294,9 +282,6 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
         if not is_text(name) or type(pair) is not list or [type(number) for number in pair] != [int, int]:
             raise MalformedMessage("totals")
     return number, {name: Totals(*pair) for name, pair in told.items()}
-
-
-# ------------------------------------------------------------ what is checked everywhere
 
 
 def is_whole(value: object, least: int = 0) -> bool:

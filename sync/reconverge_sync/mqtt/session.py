@@ -100,8 +100,6 @@ class Membership:
         jobs = [self._stay_connected(), self._claim(), *(server.work(self.look_soon) for server in self.servers)]
         self._connecting, *_ = self._tasks = [loop.create_task(job, name="reconverge mqtt") for job in jobs]
 
-    # ------------------------------------------------------------ what the hub asks for
-
     def take_part(self) -> None:
         """Be a candidate for leader from now on; a member that only reads or posts settings need not be."""
         if not self._takes_part:
@@ -182,8 +180,6 @@ class Membership:
         if server.election.unheard:
             return self._unread()
         return HubUnavailable("no-leader", "no member has been elected to answer yet", applied=False)
-
-    # ------------------------------------------------------------ what runs all the time
 
     async def _stay_connected(self) -> None:
         while True:
@@ -268,8 +264,6 @@ class Membership:
         self._news.set()
         self._news = asyncio.Event()
 
-    # ------------------------------------------------------------ topics
-
     @property
     def _settings_topic(self) -> str:
         return f"{self._root}/settings"
@@ -288,7 +282,7 @@ class Membership:
 
         return post
 
-    def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # as it is told
+    def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # a `Hear`, called by position
         """A message has come. Never waits and never fails."""
         if self._early is not None:
             if len(self._early) < EARLY_MAX:
@@ -330,8 +324,6 @@ class Membership:
         if not (shard.isascii() and shard.isdecimal() and int(shard) < len(self.servers)):
             raise MalformedMessage("topic")
         return self.servers[int(shard)]
-
-    # ------------------------------------------------------------ the end
 
     async def leave(self) -> None:
         """Hand over what this member keeps for all, and go. However that ends, everything is let go of."""

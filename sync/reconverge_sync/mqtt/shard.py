@@ -115,8 +115,6 @@ class ShardServer:
         self._reader: tuple[str, LedgerReader, int] | None = None
         """The ledger that is being handed over to this member: its sender, the parts that have come, their bytes."""
 
-    # ------------------------------------------------------------ asking
-
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
         """Have a batch merged by the leader. Raises HubUnavailable."""
         if self.election.role is Role.LEADER:
@@ -170,8 +168,6 @@ class ShardServer:
                 future.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
         self._reader = None
 
-    # ------------------------------------------------------------ hearing
-
     def hear(self, kind: Kind, sender: str, payload: bytes) -> None:
         """A message to this member has come. Never waits and never fails."""
         try:
@@ -207,8 +203,6 @@ class ShardServer:
         self._jobs_bytes += size
         self._jobs.append(job)
         self._wanted.set()
-
-    # ------------------------------------------------------------ working
 
     async def work(self, look_soon: Callable[[], None]) -> None:
         """Look at what has come, one after the other, until cancelled; calls `look_soon` when this member inherits."""
@@ -308,8 +302,6 @@ class ShardServer:
         totals = self.candidate.totals()
         if totals is not None:
             self._post(message.sender, Kind.TOTALS, write_totals(number, totals))
-
-    # ------------------------------------------------------------ handing over
 
     def _take_over(self, message: Message, look_soon: Callable[[], None]) -> None:
         """Take in a part of a ledger, from the leader alone."""

@@ -82,8 +82,6 @@ class SimulatedMembers:
             self._connect(seat)
         self._plan_fault()
 
-    # ------------------------------------------------------------ as a merge rule
-
     def merge(self, batch: Batch) -> Answer:
         """Send the batch to the member that one of them takes for the leader. Raises HubUnavailable."""
         self.pass_until(self._clock.monotonic_ns())
@@ -127,8 +125,6 @@ class SimulatedMembers:
             if seat.candidate.election.role is Role.LEADER:
                 self._crash(seat)
 
-    # ------------------------------------------------------------ time
-
     def pass_until(self, moment_ns: int) -> None:
         """Let everything happen that happens until then."""
         while self._events and self._events[0][0] <= moment_ns:
@@ -144,8 +140,6 @@ class SimulatedMembers:
         """Mostly about the latency; now and then much longer."""
         long = self.now_ns < self._until_ns and self._random.random() < 0.02
         return int(self._latency_ns * self._random.uniform(0.5, 1.5)) + long * self._random.randrange(self._tenure_ns)
-
-    # ------------------------------------------------------------ members
 
     def _sit(self) -> Candidate:
         return Candidate(
@@ -231,8 +225,6 @@ class SimulatedMembers:
         if answer is not None and self.answering() > 1:
             raise RuntimeError("two members answer at once")
         return answer
-
-    # ------------------------------------------------------------ faults
 
     def _plan_fault(self) -> None:
         if self._calm_ns and self._faults:

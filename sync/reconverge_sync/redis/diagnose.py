@@ -80,8 +80,6 @@ class RedisDiagnosis:
             self._findings += judge_load(server.info)
         return Diagnosis([*self._findings, *keys], self._pings, self._exchanges)
 
-    # ------------------------------------------------------------ the steps
-
     async def _reach(self, server: RedisServer) -> bool:
         """Connect, log in, and have the server introduce itself. Returns whether it let us in."""
         address = self._target.address
@@ -217,8 +215,6 @@ class RedisDiagnosis:
                 raise
             return [not_permitted()]
         return [judge_keys(sample, target.namespace, server.info or {}, target.address.database)]
-
-    # ------------------------------------------------------------ asking
 
     async def _is_denied(self, command: str, *words: object) -> str:
         """What is denied: the "command", a "key", or nothing. Raises RedisFailure when that cannot be known."""

@@ -145,9 +145,9 @@ local forgotten = false
 local hub_us, meta, batch, node, stirred_us, calm_us
 -- How many entries may still be read by scans.
 local scans_left = SCANNED_MAX
--- What is looked up for each cell of what its limit says.
--- The capacity is what can be granted without a loan.
 local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
+-- Fields of the rule at hand that each cell needs: variables, because they are looked up faster than fields of a table.
+-- The capacity is what can be granted without a loan.
 local rule_capacity, rule_staked, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
 local rule_overdrafts, rule_elsewhere
 
@@ -201,7 +201,7 @@ local function rule_of(limit)
     made.overdraft_max = min(floor(made.capacity * made.overshoot_milli / 1000), SAID_MAX)
   end
   made.counts_for_us = 2 * runs_out_us
-  -- A limit that follows no calendar has no window of its own to tell of; see told_limit in hub/report.py.
+  -- The lease of a limit travels in the field `window`, which is in use only with a calendar: told_limit in hub/report.py.
   made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
   made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
   made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)

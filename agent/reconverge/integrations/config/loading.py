@@ -152,9 +152,8 @@ class Configuration:
         """
         with self._lock:
             settings, finding = self._read()
-            _made(
-                settings, finding, hub="memory://", fallback=None
-            )  # an agent of no consequence finds whatever is wrong
+            # A throwaway agent without a server checks all settings before the first of them is applied.
+            _made(settings, finding, hub="memory://", fallback=None)
             steps = self._steps(settings, finding)
             for step in steps:
                 step()

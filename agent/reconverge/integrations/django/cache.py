@@ -68,8 +68,6 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
             _counts.setdefault(place, SharedCounts(location, options))
         self.counts = _counts[place]
 
-    # ------------------------------------------------------------ what a cache is asked
-
     def add(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         """Keep a value unless there is one; returns whether there was none, here or elsewhere as far as known."""
         name = self._name(key, version)
@@ -121,8 +119,6 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         self.counts.drop_all()
         super().clear()
 
-    # ------------------------------------------------------------ nothing waits, so no thread is needed
-
     async def aadd(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         """See `add`."""
         return self.add(key, value, timeout, version)
@@ -150,8 +146,6 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     async def aclear(self) -> None:
         """See `clear`."""
         self.clear()
-
-    # ------------------------------------------------------------ inside
 
     def _counted(self, value: object, seconds: float | None) -> TypeGuard[int]:
         """Whether a value is one that all processes count together; True and False are not."""

@@ -108,8 +108,6 @@ class Asking:
         self._look(before)
         return decision
 
-    # ------------------------------------------------------------ inside
-
     def _may_ask(self, limiter: Limiter) -> bool:
         if self._within_s == 0 or limiter.table.keeps_spare:
             return False

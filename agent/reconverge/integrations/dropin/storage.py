@@ -122,8 +122,6 @@ class Book(Unbreakable):
         """By strategy, amount and expiry: of keys that do not end so. None is the amount of what only counts."""
         self._logged = LoggedOnce()
 
-    # ------------------------------------------------------------ what a storage is asked
-
     def now(self) -> float:
         """Seconds since 1970."""
         return seconds(self._clock.wall_ns())
@@ -242,8 +240,6 @@ class Book(Unbreakable):
             paused.wait(CHECK_POLL_S)
         return self.agent.ready and not any(shard.failures_in_a_row for shard in self.agent.stats().exchanges)
 
-    # ------------------------------------------------------------ which limit it is about
-
     def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[Entry, str]:
         """The limit that the end of `key` names, and the key without it."""
         tail = key.rsplit("/", 3)
@@ -331,8 +327,6 @@ class Book(Unbreakable):
                 "two, and their windows up",
                 LIMITS_MAX,
             )
-
-    # ------------------------------------------------------------ what it says
 
     @staticmethod
     def _count_of(decision: Decision, amount: int, cost: int) -> int:

@@ -196,8 +196,6 @@ class Limits:
         flask.request_started.disconnect(self._without_app)
         logger.warning("reconverge: default_limits limit nothing in %r, call limits.init_app(app)", sender)
 
-    # ------------------------------------------------------------ declaring
-
     def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:
         """Limit a view, a method of a class-based one, or all views of a blueprint together; see `Rule`.
 
@@ -294,8 +292,6 @@ class Limits:
         mark.checks = limited
         setattr(limited, MARK, mark)
         return cast("View", limited)
-
-    # ------------------------------------------------------------ during a request
 
     def _look(self) -> None:
         """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""

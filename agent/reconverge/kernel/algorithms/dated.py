@@ -27,8 +27,6 @@ class Dated(Meter):
         self.additive = dating.additive
         self.idle_ns = limit.window_ns
 
-    # ------------------------------------------------------------ as any meter
-
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """The edges of windows mean nothing here; only demand is counted by them."""
         cell.epoch = epoch
@@ -95,8 +93,6 @@ class Dated(Meter):
         """See `Meter`."""
         others_ns = history_of(cell).others_until_ns - now_ns if self.others(cell, now_ns) else 0
         return max(self._lasts_ns(cell, now_ns), others_ns)
-
-    # ------------------------------------------------------------ as this one alone
 
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Nothing has a date yet."""
@@ -187,8 +183,6 @@ class Dated(Meter):
         history.changing = False
         cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
         self._note_others(cell, cell.others_current + taken, now_ns)
-
-    # ------------------------------------------------------------ inside
 
     def _freed_ns(self, cell: Cell, amount: int, now_ns: int) -> int:
         """How long until so much of this node's own use has expired."""

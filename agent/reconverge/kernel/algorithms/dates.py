@@ -21,8 +21,11 @@
 #
 # Stamps of a microsecond or of a thousandth of the window would let requests take the fast path for as long as a stamp
 # lasts, but that is what slices do, with slices one can choose. A log is exact, and has an end: capacity + 1 entries of
-# about 52 bytes, so a quota of at most 100,000. A debt from settling ends with its window: carried over, a debt of 900
-# of 100 would refuse 900 requests in nine windows in which nothing was charged, and the promise of a log admits those.
+# about 52 bytes, so a quota of at most 100,000.
+#
+# A settlement beyond the quota leaves a debt, and in a log that debt ends with its window, because a log promises to
+# admit whatever fits among the charges of the last window. With a quota of 100, a debt of 900 that was carried over
+# would refuse requests in nine further windows in which nothing was charged.
 
 from __future__ import annotations
 

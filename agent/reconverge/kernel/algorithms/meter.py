@@ -83,8 +83,6 @@ class Meter:
         """How long until nothing counts any more, on any node."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------ what most meters have in common
-
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Prepare a new cell."""
         cell.marked_ns = 0
@@ -108,8 +106,6 @@ class Meter:
         """What can only be paid off with a line."""
         return 0.0
 
-    # ------------------------------------------------------------ charged or given back after the request
-
     def look(self, cell: Cell) -> int:
         """By what a charge made now is found again; see `Mark.look`."""
         return 0
@@ -129,8 +125,6 @@ class Meter:
             cell.counted -= returned
         elif epoch == cell.epoch - 1:
             cell.previous -= min(amount, cell.previous)
-
-    # ------------------------------------------------------------ what the hub is told, and what it says
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
         """What counts in the present window, and what counts beside that; see `CellReport`."""

@@ -319,7 +319,8 @@ def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
     if type(key) is not str:
         key = plain_key(key, table.kernel.key_bytes_max)
     try:
-        table.lock.run(_settle, charges, key, difference, table.now_ns())  # of several quotas, the lock of all of them
+        # The quotas of a limit share one lock, so that of the first table guards all charges.
+        table.lock.run(_settle, charges, key, difference, table.now_ns())
     except Reentry:
         table.put_off(_settle_now, charges, key, difference)
 

@@ -132,7 +132,8 @@ group_leave(Group *group, int slot)
     PyMem_Free(group);
 }
 
-/* Whether there is room for one more; false with an error. */
+/* Make room for one more promise. False, with an exception set, if there is no memory. A group without a store lists no
+ * places, so it needs none. */
 static bool
 widen(Group *group)
 {

@@ -227,7 +227,8 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
     return 0;
 }
 
-/* Whether everything can be reckoned with here, also when the cost has been charged. */
+/* Whether C can decide, also with the level that the cost leads to: beyond `level_max` the product of level and capacity
+ * could overflow 128 bits, so Python decides. */
 static bool
 fits_with(const Store *store, const Cell *cell, i64 cost)
 {

@@ -1,5 +1,5 @@
-/* Which cells of a shard have something to say: those that changed, those that are in a hurry, and quiet ones at times
- * that were promised. */
+/* Chooses the cells that the next batch reports: those that are dirty, those that are urgent, and quiet ones for which a
+ * look at this time was promised. The twin of `due_cells` in kernel/reporting/agenda.py. */
 #include "cells.h"
 #include "python.h"
 

@@ -294,7 +294,7 @@ struct Store {
     PyObject *table, *clock; /* clock: NULL if it is the machine's own */
     PyObject *tallies, *shards, *name, *hash;
     int missing; /* why a decision failed without an error */
-    Tally *lone_tally; /* borrowed from the list */
+    Tally *lone_tally; /* borrowed: `tallies` owns it */
     Evicted *evicted;
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
 };

@@ -437,8 +437,8 @@ take_back(Reports *reports)
     }
 }
 
-/* report_cells(cells, indexes, now_ns, in_touch, drop): the reports of those cells, and of nothing about which there is
- * nothing to say: that is dropped. `indexes` numbers the limits by name. */
+/* report_cells(cells, indexes, now_ns, in_touch, drop): the reports of those cells that have something to say. A cell that
+ * has nothing to say is dropped from the kernel. `indexes` numbers the limits by name. */
 PyObject *
 report_cells(PyObject *Py_UNUSED(module), PyObject *args)
 {

@@ -91,8 +91,6 @@ class FirstHitTable(WaitTable):
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         super()._give_back(cell, cell.epoch if here else cell.epoch - ANOTHER, amount, mark, now_ns)
 
-    # ------------------------------------------------------------ the hub's clock, and its windows
-
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """See `Cells.rebase`; the window keeps its place in this node's time."""
         self.measure(cell)

@@ -96,7 +96,7 @@ class WaitTable(Changes):
     def queue_up(self, cell: Cell, cost: int, now_ns: int) -> None:
         """Note that a request waits."""
         if not cell.waiters:
-            # Whatever has passed so far has nothing to do with waiting.
+            # Evaluated before the waiter counts, so that the time until now does not pass for the lateness of a timer.
             fits = self.evaluate_turn(cell, cost, now_ns)[1]
             cell.head_cost = 0 if fits else self.indivisible(cost)
         cell.waiters += 1

@@ -245,7 +245,7 @@ def checked_answer(said: object) -> bool:
 def written(value: object) -> str | None:
     """What a key function has found as one string; None when anything of it is missing. Raises InvalidKey."""
     if isinstance(value, str):
-        # A text of another class is compared more slowly, at best; what that class shows of it may be the same for all.
+        # A subclass of str is compared more slowly, and its own `__str__` may show the same for all texts.
         return str.__str__(value) or None
     if value is None:
         return None

@@ -231,8 +231,8 @@ evict(Store *store, i64 now_ns, i64 most, bool keep)
     return gone;
 }
 
-/* evict(now_ns, count, keep): let those of the next few keys leave about which there is nothing to remember; returns
- * how many did. With `keep` none does, but all are looked at. */
+/* evict(now_ns, count, keep): look at the next `count` keys, drop those of which nothing is in use, and return how many
+ * were dropped. With `keep` none is dropped; the look alone brings them up to date and into their smaller form. */
 PyObject *
 store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
