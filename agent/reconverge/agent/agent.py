@@ -251,10 +251,8 @@ class Agent:
             caps_as_said(name, quotas, cap)
         with self._overrides.lock:
             limiter = self._limiters.get(name)
-            if limiter is not None and quotas == limiter.own_quotas:
-                quotas = {each: limiter.quotas[each] for each in quotas}  # as published, and in force
-            if limiter is not None and chosen == limiter.own_policy:
-                chosen = limiter.policy
+            if limiter is not None:
+                quotas, chosen = limiter.declared_again(quotas, chosen)
             table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
             known = name in self._limiters
             if limiter is None:

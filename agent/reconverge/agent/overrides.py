@@ -1,4 +1,8 @@
-"""Overrides: applies the settings that are published for the fleet to the limits of one agent, and to its pace."""
+"""Overrides: hands the settings that are published for the fleet to the limits of one agent, and to its pace.
+
+It holds the whole document and no `Layered` value: a published setting meets the node's own in `Limiter` and `Pacing`,
+which alone know the latter.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sync intervals: when limits at each of them are exchanged next, and which interval holds, own or published."""
+"""Sync intervals: when limits at each of them are exchanged next, and what has another interval be in force."""
 
 # One exchange carries all limits that are due, so there is a moment for each interval that is in use, and an exchange
 # at the first of them. The alternative was a stream for each interval, with a name, a lease and a schedule of its own.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Kernel, Pace, WaitTable
+from reconverge.remote_settings.layered import Layered
 from reconverge.settings import check_lease, checked_pace
 
 
@@ -83,8 +84,7 @@ class Pacing:
         self._timeout_s = timeout_s
         self._tables_of = tables_of
         self._told = told
-        self._own: dict[str | None, Pace | None] = {None: own}
-        self._published: dict[str | None, float] = {}
+        self._paces: dict[str | None, Layered[Pace | None]] = {None: Layered(own)}
 
     def plan(
         self, sync_interval: float | None, min_sync_interval: float | None, *, limit: str | None
@@ -98,32 +98,38 @@ class Pacing:
             self._check_lease(sync_interval)
 
         def change() -> None:
-            self._own[limit] = pace
-            if limit not in self._published:
+            layered = self._layered(limit)
+            layered.own = pace
+            if layered.published is None:
                 self._take(limit, pace)
 
         return change
 
     def publish(self, limit: str | None, sync_interval: float | None) -> None:
         """Exchange at the interval that is published, or at the node's own. Raises InvalidSetting, at its own."""
-        before = self._published.pop(limit, None)
+        layered = self._layered(limit)
+        before, layered.published = layered.published, None
         try:
             if sync_interval is not None:
                 self._check_lease(sync_interval)
-                self._published[limit] = sync_interval
+                layered.published = pace_of(sync_interval)
         finally:
-            published = self._published.get(limit)
-            if published != before:
-                self._take(limit, self._own.get(limit) if published is None else pace_of(published))
+            if layered.published != before:
+                self._take(limit, layered.in_force)
 
     def forget_published(self) -> None:
         """Whatever was published is to be taken anew."""
-        self._published.clear()
+        for layered in self._paces.values():
+            layered.published = None
 
     def shortest_ns(self) -> int:
         """The agent's own interval, or the published one: whichever is shorter."""
-        own = self._own[None]
+        own = self._layered(None).own
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
+
+    def _layered(self, limit: str | None) -> Layered[Pace | None]:
+        """The layers of one pace; a limit says none itself at first, and goes by the agent's."""
+        return self._paces.setdefault(limit, Layered(None))
 
     def _take(self, limit: str | None, pace: Pace | None) -> None:
         if limit is not None:

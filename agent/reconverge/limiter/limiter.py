@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidLimit, shown
 from reconverge.limit.quotas import quotas_of
-from reconverge.limiter.modes import ON, Enforcement, Switch, checked_switch, weaker
+from reconverge.limiter.modes import ON, Enforcement, Switch, checked_switch, layered_switch
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
-from reconverge.remote_settings.caps import capped, caps_as_said, quotas_as_said, with_max_overshoot
+from reconverge.remote_settings.caps import (
+    Quotas,
+    caps_as_said,
+    layered_overshoot,
+    layered_quotas,
+    with_max_overshoot,
+)
+from reconverge.remote_settings.layered import Layered
 from reconverge.remote_settings.signed import LimitOverride
 
 if TYPE_CHECKING:
@@ -36,15 +43,14 @@ class Limiter:
         self._table = table
         self.enforcement = Enforcement(table)
         """Decides by the mode in force, and counts what was admitted without or against the limit."""
-        self._own: Switch = ON
-        self._agents: Switch = ON
+        self._limits_switch = Layered[Switch](ON)
+        self._agents_switch = Layered[Switch](ON)
         self._override = LimitOverride()
-        self._fleet_switch: Switch | None = None
-        self._quotas: dict[str, Limit] | None = None
-        """What the node itself says, where something else is in force."""
-        self._policy: Policy | None = None
-        """Likewise."""
-        self._caps: dict[str, Limit] | None = None
+        self._quotas: Layered[Quotas] | None = None
+        """None while the tables hold the node's own quotas, which other agents of `memory://NAME` may change there."""
+        self._policy: Layered[Policy] | None = None
+        """None while the tables hold the node's own policy."""
+        self._caps: Quotas | None = None
         self._let_answer()
 
     def _let_answer(self) -> None:
@@ -85,7 +91,8 @@ class Limiter:
     @property
     def own_policy(self) -> Policy:
         """What the node itself says about that, whatever has been published and is in force."""
-        return self._policy or self.policy
+        layered = self._policy
+        return self.policy if layered is None else layered.own
 
     @property
     def switched(self) -> Switch:
@@ -106,30 +113,35 @@ class Limiter:
 
         Raises InvalidSetting for anything else.
         """
-        self._own = checked_switch(to)
-        self._switch()
+        self._limits_switch.own = checked_switch(to)
+        self._apply_switch()
 
     def set_agent_switch(self, agents: Switch) -> None:
         """Follow the agent's switch."""
-        self._agents = agents
-        self._switch()
+        self._agents_switch.own = agents
+        self._apply_switch()
 
-    def _switch(self) -> bool:
-        """Put the mode in force into effect. Returns whether a cap kept the limit from being switched as published."""
+    def _apply_switch(self) -> bool:
+        """Have the mode in force decide. Returns whether a cap kept the limit from being switched as published."""
         with self.enforcement.turning:
-            plain = weaker(self._own, self._agents)
-            state = weaker(self._override.switch or self._own, self._fleet_switch or self._agents)
-            kept = self._caps is not None and state != plain and weaker(plain, state) == state
-            state = plain if kept else state
-            if state != self.enforcement.state:
-                self.enforcement.turn(state)
+            switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
+            if switch.in_force != self.enforcement.state:
+                self.enforcement.turn(switch.in_force)
                 self._let_answer()
-            return kept
+            return switch.capped
 
     @property
     def own_quotas(self) -> dict[str, Limit]:
         """What the node itself says, quota by quota, whatever else has been published and is in force."""
-        return self._quotas or {table.name: table.limit for table in self.enforcement.tables}
+        layered = self._quotas
+        return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
+
+    def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
+        """What is in force of a second declaration: where it repeats the node's own, what is published may be."""
+        if quotas == self.own_quotas:
+            in_force = self.quotas
+            quotas = {name: in_force[name] for name in quotas}
+        return quotas, self.policy if policy == self.own_policy else policy
 
     def cap(self, limit: str) -> None:
         """Let published settings raise this limit so far, and no further; they cannot switch it off then, either.
@@ -147,43 +159,50 @@ class Limiter:
         cannot be obeyed, or nothing.
         """
         with self.enforcement.turning:
-            self._override, self._fleet_switch = override, fleet_switch
-            kept, problem = self._follow()
-            return any([kept, self._apply_max_overshoot(), self._switch()]), problem
+            self._override = override
+            self._limits_switch.published, self._agents_switch.published = override.switch, fleet_switch
+            capped, problem = self._apply_quotas()
+            return any([capped, self._apply_policy(), self._apply_switch()]), problem
 
-    def _follow(self) -> tuple[bool, str]:
-        """Have the quotas be in force that should be. Returns as `apply_override` does."""
-        own, text = self.own_quotas, self._override.limit
-        wanted = quotas = own
-        problem = ""
-        if text is not None:
-            try:
-                wanted = quotas_as_said(self.name, own, text)
-                quotas = {name: capped(limit, (self._caps or own)[name]) for name, limit in wanted.items()}
-                problem = self._why_not(quotas)
-            except InvalidLimit as error:
-                problem = error.problem
-        if problem:
-            wanted = quotas = own
-        self._quotas = own
+    def _apply_quotas(self) -> tuple[bool, str]:
+        """Have the tables count by the quotas in force. Returns what `apply_override` returns."""
+        layered, problem = self._layered_quotas()
+        self._quotas = layered  # first: from here on the tables may hold other quotas than the node's own
+        quotas = layered.in_force
         for each in self.enforcement.tables:
             if each.limit != quotas[each.name] and each.why_not(quotas[each.name]) is None:
                 each.change(quotas[each.name])
         self._table.take_note()
-        if quotas == own:
+        if not layered.overridden:
             self._quotas = None
-        return quotas != wanted, problem
+        return layered.capped, problem
 
-    def _apply_max_overshoot(self) -> bool:
-        """Dare no more than is published. Returns whether that is more than the node itself would."""
-        own, most = self.own_policy, self._override.max_overshoot
-        policy = own if most is None else with_max_overshoot(own, most)
+    def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
+        """Both layers of the quotas, and what keeps the published ones from being in force, or nothing.
+
+        The published layer is left out then.
+        """
+        own = self.own_quotas
+        try:
+            layered = layered_quotas(self.name, own, self._override.limit, self._caps)
+        except InvalidLimit as error:
+            return Layered(own), error.problem
+        problem = "" if layered.published is None else self._why_not(layered.in_force)
+        return Layered(own) if problem else layered, problem
+
+    def _apply_policy(self) -> bool:
+        """Have the tables go by the policy in force. Returns whether more was published than the node itself dares."""
+        own = self.own_policy
+        overshoot = layered_overshoot(own, self._override.max_overshoot)
+        layered = Layered(own, with_max_overshoot(own, overshoot.in_force))
+        self._policy = layered  # first, as for quotas
         for each in self.enforcement.tables:
-            if each.policy != policy:
-                each.set_policy(policy)
+            if each.policy != layered.in_force:
+                each.set_policy(layered.in_force)
         self._table.take_note()
-        self._policy = own if policy != own else None
-        return most is not None and most > own.max_overshoot
+        if not layered.overridden:
+            self._policy = None
+        return overshoot.capped
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
         """What keeps these quotas, of the same names, from being in force; or nothing."""
@@ -241,8 +260,8 @@ class Limiter:
 
         def change() -> None:
             with self.enforcement.turning:
-                self._quotas = quotas
-                self._follow()
+                self._quotas = Layered(quotas)
+                self._apply_quotas()
 
         return change
 

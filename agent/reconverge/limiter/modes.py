@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.kernel import Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.waiters import checked_timeout_ns, waiting_at
+from reconverge.remote_settings.layered import Layered
 from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
@@ -62,6 +63,20 @@ def switch_as_said(switch: object) -> Switch:
 def weaker(one: Switch, other: Switch) -> Switch:
     """Of the switches of an agent and of a limit, the one that refuses less."""
     return max(one, other, key=list(SWITCHES).index)
+
+
+def stricter(one: Switch, other: Switch) -> Switch:
+    """Of two switches, the one that refuses more."""
+    return min(one, other, key=list(SWITCHES).index)
+
+
+def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
+    """The switch of a limit and that of its agent as one: layer by layer, the one that refuses less.
+
+    Of a limit with a cap, published settings cannot make either refuse less: that would admit more than the cap.
+    """
+    own, published = weaker(limits.own, agents.own), weaker(limits.in_force, agents.in_force)
+    return Layered(own, published, own if has_cap else None, leave=stricter)
 
 
 class Answers(Protocol):

@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.limit.grammar import Quota, parse_quotas
 from reconverge.limit.limit import BURSTING, Limit
 from reconverge.policies import BALANCED, OVERSHOOT_MIN, STRICT, Policy
+from reconverge.remote_settings.layered import Layered
+
+Quotas: TypeAlias = "dict[str, Limit]"
+"""The quotas of a limit, by name."""
+
+
+def layered_quotas(name: str, own: Quotas, text: str | None, caps: Quotas | None) -> Layered[Quotas]:
+    """A node's own quotas, and those that a published limit string makes of them, or nothing with None.
+
+    Without caps the own quotas are the caps: published ones can only be lower. Raises InvalidLimit as `quotas_as_said`.
+    """
+    published = None if text is None else quotas_as_said(name, own, text)
+    return Layered(own, published, own if caps is None else caps, leave=_all_capped)
 
 
 def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
@@ -53,6 +67,15 @@ def capped(limit: Limit, cap: Limit) -> Limit:
     if limit.burst is None and quota <= cap.nominal:
         return replace(limit, quota=quota)
     return replace(limit, quota=quota, burst=min(limit.nominal, cap.nominal))
+
+
+def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:
+    return {name: capped(limit, caps[name]) for name, limit in quotas.items()}
+
+
+def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[float]:
+    """How much a node's own policy dares, and what is published of that, or nothing with None; that can only lower."""
+    return Layered(policy.max_overshoot, max_overshoot, policy.max_overshoot)
 
 
 def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
