@@ -143,7 +143,7 @@ class _Call:
             raise InvalidKey(f"a call has no key to be counted under for {self._limiter.name!r}")
         said = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
         cost, kind = kind_of_call(self._limiter, said)
-        return fitting(plain(key), self._limiter.table.kernel.key_bytes_max), cost, kind
+        return fitting(plain(key), self._limiter.key_bytes_max), cost, kind
 
     def _check(self, decision: Decision) -> None:
         if not decision.allowed:

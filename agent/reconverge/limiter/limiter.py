@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidLimit, shown
+from reconverge.kernel import for_any_node
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.modes import ON, Enforcement, Switch, checked_switch, layered_switch
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
@@ -21,6 +22,7 @@ from reconverge.remote_settings.layered import Layered
 from reconverge.remote_settings.signed import LimitOverride
 
 if TYPE_CHECKING:
+    from reconverge.clock import Clock
     from reconverge.decision import Decision, Usage
     from reconverge.kernel import Decider, Many, WaitTable
     from reconverge.limit.limit import Limit
@@ -41,6 +43,10 @@ class Limiter:
 
     def __init__(self, table: Decider) -> None:
         self._table = table
+        self.key_bytes_max = table.tables[0].kernel.key_bytes_max
+        """The longest key, in UTF-8; a longer one raises InvalidKey."""
+        self.borrows = table.is_share
+        """Whether a charge may fall to its parent, to which only a reservation gives it back."""
         self.enforcement = Enforcement(table)
         """Decides by the mode in force, and counts what was admitted without or against the limit."""
         self._limits_switch = Layered[Switch](ON)
@@ -64,6 +70,11 @@ class Limiter:
         return self._table.name
 
     @property
+    def clock(self) -> Clock:
+        """The agent's."""
+        return self._table.tables[0].kernel.clock
+
+    @property
     def table(self) -> WaitTable:
         """The limit's part of the kernel, for tests that check decisions against the truth; of several, the first."""
         return self._table.tables[0]
@@ -82,6 +93,19 @@ class Limiter:
     def limit(self) -> Limit:
         """What was declared; the first, if there are several quotas."""
         return self._table.limit
+
+    @property
+    def own_limits(self) -> tuple[Limit, ...]:
+        """The quotas in force that are this limit's own, without what its parent has left for all."""
+        return tuple(table.limit for table in self._table.own_tables)
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether any of them has a table of costs by kind."""
+        for table in self._table.own_tables:  # noqa: SIM110  # guards ask for each request; faster than a generator
+            if table.limit.costs is not None:
+                return True
+        return False
 
     @property
     def policy(self) -> Policy:
@@ -290,6 +314,13 @@ class Limiter:
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """What `hit` would answer now; nothing is charged, and `remaining` is what is left before this cost."""
         return self.enforcement.answers.test(key, cost, kind)
+
+    def for_any_node(self, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """A refusal of this cost, with a `retry_after` after which any node is likely to admit it; never earlier.
+
+        For clients that may meet another node when they come again. All other decisions are returned as they are.
+        """
+        return for_any_node(self._table, decision, key, cost, kind)
 
     def usage(self, key: str) -> Usage:
         """How much `key` has used, on this node and on all; of several quotas, of the one with the least left."""

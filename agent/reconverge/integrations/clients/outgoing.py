@@ -14,7 +14,7 @@ from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, second
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
 from reconverge.integrations.clients.server_fields import heard
-from reconverge.integrations.web.costs import has_prices, price_of
+from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.waiters import checked_room, checked_timeout_ns
@@ -68,12 +68,12 @@ class Outgoing:
         checked_timeout_ns(timeout_s)
         checked_room(max_queue)
         self.limiter = limiter
-        self.failures = Failures(limiter.table.kernel.clock)
+        self.failures = Failures(limiter.clock)
         """What broke in here while the call went on."""
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
-        self._now_ns = limiter.table.now_ns
+        self._now_ns = limiter.clock.monotonic_ns
         self._section = Section()
         """Entered to change what is held, and never to look: a signal handler may call in the middle of a change."""
         self._said: deque[tuple[str, int]] = deque()
@@ -143,7 +143,7 @@ class Outgoing:
             self.failures.add(error, self.limiter.name)
 
     def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
-        if method is None or not has_prices(self.limiter):
+        if method is None or not self.limiter.has_costs:
             return cost, None
         price = price_of(self.limiter, cost, method)
         if price.unknown is not None:

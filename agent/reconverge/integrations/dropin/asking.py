@@ -20,8 +20,8 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.web.first_answer import WAIT_MAX_S, Cold, cold_key, has_a_loop, said_s, unheard
-from reconverge.kernel import Reentry, WaitTable
+from reconverge.integrations.web.first_answer import WAIT_MAX_S, Cold, cold_key, has_a_loop, said_s
+from reconverge.limiter.certainty import is_certain, unheard
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -67,7 +67,7 @@ class Asking:
     def prepare(self, limiter: Limiter) -> None:
         """Have a small quota kept at the hub. To be called when it is declared."""
         kernel = limiter.table.kernel
-        made_up = isinstance(kernel.clock, ManualClock)  # by which a wait of milliseconds may last for ever
+        made_up = isinstance(limiter.clock, ManualClock)  # by which a wait of milliseconds may last for ever
         if self._within_s > 0 and limiter.limit.quota <= SMALL and not kernel.alone and not made_up:
             limiter.table.leave_spare_at_hub()
 
@@ -121,7 +121,7 @@ class Asking:
     def _is_settled(self, decision: Decision, limiter: Limiter, key: str, cost: int) -> bool:
         if decision.allowed or decision.reentered or not self._may_ask(limiter):
             return True
-        return is_certain(limiter.table, key, cost)
+        return is_certain(limiter, key, cost)
 
     def _look(self, before: int) -> None:
         """A question was asked when there had been so many answers."""
@@ -136,17 +136,3 @@ class Asking:
                 " storage, write async+reconverge+redis://",
                 limiter.name,
             )
-
-
-def is_certain(table: WaitTable, key: str, cost: int) -> bool:
-    """Whether a refusal is certain: by what all nodes have said, there is no room for the request before some time."""
-    try:
-        return table.lock.run(_is_certain, table, key, cost, table.now_ns())
-    except Reentry:
-        return True
-
-
-def _is_certain(table: WaitTable, key: str, cost: int, now_ns: int) -> bool:
-    cell = table.cells.get(key)
-    # Of a key that the node has no room for, the hub cannot be asked.
-    return cell is None or table.certainly_ns(cell, cost, now_ns) > 0

@@ -21,7 +21,6 @@ from reconverge.errors import InvalidCost, InvalidLimit, InvalidSetting
 from reconverge.integrations.dropin.asking import ASK, Asking, within_s
 from reconverge.integrations.dropin.shared_agent import agent_at, key_of, settings_at
 from reconverge.integrations.web.failures import Unbreakable, goes_on
-from reconverge.integrations.web.retry_after import for_any_node
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import (
     CLOCK,
@@ -361,7 +360,7 @@ class Book(Unbreakable):
 
 def _decision(limiter: Limiter, name: str, cost: int = 1) -> Decision:
     """What the limit says of such a request, wherever the client meets the application again."""
-    return for_any_node(limiter.tables, name, cost, limiter.test(name, cost))
+    return limiter.for_any_node(limiter.test(name, cost), name, cost)
 
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:

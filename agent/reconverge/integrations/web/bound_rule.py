@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
-from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, has_prices, most_of, price_of
+from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.first_answer import cold_s
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
@@ -216,8 +216,8 @@ class Declared:
         cost: int | str = cast("int | str", self.rule.cost)
         if self._cost is not None:
             cost = yield from self._cost_by_request(request, limiter, mend)
-        key = fitting(key, limiter.table.kernel.key_bytes_max)
-        if type(cost) is int and not has_prices(limiter):
+        key = fitting(key, limiter.key_bytes_max)
+        if type(cost) is int and not limiter.has_costs:
             return Claim(self, limiter, key, cost)
         price = self._price(limiter, cost, request, mend)
         return Claim(self, limiter, key, price.cost, price.kind)
@@ -269,7 +269,7 @@ class Declared:
         price = price_of(limiter, cost, request.method)
         if price.unknown is not None:
             mend(price.unknown, self, "costs as much as the dearest kind")
-            if isinstance(cost, str) and not has_prices(limiter):
+            if isinstance(cost, str) and not limiter.has_costs:
                 return Price(min(self._dearest, most_of(limiter)))
         return price
 

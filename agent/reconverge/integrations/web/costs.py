@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from reconverge.errors import InvalidCost, InvalidSetting, UnknownKind
 from reconverge.limit.checks import ANY_KIND
-from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 
 _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
@@ -36,14 +35,6 @@ def checked_cost(cost: object) -> int:
     return int(cost)
 
 
-def has_prices(limiter: Limiter) -> bool:
-    """Whether the limit has a table of costs."""
-    for table in limiter.tables:  # noqa: SIM110  # asked for each request, and faster than a generator
-        if table.limit.costs is not None:
-            return True
-    return False
-
-
 def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
     """What a request costs. `said` is a number of requests of the kind that the method is, or another kind."""
     tables = _tables(limiter)
@@ -60,7 +51,7 @@ def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
         dearest = max(max(table.values()) for table in tables)
         return Price(count * dearest, None, UnknownKind(limiter.name, kind or method, tables[0]))
     known = [price for price in prices if price is not None]
-    if len(known) == len(_own(limiter)) and min(known) == max(known):
+    if len(known) == len(limiter.own_limits) and min(known) == max(known):
         return Price(count * known[0])
     return Price(count, kind)
 
@@ -108,7 +99,7 @@ def kind_of_call(limiter: Limiter, said: int | str) -> tuple[int, str | None]:
     """The cost and the kind of a call of a function, as `Limiter.hit` takes them. Raises UnknownKind."""
     if isinstance(said, str):
         return 1, said
-    tables = _tables(limiter) if has_prices(limiter) else []
+    tables = _tables(limiter) if limiter.has_costs else []
     if any(ANY_KIND not in table for table in tables):
         raise UnknownKind(limiter.name, said, tables[0])
     return said, ANY_KIND if tables else None
@@ -116,19 +107,12 @@ def kind_of_call(limiter: Limiter, said: int | str) -> tuple[int, str | None]:
 
 def most_of(limiter: Limiter) -> int:
     """The largest cost that the limit can ever admit."""
-    own = _own(limiter)
-    borrowed = [limit.cost_max for name, limit in limiter.quotas.items() if name not in own]
-    return max([min(limit.cost_max for limit in own.values()), *borrowed])
-
-
-def _own(limiter: Limiter) -> Mapping[str, Limit]:
-    """The quotas that are the limit's own, and not its parent's."""
-    name = limiter.name
-    return {each: limit for each, limit in limiter.quotas.items() if each == name or each.startswith(f"{name}#")}
+    own = min(limit.cost_max for limit in limiter.own_limits)
+    return max(own, *(limit.cost_max for limit in limiter.quotas.values())) if limiter.borrows else own
 
 
 def _tables(limiter: Limiter) -> list[Mapping[str, int]]:
-    return [limit.costs for limit in _own(limiter).values() if limit.costs is not None]
+    return [limit.costs for limit in limiter.own_limits if limit.costs is not None]
 
 
 def _is_about_methods(table: Mapping[str, int]) -> bool:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting
+from reconverge.limiter.certainty import asked_if_new, unheard
 from reconverge.limiter.limiter import Limiter
 
 DECIDE: Final = "decide"
@@ -76,26 +77,8 @@ class Cold(NamedTuple):
 
 
 def cold_key(limiter: Limiter, key: str, wait_s: float) -> Cold | None:
-    """A key to wait for: this node has neither heard of it, nor waited for it before. The hub is asked about it.
-
-    Whatever node is alone, or counts the key together with others because it knows too many, has nothing to wait for.
-    """
-    tables = limiter.tables
-    if tables[0].kernel.alone or all(table.cells.get(key) is not None for table in tables):
-        return None
-    limiter.warm([key])
-    if any(table.cells.get(key) is None for table in tables):
-        return None
-    return Cold(limiter, key, wait_s)
-
-
-def unheard(limiter: Limiter, key: str) -> bool:
-    """Whether this node counts the key, and has heard nothing of it from the hub."""
-    for table in limiter.tables:
-        cell = table.cells.get(key)
-        if cell is not None and not cell.heard:
-            return True
-    return False
+    """A key to wait for: this node has neither heard of it, nor waited for it before. The hub is asked about it."""
+    return Cold(limiter, key, wait_s) if asked_if_new(limiter, key) else None
 
 
 def has_a_loop() -> bool:

@@ -41,7 +41,6 @@ from reconverge.integrations.web.request.keys import (
     waits,
 )
 from reconverge.integrations.web.request.request import Request
-from reconverge.integrations.web.retry_after import for_any_node
 from reconverge.integrations.web.rules import (
     Limits,
     Rule,
@@ -291,7 +290,7 @@ class Guard:
         try:
             if not charge:
                 decision = limiter.test(key, cost, kind)
-            elif claim.declared.settles or _borrows(claim):
+            elif claim.declared.settles or limiter.borrows:
                 reservation = limiter.reserve(key, cost, kind)
                 decision = reservation.decision
             else:
@@ -303,7 +302,7 @@ class Guard:
                 self._failures.add(error, claim.declared.name, "is refused, as every request of this cost is")
             decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
         if not decision.allowed:
-            decision = for_any_node(limiter.tables, key, cost, decision)
+            decision = limiter.for_any_node(decision, key, cost, kind)
         return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind)
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
@@ -395,8 +394,3 @@ class Guard:
 
 class _Told(Exception):
     """Raised for a request that is to be refused because of a failure, which was counted and logged."""
-
-
-def _borrows(claim: Claim) -> bool:
-    """Whether some of what is charged may be another limit's, to which only a reservation gives it back."""
-    return any(name != claim.limiter.name and "#" not in name for name in claim.limiter.quotas)

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS
-from reconverge.integrations.web.retry_after import INTERVALS_MAX, ROOM_FOR, for_any_node
+from reconverge.decision import Decision
+from reconverge.integrations import Guard, PlainRequest, Rule
+from reconverge.kernel import for_any_node
+from reconverge.kernel.fleet_wait import INTERVALS_MAX, ROOM_FOR
 from reconverge.limit import Limit
+from reconverge.limiter.limiter import Limiter
 from reconverge.policies import AVAILABLE, STRICT, Policy
 from reconverge.testing import ManualClock
 from tests.support.kernel.talker import Talker, World, busy
@@ -31,7 +35,7 @@ def refused(node: Talker) -> tuple[float, float]:
     """What the decision says, and what the response should, in seconds."""
     decision = node.table.hit("ada")
     assert not decision.allowed
-    return decision.retry_after, for_any_node(node.table.tables, "ada", 1, decision).retry_after
+    return decision.retry_after, for_any_node(node.table, decision, "ada", 1).retry_after
 
 
 def test_there_is_room_for_two_on_every_node_by_then() -> None:
@@ -82,4 +86,40 @@ def test_who_goes_by_the_total_has_no_line_to_wait_for() -> None:
 
     assert earliest == told
     for decision in (decisions[0], decisions[-1]):
-        assert decision is for_any_node(limiter.tables, "ada", 1, decision)
+        assert decision is limiter.for_any_node(decision, "ada")
+
+
+def priced() -> Limiter:
+    """The limit of one of several nodes: two quotas with prices of their own, and the shorter one is used up."""
+    world = busy(Limit(100, 60), nodes=NODES)
+    quotas = {"api": Limit(200, 60, costs={"POST": 5}), "api#daily": Limit(10**6, 86_400, costs={"POST": 2})}
+    limits = [node.kernel.composites.all_of("api", quotas, STRICT) for node in world.nodes]
+    for _ in range(20):
+        for limit in limits:
+            while limit.allow("ada", 1, "POST"):
+                pass
+        world.all_speak()
+    return Limiter(limits[0])
+
+
+def test_room_is_waited_for_at_the_price_of_the_kind() -> None:
+    """A request of a kind that costs five waits as long as one for which five was said; one that costs one, less."""
+    limiter = priced()
+    refusal = limiter.hit("ada", 1, "POST")
+    dear = limiter.for_any_node(refusal, "ada", 5).retry_after
+
+    assert "api" == refusal.binding
+    assert dear == limiter.for_any_node(refusal, "ada", 1, "POST").retry_after
+    assert dear > limiter.for_any_node(refusal, "ada", 1).retry_after
+
+
+def test_a_guard_tells_clients_to_wait_for_the_price_of_their_kind() -> None:
+    """The guard hands the kind on where the quotas have different prices for it."""
+    limiter = priced()
+    refusal = limiter.hit("ada", 1, "POST")
+    guard = Guard(Agent("memory://", clock=limiter.clock), key_func=lambda _request: "ada")
+    outcome = guard.check(PlainRequest(client="192.0.2.1", method="POST"), [guard.declare(Rule(limits=limiter))])
+    told: Decision = outcome.rulings[0].decision
+
+    assert not told.allowed
+    assert limiter.for_any_node(refusal, "ada", 5).retry_after == told.retry_after

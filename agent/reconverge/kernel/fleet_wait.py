@@ -1,4 +1,4 @@
-"""When a client that was refused should come again, in a fleet where it may meet any node.
+"""How long until the fleet has room for a request that was refused, on any node that the client may meet.
 
 A decision's `retry_after` is the earliest moment that may be worth a try: the fleet has room for the request then, on
 one node. With several, that is seldom the node that the client meets, and what is left has to be on it.
@@ -20,14 +20,15 @@ one node. With several, that is seldom the node that the client meets, and what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
-from reconverge.decision import Decision
-from reconverge.kernel import Cell, Reentry, Table
+from reconverge.kernel.composite.decider import Decider
+from reconverge.kernel.engine import Cell, Decision, Reentry
+from reconverge.kernel.table.table import Table
+from reconverge.kernel.table.wait import WaitTable
 
 ROOM_FOR: Final = 2
 """So many such requests should fit on each node: lines are whole numbers, and others come meanwhile."""
@@ -41,19 +42,35 @@ INTERVALS_MAX: Final = 3
 """By then what is left is on the nodes that were asked for it: it is reported, given back, and granted."""
 
 
-def for_any_node(tables: Sequence[Table], key: str, cost: int, decision: Decision) -> Decision:
+def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: str | None = None) -> Decision:
     """The decision, with a `retry_after` after which any node is likely to admit the request. It is never earlier.
 
-    `tables` decided. A node that is alone is exact already, and so is a policy that goes by the total instead of lines;
-    a limit that is paced has more to wait for than room. Before the hub's first answer nothing better is known.
+    `limit` decided about this cost. A node that is alone is exact already, and so is a policy that goes by the total
+    instead of lines; a limit that is paced has more to wait for than room. Before the hub's first answer nothing better
+    is known.
     """
     if decision.allowed or not isfinite(decision.retry_after):
         return decision
-    for table in tables:
+    for place, table in enumerate(limit.tables):
         if table.name == decision.binding and table.unit == 1 and not table.policy.keeps_lines:
-            after_s = _after_ns(table, key, cost) / SECOND_NS
+            costs = limit.costs_of(cost, kind)  # one for each quota; a share and its parent's pool charge the same
+            after_s = _after_ns(table, key, costs[0] if limit.is_share else costs[place]) / SECOND_NS
             return replace(decision, retry_after=after_s) if after_s > decision.retry_after else decision
     return decision
+
+
+def is_certain(table: WaitTable, key: str, cost: int) -> bool:
+    """Whether a refusal is certain: by what all nodes have said, there is no room for the request before some time."""
+    try:
+        return table.lock.run(_is_certain, table, key, cost, table.now_ns())
+    except Reentry:
+        return True
+
+
+def _is_certain(table: WaitTable, key: str, cost: int, now_ns: int) -> bool:
+    cell = table.cells.get(key)
+    # Of a key that the node has no room for, the hub cannot be asked.
+    return cell is None or table.certainly_ns(cell, cost, now_ns) > 0
 
 
 def _after_ns(table: Table, key: str, cost: int) -> int:
