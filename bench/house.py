@@ -5,8 +5,9 @@
 By default the two packages of this project. Counts production code alone: no tests, no C, no `__init__.py` where files
 are counted. A circle is a set of modules that import each other, imports for types included.
 
-With --words, prints where words stand that the glossary bans from prose, in Python, C and Lua, and what to say instead;
-ends with status 1 if there are more than WORDS_MAX.
+With --words, prints where words stand that the glossary bans from prose, in Python, C, Lua and the documents, and what
+to say instead; ends with status 1 if there are more than WORDS_MAX. In documents, inline code, the targets of links and
+the tables of the glossary itself do not count.
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ from typing import Final
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
+DOCUMENTS: Final = (Path("README.md"), Path("CHANGELOG.md"), Path("docs"))
 WORDS_MAX: Final = 1
-"""Banned words that may stand in both packages together: `~nobody`, a key that nodes of other versions know."""
+"""Banned words that may stand in all of these together: `~nobody`, a key that nodes of other versions know."""
 GLOSSARY: Final = Path(__file__).parents[1] / "docs" / "GLOSSARY.md"
 BANNED: Final = "## Banned from prose"
+CODE: Final = (".py", ".c", ".h", ".lua")
+PROSE: Final = (".md", ".json")
+"""Of documents; a dashboard has its texts in JSON."""
+NO_PROSE: Final = re.compile(r"`[^`]*`|\]\([^)]*\)")
+"""Inline code, and what a link leads to."""
 WORDS: Final = re.compile(r"\b(?:who|whoever|whom|nobody)\b", re.IGNORECASE)
 
 
@@ -63,13 +70,15 @@ class House:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print as Markdown or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", nargs="*", type=Path, metavar="DIR", help="folders of packages")
+    parser.add_argument(
+        "packages", nargs="*", type=Path, metavar="DIR", help="folders of packages; with --words also files"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object for each package")
     form.add_argument("--words", action="store_true", help="print the banned words, and fail if there are too many")
     options = parser.parse_args(arguments)
     if options.words:
-        found = [each for package in options.packages or PACKAGES for each in banned_words(package)]
+        found = [each for place in options.packages or (*PACKAGES, *DOCUMENTS) for each in banned_words(place)]
         print(*found, f"{len(found)} banned words; at most {WORDS_MAX} may stand", sep="\n")
         raise SystemExit(len(found) > WORDS_MAX)
     houses = [measured(package) for package in options.packages or PACKAGES]
@@ -127,15 +136,25 @@ def measured(package: Path) -> House:
     )
 
 
-def banned_words(package: Path) -> Iterator[str]:
-    """Where the words stand that the glossary bans: `file:line: word: what to say`. Parts of names count, too."""
+def banned_words(place: Path) -> Iterator[str]:
+    """Where the words stand that the glossary bans, in a file or below a folder: `file:line: word: what to say`.
+
+    Parts of names count, too.
+    """
     instead = replacements(GLOSSARY.read_text())
     pattern = re.compile(rf"(?<![a-z])(?:{'|'.join(instead)})(?![a-z])", re.IGNORECASE)
     camel = re.compile(r"(?<=[a-z])(?=[A-Z])")
-    for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".c", ".h", ".lua")):
+    paths = [place] if place.is_file() else place.rglob("*")
+    for path in sorted(path for path in paths if path.suffix in CODE + PROSE):
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            for word in pattern.findall(camel.sub("_", line)):
+            text = prose_of(line, glossary=path.samefile(GLOSSARY)) if path.suffix in PROSE else line
+            for word in pattern.findall(camel.sub("_", text)):
                 yield f"{path}:{number}: {word}: say {instead[word.lower()]}"
+
+
+def prose_of(line: str, *, glossary: bool) -> str:
+    """A line of a document without its code and the targets of its links; empty for a row of the glossary's tables."""
+    return "" if glossary and line.startswith("|") else NO_PROSE.sub("", line)
 
 
 def replacements(glossary: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import PACKAGES, WORDS_MAX, House, banned_words, main, measured, replacements
+from bench.house import DOCUMENTS, GLOSSARY, PACKAGES, WORDS_MAX, House, banned_words, main, measured, replacements
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,10 +76,15 @@ def test_it_prints_a_table(package: Path, capsys: pytest.CaptureFixture[str]) ->
         ("a.py", "def serves_nobody():", "nobody"),
         ("a.c", "/* for who asks */", "who"),
         ("a.lua", "-- somebody waits", "somebody"),
+        ("a.md", "Everyone reads `this`.", "Everyone"),
+        ("a.md", "See [who reads](this.md#nobody).", "who"),
+        ("a.md", "| whoever | in a table |", "whoever"),
+        ("a.md", "assert all(decisions)  # nobody is refused", "nobody"),
+        ("a.json", '{"description": "somebody writes"}', "somebody"),
     ],
 )
 def test_a_planted_word_is_found(tmp_path: Path, name: str, text: str, found: str) -> None:
-    """In comments, error texts and parts of names, in each of the languages; with its file and line."""
+    """A banned word is found in a comment, an error text, a part of a name or a document, with its file and line."""
     (tmp_path / name).write_text(f"first line\n{text}\n")
 
     (line,) = banned_words(tmp_path)
@@ -93,6 +98,27 @@ def test_words_that_only_contain_a_banned_one_are_not_found(tmp_path: Path, text
     (tmp_path / "a.py").write_text(text)
 
     assert [] == list(banned_words(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["`who`", "[the test](a.py::test_nobody)", "[`test_nobody`](a.py) and [this](who.md)"])
+def test_code_and_links_of_documents_are_no_prose(tmp_path: Path, text: str) -> None:
+    """Names in code and targets of links do not count in a document, because they are written elsewhere."""
+    (tmp_path / "a.md").write_text(text)
+
+    assert [] == list(banned_words(tmp_path))
+
+
+def test_a_single_file_is_searched(tmp_path: Path) -> None:
+    """A place to search may be one file, such as the README."""
+    (tmp_path / "a.md").write_text("Nobody.")
+
+    assert 1 == len(list(banned_words(tmp_path / "a.md")))
+
+
+def test_no_document_says_what_the_glossary_bans() -> None:
+    """The README, the changelog and the documents are free of banned words; the glossary's tables do not count."""
+    assert [] == [each for place in DOCUMENTS for each in banned_words(ROOT / place)]
+    assert "whoever" in GLOSSARY.read_text()
 
 
 @pytest.mark.parametrize("words", [WORDS_MAX, WORDS_MAX + 1])
