@@ -1,19 +1,24 @@
-"""Carrying out what the syncers decide: the only file that waits for a hub."""
+"""Carries out what the syncers of one agent decide: sends their batches to the hub, and waits for its answers."""
 
 # Theory of operation.
 #
-# A decision must do no input or output, and yet be able to call for an exchange ahead of time. The only way to wake an
-# event loop from elsewhere is to write to its pipe, a system call: chaos tests counted up to 800 of 11,500 decisions
-# that wrote one. So a decision sets a mark, and a loop that waits for one of several shards, or has work between
-# exchanges, looks every CALL_S whether it is set. With nothing under way the thread waits on a plain lock instead.
-# Fifty looks a second cost an agent at rest on a broker 1.1 % of a core instead of 0.5.
+# Three parts make the exchanges of an agent. A *syncer* decides when to exchange and what to say; it never waits. The
+# *driver*, in this file, waits for the hub on behalf of all syncers. A *runner* is the thread or the task that the
+# driver's coroutines run in (`thread_runner.py`, `task_runner.py`), and `ownership.py` sees to it that there is one at
+# a time. A bridge between regions, which waits for two hubs, has a driver of its own: `regions/driver.py`.
+#
+# The problem. A decision must do no input or output, and yet be able to call for an exchange ahead of time. The only
+# way to wake an event loop from elsewhere is to write to its pipe, a system call: chaos tests counted up to 800 of
+# 11,500 decisions that wrote one. So a decision sets a mark, and a loop that waits for one of several shards, or has
+# work between exchanges, looks every CALL_S whether it is set. With nothing under way the thread waits on a plain lock
+# instead. Fifty looks a second cost an agent at rest on a broker 1.1 % of a core instead of 0.5.
 #
 # Every shard is exchanged on its own. A loop that waits for all that is due before it looks again lets one server that
 # does not answer hold up all others for a second at a time.
 #
-# Outages are logged once when the first shard fails and once when all that failed have answered. The answers of one
-# shard must not end the outage of another; and of a hub that is too busy to answer each time, no more than
-# OUTAGES_LOGGED_MAX are told of in QUIET_NS. All failures are counted.
+# Outages are logged once when the first shard fails, and once when all that failed have answered: the answers of one
+# shard must not end the outage of another. A hub that is too busy to answer each time comes and goes; at most
+# OUTAGES_LOGGED_MAX of its outages are logged in QUIET_NS. All failures are counted.
 
 from __future__ import annotations
 

@@ -1,10 +1,27 @@
-"""Sync intervals: when limits at each of them are exchanged next, and what has another interval be in force."""
+"""When limits are exchanged: the sync intervals in use, when each is next due, and which one holds for a limit."""
 
-# One exchange carries all limits that are due, so there is a moment for each interval that is in use, and an exchange
-# at the first of them. The alternative was a stream for each interval, with a name, a lease and a schedule of its own.
-# It needs no word of the hub, but a limit could change its interval only by giving up its lines and being introduced
-# anew, and each interval would cost a message. Back-off, silence and learning go by the agent's own interval: they are
-# about the node.
+# Theory of operation.
+#
+# The problem. Limits of one agent may have different sync intervals: one has to know of other nodes within 100 ms, for
+# a thousand others ten seconds will do, and fleet settings may change any of them while it is in use.
+#
+# Why the naive way fails. A stream of exchanges for each interval would need no further thought. But to the hub a
+# stream is a node, with a name, a lease and lines of its own. A limit could change its interval only by giving up its
+# lines and being introduced anew in another stream, and every interval would cost a message of its own.
+#
+# How it works. A node has one stream. `Intervals` knows when each interval that is in use is next due. An exchange
+# takes place at the first of these moments, and carries the cells of all limits that are due by then:
+#
+#     limits at 1 s    x     x     x     x     x     x     x
+#     limits at 3 s    x                 x                 x
+#     exchanges        x     x     x     x     x     x     x        the fourth carries both
+#
+# Back-off after failures, a sign of life without anything to report, and learning after a loss go by the agent's own
+# interval, because they are about the node and not about a limit.
+#
+# `Pacing` applies the interval that is in force: the one that fleet settings publish, else the limit's own, else the
+# agent's (`remote_settings/layered.py`).
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -66,9 +83,9 @@ class Intervals:
 
 
 class Pacing:
-    """The paces of one agent, which is `None` where a limit is its name.
+    """The sync intervals in force: of each limit by its name, and of the agent under the name `None`.
 
-    `tables_of` knows a limit's tables, `told` is called when a pace has changed.
+    `tables_of` knows a limit's tables, `told` is called when an interval has changed.
     """
 
     def __init__(

@@ -6,22 +6,43 @@ the level has been, because what was poured in before that has drained and canno
 
 # Theory of operation.
 #
-# A debt is what was charged beyond what a window holds. If it were an entry it would expire with the window that it did
-# not fit into, and a key that settled for ten times its quota would be even after one window. Instead every entry that
-# expires is entered again, for the window after, out of what is owed, until nothing is: as if what did not fit had been
-# charged as soon as there was room for it. So a debt is paid off by a full window's worth in each window, and in the
-# long run a key is admitted no more than its quota.
+# The problem. In a sliding log, or a window of slices, a charge counts for one window and then expires as a whole. One
+# running count cannot say how much of it expires next, nor when. A list of all charges could, but it grows with the
+# requests, and the oldest have to be looked for at every decision.
 #
-# While anything is owed, the entries stay what they are but for their dates. The moment at which some part of the use
-# has expired is therefore known by a division: so many whole windows later than among the entries of today; and a debt
-# of 10^12 that is looked at a year later costs no more than one of yesterday (`_pay_off`).
+# What is kept. One entry for each date at which something was charged, the oldest first. A date is the number of a
+# slice, or the moment of a charge in a log; `algorithms/dates.py` knows which. The sum of all entries is kept beside
+# them, so a decision looks at the front of the list alone:
 #
-# Owed is only what is settled. What nodes admit beyond the capacity before they have heard of each other is no debt of
-# a request, and comes back as any other use does. A settlement for less gives back what is still dated, and what is
-# owed takes its place at once: so what counts is never less than if the true costs had been known from the start.
+#     date        41     42     44     45, the present one
+#     amount       7      1      2      5                       total 15
+#                 expires next
 #
-# To the hub a debt lasts two windows, which is as long as it believes any use, and is reported again before that. Other
-# nodes see it in what is used, and refuse.
+# Dates that expire leave at the front (`forget_before`), and charges are added at the back (`add`). Beyond a number of
+# entries the two oldest become one with the later date of both: that counts for longer than it has to, never for less.
+#
+# Debt. A settlement may charge more than a window holds. If the excess were an entry like any other it would expire
+# with the rest, and a key that was settled for ten times its quota would be even after one window. So the excess is
+# *owed*: it is part of the total and of no entry. An entry that expires is entered again for the window after, out of
+# what is owed, until nothing is: as if the excess had been charged as soon as there was room for it. Of a key with a
+# quota of 10 that was settled for 35:
+#
+#     window      1      2      3      4      5
+#     entries    10     10     10      5      0
+#     owed       25     15      5      0      0
+#
+# So a debt is paid off by a full window's worth in each window, and in the long run a key is admitted no more than its
+# quota. While anything is owed, the entries repeat themselves from window to window. The moment at which some part of
+# the use has expired is therefore found by a division, and a debt of 10^12 that is looked at a year later costs no more
+# than one of yesterday (`_pay_off`).
+#
+# What is no debt. Nodes may together admit more than the capacity before they have heard of each other. What each of
+# them admitted fits into its own window, so it is an entry and expires as any other use does. Only a settlement is
+# owed. A settlement for less takes out what is still dated, and what is owed takes its place at once, so what counts is
+# never less than if the true costs had been known from the start.
+#
+# To the hub a debt lasts two windows, which is as long as it believes any use, and it is reported again before that.
+# Other nodes see it in what is used, and refuse.
 
 from __future__ import annotations
 

@@ -2,20 +2,38 @@
 
 # Theory of operation.
 #
-# What is lent to a region is in use there: as lines of nodes that may be cut off from their own hub, and as charges
-# that count until their window is over. No message takes it back at once. So three amounts are kept for each cell: what
-# the wide hub has granted, what the region's hub was asked to have, and the most that nodes may hold or have held
-# (`most`). The wide hub is told the last one, never what was asked for.
+# The problem. A part of every capacity belongs to no region. The wide hub lends it to the regions that need it, and
+# wants it back when another region needs it more. But what is lent is in use: as lines of nodes that may be cut off
+# from the hub of their region, and as charges that count until their window is over. No message takes it back at once.
 #
-# A loan has an end on the clock of the region's hub. The wide hub's lease outlasts it by the time in which all nodes
-# below have gone down: within one lease a node has reported the cell, or its lines are void; within one more it has
-# heard the answer; and what it had used until then counts for the time that its limit says.
+# Why the naive way fails. A bridge that has asked the hub of its region for something back could tell the wide hub so
+# at once. The wide hub would lend it to another region, while nodes of this one still use it: both regions together
+# would exceed the limit.
 #
-# What was given back is told CLOCKS_APART_NS late: clocks of two hubs may differ by that, and what was used in a window
-# here could be used once more in the same window there (`peak`).
+# How it works. Three amounts are kept for each cell:
 #
-# Nodes are told to go below what they have used: under steady demand what fades is used again at once, and a line that
-# followed use would never fall.
+#     granted    what the wide hub lets the region have
+#     amount     what the region's hub was last asked to lend its nodes
+#     most()     the most that nodes of the region may hold, or have held so lately that it may still count
+#
+# They rise in that order and fall in the opposite one. The wide hub is told `most`, never what was asked for:
+#
+#     more    the wide hub grants  ->  the region's hub lends  ->  nodes hold it
+#     less    nodes hold less  ->  the region's hub confirms it  ->  the wide hub hears of a lower line
+#
+# If messages are lost, the end of a loan does the same. It is a moment on the clock of the region's hub. The wide hub
+# keeps the region's line until all that was used under it has ceased to count: within one lease after the end of the
+# loan a node has reported the cell, or its lines are void; within one more it has heard of its lower line; and what it
+# had used until then counts for as long as its limit says (`hold_ns`).
+#
+# `most` falls CLOCKS_APART_NS late. The clocks of two regions' hubs may differ by that, so a window that is over here
+# may be open there, and what was used in it here could be used in it there once more (`peak`).
+#
+# A node's line is lowered even below what it has used. Under steady demand every charge that expires is followed by
+# another one, so a line that was kept as high as the use would never fall.
+#
+# Why a region is a node of the wider limit is told in decision 97, the other half in `merge/loans.py` of the sync
+# package.
 
 from __future__ import annotations
 
@@ -30,8 +48,8 @@ from reconverge.settings import MILLION
 
 CLOCKS_APART_NS: Final = SECOND_NS
 """By so much the clocks of two regions' hubs may differ: what was given back after a window is not lent in that one."""
-RELUCTANCE: Final = 0.05
-"""What is beyond the region's fair part by less than this share of it is not given back."""
+HYSTERESIS: Final = 0.05
+"""A region keeps what exceeds its fair part by less than this fraction of it, so that loans do not go to and fro."""
 
 
 @dataclass(eq=False, slots=True)
@@ -93,7 +111,7 @@ class Holding:
         needs = max(self.answer.needs_milli / 1000, float(self.need))
         share = self.need / needs
         kept = self.need + SLACK_KEPT * (pool - needs) * share if pool >= needs else pool * share
-        return self.granted if self.granted <= ceil(kept * (1 + RELUCTANCE)) else ceil(kept)
+        return self.granted if self.granted <= ceil(kept * (1 + HYSTERESIS)) else ceil(kept)
 
 
 class Lending(NamedTuple):
