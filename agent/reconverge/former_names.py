@@ -53,7 +53,7 @@ MOVED: Final = MappingProxyType(
         "reconverge.publication": "reconverge.remote_settings.publisher",
         "reconverge.report": "reconverge.hub.report",
         "reconverge.reservation": "reconverge.limiter.reservation",
-        "reconverge.stake": "reconverge.hub.stake",
+        "reconverge.stake": "reconverge.hub.headroom",
         "reconverge.trial": "reconverge.hub.probe",
         "reconverge.waiting": "reconverge.limiter.waiters",
     }

@@ -165,7 +165,7 @@ def _storm(life: Life) -> dict[str, Any]:
 # -------------------------------------------------------------------- crashes
 
 
-def loses_little(stake: float) -> Expectation:
+def loses_little(held_fraction: float) -> Expectation:
     """What a crash costs a customer is bounded: what was used since the last report, and this share of the capacity.
 
     After the crashes more is asked for than is left. So what was admitted in all is what the crashes have left of the
@@ -182,7 +182,7 @@ def loses_little(stake: float) -> Expectation:
             asked[one.key] += one.cost
             admitted[one.key] += one.cost * one.allowed
         unreported = sum(life.admitted - life.confirmed() for life in crashed)
-        lost_most = unreported + len(crashed) * stake * case.limit.capacity
+        lost_most = unreported + len(crashed) * held_fraction * case.limit.capacity
         for key, cost in admitted.items():
             if asked[key] < 2 * case.limit.capacity - cost:
                 yield Violation(UNTOLD, f"only {asked[key]} were asked for of {key!r}")

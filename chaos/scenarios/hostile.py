@@ -42,7 +42,7 @@ NEWCOMERS: Final = 0.95
 
 CRASHES: Final = 7
 CRASH_REQUESTS: Final = 20
-STAKE: Final = 0.05
+HELD_FRACTION: Final = 0.05
 HOURLY: Final = Limit(1000, 3600.0, algorithm=FIXED_WINDOW)
 CRASH_LEASE_S: Final = 2.0
 
@@ -155,7 +155,7 @@ SCENARIOS: Final = (
         lease_s=CRASH_LEASE_S,
         ground=PLAIN,
         outage=False,
-        expectations=(loses_little(STAKE), goes_on_after_crashes),
+        expectations=(loses_little(HELD_FRACTION), goes_on_after_crashes),
     ),
     Scenario(
         name="crash-loop-fleet",
@@ -174,7 +174,7 @@ SCENARIOS: Final = (
         lease_s=CRASH_LEASE_S,
         ground=PLAIN,
         outage=False,
-        expectations=(loses_little(STAKE), goes_on_after_crashes),
+        expectations=(loses_little(HELD_FRACTION), goes_on_after_crashes),
     ),
 )
 

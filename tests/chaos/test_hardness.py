@@ -183,7 +183,7 @@ def crashed_story(admitted_by_heir: int, *, asked: int = 250) -> Case:
 
 
 def test_a_crash_costs_what_was_not_reported_and_the_stake_and_no_more() -> None:
-    """Of a hundred five were not reported and five are the stake; so ninety are admitted in all, or more."""
+    """Of a hundred five were not reported and five are its line; so ninety are admitted in all, or more."""
     assert [False, True] == [meets(loses_little(0.05), crashed_story(admitted)) for admitted in (69, 70)]
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from reconverge import Agent, Hub, HubUnavailable, InvalidSetting
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
-from reconverge.hub import SettingsStore, selector
-from reconverge.hub.fallback import two_hubs
+from reconverge.hub import SettingsStore
+from reconverge.hub.fallback import selector, two_hubs
 from reconverge.integrations.config import load
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import NEVER_FULL, admitted_of, net_at

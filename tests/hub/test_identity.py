@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import MICROSECOND_NS
-from reconverge.hub.identity import ACCOUNT_KEPT_NS, HubSession
+from reconverge.hub.fallback.identity import ACCOUNT_KEPT_NS, HubSession
 from reconverge.hub.report import Batch, CellReport, LimitReport
 
 LEASE_US = 30_000_000

@@ -10,7 +10,15 @@ from random import Random
 import pytest
 
 from reconverge.clock import SECOND_NS
-from reconverge.hub.selector import ANSWERS_MIN, FAILURES_MAX, JITTER, PROBE_MAX_NS, PROBE_NS, STEADY_SHARE, HubChoice
+from reconverge.hub.fallback.selector import (
+    ANSWERS_MIN,
+    FAILURES_MAX,
+    JITTER,
+    PROBE_MAX_NS,
+    PROBE_NS,
+    STEADY_SHARE,
+    HubChoice,
+)
 
 SOON_NS = int(PROBE_NS * (1 - JITTER))
 LATE_NS = int(PROBE_NS * (1 + JITTER)) + 1

@@ -16,8 +16,8 @@ from reconverge.errors import HubUnavailable
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub import Hub
 from reconverge.hub.fallback import TwoHubs
+from reconverge.hub.fallback.selector import PROBE_MAX_NS
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge.hub.selector import PROBE_MAX_NS
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.testing.claims.fleet import INTERVAL_NS, KEYS, LIMIT_NAME, Fleet, Member

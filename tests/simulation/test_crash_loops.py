@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from reconverge.clock import SECOND_NS
-from reconverge.hub.stake import STAKE, STAKED_OVERDRAFT
+from reconverge.hub.headroom import HEADROOM_FRACTION, OVERDRAFT_FRACTION
 from reconverge.limit import (
     CALENDAR,
     FIRST_HIT,
@@ -73,32 +73,32 @@ def test_no_life_of_fifteen_is_locked_out(name: str, policy: Policy) -> None:
     assert [ASKED - cold] * LIVES == lives_of(LIMITS[name], policy)
 
 
-def _staked(limit: Limit, policy: Policy) -> bool:
+def _small_lines(limit: Limit, policy: Policy) -> bool:
     """Whether lines are kept small, by node and hub alike."""
     node = World(Fleet(1, limit, SECOND_NS), policy, [], seed=1).nodes[0]
     node.table.decide("ada", 1, 0)
     batch = node.syncer.take(SECOND_NS)
     assert batch is not None
     rule = Rule.of(batch.limits[0])
-    at_node, at_hub = node.table.staked, rule.staked(rule.lease_of_us(batch))
+    at_node, at_hub = node.table.staked, rule.small_lines(rule.lease_of_us(batch))
     assert at_node is at_hub
     return at_node
 
 
 def test_where_crashes_cost_nothing_lines_stay_large() -> None:
     """Without a bound nothing is counted for a node that is gone, and its line may last it through an outage."""
-    assert not _staked(LIMITS["sliding window"], AVAILABLE)
-    assert _staked(LIMITS["sliding window"], BALANCED)
+    assert not _small_lines(LIMITS["sliding window"], AVAILABLE)
+    assert _small_lines(LIMITS["sliding window"], BALANCED)
 
 
-@pytest.mark.parametrize(("window_s", "staked"), [(600, False), (601, True)])
-def test_windows_that_are_over_before_the_lease_are_dealt_out_as_ever(window_s: int, staked: bool) -> None:
+@pytest.mark.parametrize(("window_s", "small"), [(600, False), (601, True)])
+def test_windows_that_are_over_before_the_lease_are_dealt_out_as_ever(window_s: int, small: bool) -> None:
     """A default lease is ten minutes long at most."""
     limit = Limit(QUOTA, window_s, algorithm=SLIDING_WINDOW)
 
-    assert staked is _staked(limit, BALANCED)
+    assert small is _small_lines(limit, BALANCED)
 
 
 def test_a_vanished_node_costs_at_most_a_twentieth() -> None:
-    """What is held for nothing in particular: the stake of the line, and the overdraft."""
-    assert STAKE + STAKED_OVERDRAFT <= 0.05
+    """What is held for nothing in particular: the headroom of the line, and the overdraft."""
+    assert HEADROOM_FRACTION + OVERDRAFT_FRACTION <= 0.05

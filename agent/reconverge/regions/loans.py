@@ -42,8 +42,8 @@ from math import ceil, inf
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT
 from reconverge.hub.report import CellAnswer, Loan, Wish
-from reconverge.hub.stake import NEED_MARGIN, SLACK_KEPT
 from reconverge.settings import MILLION
 
 CLOCKS_APART_NS: Final = SECOND_NS

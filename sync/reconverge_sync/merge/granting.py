@@ -34,8 +34,8 @@ from __future__ import annotations
 
 from math import ceil, floor
 
+from reconverge.hub.headroom import headroom_max, overdraft_max
 from reconverge.hub.report import CellReport
-from reconverge.hub.stake import headroom_max, overdraft_max
 from reconverge_sync.merge.ledger import Cell, Entry, Rule
 
 SLACK_SHARED = 0.5
@@ -45,12 +45,12 @@ TAKEN_AT_ONCE = 0.9
 
 
 def grant(
-    cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int, *, staked: bool
+    cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int, *, small_lines: bool
 ) -> None:
     """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile.
 
     What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that. If
-    `staked`, the window outlasts the node's lease, and what it holds unused is kept small.
+    `small_lines`, the window outlasts the node's lease, and what it holds unused is kept small.
     """
     capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)
@@ -71,7 +71,7 @@ def grant(
         if pool >= needs:
             most = max(need, entry.line - used + ceil(TAKEN_AT_ONCE * free))
             target = min(need + SLACK_SHARED * (pool - needs) * share, most)
-            if staked:
+            if small_lines:
                 target = min(target, headroom_max(need, pool))
         if report.asked > 0 or target >= 1:
             entry.line += _raise(cell, node, entry, target, pool, used, free)
@@ -79,13 +79,13 @@ def grant(
     if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or own * share >= 1):
         # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
         start = ceil(own * share)
-        if staked:
+        if small_lines:
             start = min(start, ceil(headroom_max(need, own)))
         entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
     if rule.overshoot_milli > 0:
         overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
         part = floor(overdrafts / (cell.active + 1))
-        if staked:
+        if small_lines:
             part = min(part, overdraft_max(own))
         free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))
         entry.overdraft += max(0, min(part - entry.overdraft, free))

@@ -134,8 +134,8 @@ class Rule:
         """Whether there is a bound on over-admission at all."""
         return self.overshoot_milli != UNBOUNDED
 
-    def staked(self, lease_us: int) -> bool:
-        """Whether use counts for longer than a lease, so that lines are kept small; see `reconverge.hub.stake`."""
+    def small_lines(self, lease_us: int) -> bool:
+        """Whether use counts for longer than a lease, so that lines are kept small; see `reconverge.hub.headroom`."""
         runs_out_us: float = self.window_us
         if self.bucket:
             drains_us = float(self.window_us) * self.capacity / self.quota

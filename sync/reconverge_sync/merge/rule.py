@@ -291,8 +291,8 @@ class Shard:
         forgotten = report.forgotten
         # A node that leaves, or forgets the key, would take a grant along.
         if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
-            staked = rule.staked(rule.lease_of_us(batch))
-            grant(cell, batch.node, entry, report, rule, hub_us, lent, staked=staked)
+            small_lines = rule.small_lines(rule.lease_of_us(batch))
+            grant(cell, batch.node, entry, report, rule, hub_us, lent, small_lines=small_lines)
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
         if forgotten or entry.empty(rule):

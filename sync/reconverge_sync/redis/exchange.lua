@@ -63,7 +63,7 @@ local NOT_TAKEN = -1
 local OUT_OF_MEMORY = 'OOM command not allowed'
 local FORGOTTEN = 2147483647
 local CELLS_MAX = 256 -- so that no other node waits for longer than these take
-local STAKE, STAKED_OVERDRAFT = 0.04, 0.01
+local HEADROOM_FRACTION, OVERDRAFT_FRACTION = 0.04, 0.01
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
 local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
 local SAID_MAX, RESET_AHEAD_MAX_US = 8796093022208, 86400000000
@@ -148,7 +148,7 @@ local scans_left = SCANNED_MAX
 local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
 -- Fields of the rule at hand that each cell needs: variables, because they are looked up faster than fields of a table.
 -- The capacity is what can be granted without a loan.
-local rule_capacity, rule_staked, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
+local rule_capacity, rule_small_lines, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
 local rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
@@ -169,7 +169,7 @@ local function learns_until(of)
   return meta.born_us + learning_us(of, meta.lost)
 end
 
-local function is_staked(of)
+local function has_small_lines(of)
   local runs_out_us = of.window_us
   if of.kind == BUCKET then
     local drains_us = of.window_us * of.capacity / of.quota
@@ -205,7 +205,7 @@ local function rule_of(limit)
   made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
   made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
   made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
-  made.staked = is_staked(made)
+  made.small_lines = has_small_lines(made)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
   made.epoch = floor(hub_us / made.window_us)
@@ -219,7 +219,7 @@ local function use_rule(of)
   rule, window_us = of, of.window_us
   fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
-  rule_apart, rule_staked = of.apart > 0, of.staked
+  rule_apart, rule_small_lines = of.apart > 0, of.small_lines
   -- A node that leaves is granted nothing.
   rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
 end
@@ -623,7 +623,7 @@ local function raise(target, pool, used, free)
 end
 
 local function headroom_max(need, left)
-  local most = STAKE * left
+  local most = HEADROOM_FRACTION * left
   if most < 1 then most = 1 end
   return most > need and most or need
 end
@@ -645,7 +645,7 @@ local function grant(used)
       local most = entry_line - used + ceil(TAKEN_AT_ONCE * free)
       target = need + SLACK_SHARED * (pool - needs) * share
       if target > most then target = most > need and most or need end
-      if rule_staked then
+      if rule_small_lines then
         local headroom = headroom_max(need, pool)
         if target > headroom then target = headroom end
       end
@@ -657,7 +657,7 @@ local function grant(used)
   end
   if fixed and report_epoch == cell_epoch and (report_asked > 0 or own * share >= 1) then
     local start = own * share
-    if rule_staked then
+    if rule_small_lines then
       local headroom = headroom_max(need, own)
       if start > headroom then start = headroom end
     end
@@ -669,8 +669,8 @@ local function grant(used)
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
     local part = overdrafts / nodes
-    if rule_staked then
-      local most = STAKED_OVERDRAFT * own
+    if rule_small_lines then
+      local most = OVERDRAFT_FRACTION * own
       if most < 1 then most = 1 end
       if part > most then part = most end
     end

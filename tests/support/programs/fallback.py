@@ -6,8 +6,7 @@ import sys
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS
-from reconverge.hub import selector
-from reconverge.hub.fallback import TwoHubs
+from reconverge.hub.fallback import TwoHubs, selector
 from tests.support.agents import NEVER_FULL
 from tests.support.programs.agents import say, wait_for_a_line
 from tests.support.waiting import eventually

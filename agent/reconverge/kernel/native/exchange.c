@@ -13,8 +13,8 @@
 #define SURPLUS_CHECKS 8
 #define SURPLUS_AFTER 3
 #define ROOM_INTERVALS_MAX 16
-#define STAKE 0.04
-#define STAKED_OVERDRAFT 0.01
+#define HEADROOM_FRACTION 0.04
+#define OVERDRAFT_FRACTION 0.01
 
 static inline Store *
 store_of(const Cell *cell)
@@ -104,11 +104,11 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     return smaller(larger(larger(need, (double)cell->ask), (double)cell->head_cost), (double)at_least(cell->capacity, 0));
 }
 
-/* How much of what is left a node may hold unused where lines are kept small: see hub/stake.py. */
+/* How much of what is left a node may hold unused where lines are kept small: see hub/headroom.py. */
 static double
 headroom_max(double need, double left)
 {
-    return larger(larger(need, 1.0), STAKE * left);
+    return larger(larger(need, 1.0), HEADROOM_FRACTION * left);
 }
 
 /* The headroom that is this node's fair part of what was left at the last answer. */
@@ -147,7 +147,7 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
         i64 overdrafts = (i64)floor_div((i128)cell->capacity * terms->overshoot_milli, 1000);
         cell->overdraft = at_most(cell->overdraft, (i64)floor_div(overdrafts, cell->nodes));
         if (terms->staked) {
-            i64 most = at_least((i64)floor(STAKED_OVERDRAFT * (double)cell->capacity), 1);
+            i64 most = at_least((i64)floor(OVERDRAFT_FRACTION * (double)cell->capacity), 1);
             cell->overdraft = at_most(cell->overdraft, most);
         }
     }

@@ -64,8 +64,8 @@ from __future__ import annotations
 from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
+from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
 from reconverge.hub.report import FORGOTTEN, NOT_TAKEN, CellAnswer, CellReport
-from reconverge.hub.stake import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
 from reconverge.kernel.cell import DEMAND_MAX, Cell
 
 DEMAND_ARRIVALS = 8

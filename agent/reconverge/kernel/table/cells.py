@@ -170,7 +170,7 @@ class Cells:
     def staked(self) -> bool:
         """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound.
 
-        What is used counts for longer than a lease then, so that lines are kept small; see `hub/stake.py`.
+        What is used counts for longer than a lease then, so that lines are kept small; see `hub/headroom.py`.
         """
         runs_out_ns = self.window_ns
         if self.meter.bucket:

@@ -1,4 +1,4 @@
-"""How much a node asks for, keeps and may hold unused, also of a limit whose window outlasts a lease."""
+"""How much of its line a node may keep unused: its margin over what it needs, and the bound in long windows."""
 
 # Theory of operation.
 #
@@ -12,15 +12,15 @@
 # second time: the bound would break in every partition.
 #
 # So the line itself is small. If a window outlasts a lease, a node's headroom is what it expects to use until it can be
-# answered again, or a small stake if that is more: a share of what is left, so that a crash loop takes a part of what
-# is left each time, and never all of it. The same holds for the line with which the next window starts, and the
-# overdraft is small, too. What a node needs beyond its stake it asks for, ahead of time if need be. The price is paid
-# in a partition: a node that is cut off has its stake, and no more.
+# answered again, or HEADROOM_FRACTION of what is left if that is more. As it is a part of what is *left*, a crash loop
+# takes less each time, and never all of it. The same holds for the line with which the next window starts, and the
+# overdraft is small, too. What a node needs beyond that it asks for, ahead of time if need be. The price is paid in a
+# partition: a node that is cut off has this little headroom, and no more.
 #
-# Both shares are constants and not settings: the hub of a fleet has to know them. The hub grants no more, a node keeps
-# no more, so that lines become small again after a burst; `grant` and `_lower_lines` have their twins in Lua and C.
-# Policies without a bound have nothing to count, and keep large lines. The bound does not depend on the stake, so nodes
-# and hubs with and without it work together.
+# Both fractions are constants and not settings: the hub of a fleet has to know them. The hub grants no more, a node
+# keeps no more, so that lines become small again after a burst; `grant` and `_lower_lines` have their twins in Lua and
+# C. Policies without a bound have nothing to count, and keep large lines. The bound does not depend on the fractions,
+# so nodes and hubs with and without them work together. Decision 5 has the figures.
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ NEED_MARGIN: Final = 1.5
 """A node, or the bridge of a region, asks for this much more than it expects to use until the next exchange."""
 SLACK_KEPT: Final = 0.5
 """How much of what no node needs a node keeps, in proportion to its need; the hub hands out as much."""
-STAKE: Final = 0.04
-"""The share of what is left that a node may hold beyond what it has used, whatever it expects."""
-STAKED_OVERDRAFT: Final = 0.01
-"""The share of the capacity that a node's overdraft may be; with the stake that makes a twentieth."""
+HEADROOM_FRACTION: Final = 0.04
+"""The fraction of what is left that a node may hold beyond what it has used, whatever it expects."""
+OVERDRAFT_FRACTION: Final = 0.01
+"""The fraction of the capacity that a node's overdraft may be; with the headroom that makes a twentieth."""
 
 
 def headroom_max(need: float, left: float, unit: float = 1.0) -> float:
     """How much of what is left a node may hold unused; at least one request."""
-    return max(need, unit, STAKE * left)
+    return max(need, unit, HEADROOM_FRACTION * left)
 
 
 def overdraft_max(capacity: int, unit: int = 1) -> int:
     """How large a node's overdraft may be; at least one request."""
-    return max(unit, floor(STAKED_OVERDRAFT * capacity))
+    return max(unit, floor(OVERDRAFT_FRACTION * capacity))

@@ -1,0 +1,5 @@
+"""A second hub for the time in which the first does not answer: which one a node is with, and its session at each."""
+
+from reconverge.hub.fallback.two_hubs import TwoHubs, TwoHubsWithSettings, two_hubs
+
+__all__ = ["TwoHubs", "TwoHubsWithSettings", "two_hubs"]
