@@ -38,6 +38,7 @@ from reconverge.hub.report import (
     Status,
     Totals,
     add_totals,
+    report_row,
     told_limit,
 )
 from reconverge.limit.limit import (
@@ -60,14 +61,18 @@ KINDS: Final = {
     SLIDING_LOG: 3,
 }
 """What the merge rule tells apart."""
-CELL_KINDS: Final = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
-"""What has cells of its own: paced limits are counted as buckets, but in other units."""
+CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
+"""What `cells_of` says of the algorithm, as it is written into keys. Paced limits are counted as buckets, but in other
+units, so they have cells of their own."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """An answer to 256 cells takes 18 kB, or 33 kB."""
 ANSWER_HEADER: Final = Struct("<HBBIq")
 AMOUNTS: Final = {4: False, 8: True}
 """Whether rows are wide, by the bytes of an amount."""
 PROBLEM_LENGTH_MAX: Final = 200
+_FIRST_FIELDS: Final = LimitReport._fields.index("interval_us") - LimitReport._fields.index("window_us")
+"""So many fields of a limit, after its name and its algorithm, travel in any case. A hub of an older version knows
+nothing of intervals and regions, and is told only of those that there are."""
 
 
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
@@ -161,13 +166,13 @@ def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
 
 def _rows(row: Struct, batch: Batch) -> bytes:
     pack = row.pack
-    return b"".join([pack(cell[2], cell[13], cell[0], *cell[3:13]) for cell in batch.cells])
+    return b"".join([pack(*report_row(cell)) for cell in batch.cells])
 
 
 def _limit(limit: LimitReport) -> tuple[str | int, ...]:
-    # A hub of an older version knows nothing of intervals, and is told of those alone that there are; nor of regions.
-    fields = told_limit(limit)
-    told = fields[2:] if limit.apart else fields[2:-1] if limit.interval_us else fields[2:-2]
+    _, _, *told = told_limit(limit)
+    while told[-1] == 0 and len(told) > _FIRST_FIELDS:
+        del told[-1]
     return (limit.name, KINDS[limit.algorithm], *told)
 
 

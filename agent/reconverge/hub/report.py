@@ -6,10 +6,13 @@ hub's clock. All of them are absolute: saying the same twice says nothing new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from operator import itemgetter
 from struct import Struct
-from typing import Final, NamedTuple, Protocol, overload, runtime_checkable
+from typing import Final, NamedTuple, Protocol, cast, overload, runtime_checkable
+
+from reconverge.limit.limit import GCRA, SLIDING_LOG, SLIDING_SLICES, TOKEN_BUCKET
 
 SCHEMA_VERSION = 3
 WHOLE_MAX = 2**53
@@ -88,6 +91,18 @@ def told_limit(limit: LimitReport) -> tuple[str | int, ...]:
 def heard_limit(limit: LimitReport) -> LimitReport:
     """The report of a limit whose fields travelled as `told_limit` describes it."""
     return limit if limit.closes_us else limit._replace(window=0, lease_us=limit.window)
+
+
+COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
+"""The algorithms that a hub counts as it counts another one, in the same cells."""
+
+
+def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
+    """What tells the cells of a limit from those of another one: its name, how a hub counts, the window, the variant.
+
+    Reports of one key are about one cell if these are the same. Nothing else makes a difference.
+    """
+    return limit.name, COUNTED_AS.get(limit.algorithm, limit.algorithm), limit.window_us, limit.variant
 
 
 class CellReport(NamedTuple):
@@ -241,11 +256,25 @@ class Answer(NamedTuple):
     cells: Sequence[CellAnswer]
 
 
-REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(CellReport._fields) - 1}q"))
-"""How a cell report travels, narrow and wide: the epoch, the moment of the reset, the limit, and the other fields in
-their order, without the key. All numbers are little-endian."""
+REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])
+"""What a row of a cell report says: all fields without the key, and what has 64 bits in any case first. `reports.c` and
+`exchange.lua` say it once more; `tests/hub/test_row_layout.py` compares them."""
+REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(REPORT_ROW)}q"))
+"""How that travels, narrow and wide. All numbers are little-endian."""
+report_row: Final = cast(
+    "Callable[[CellReport], tuple[int, ...]]", itemgetter(*map(CellReport._fields.index, REPORT_ROW))
+)
+"""The numbers of a report's row."""
+
+
+def report_of_row(key: str, row: Sequence[int]) -> CellReport:
+    """The report about a key whose row says these numbers."""
+    epoch, reset_us, limit, *others = row
+    return CellReport._make((limit, key, epoch, *others, reset_us))
+
+
 ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
-"""How a cell answer travels, narrow and wide: its fields in their order."""
+"""How a cell answer travels, narrow and wide: its fields in their order. `plausible.c` and `exchange.lua` likewise."""
 
 
 class Wish(NamedTuple):

@@ -71,8 +71,8 @@ from reconverge.hub.report import (
     Status,
     Totals,
     Wishes,
+    cells_of,
 )
-from reconverge.limit.limit import GCRA, SLIDING_LOG, TOKEN_BUCKET
 from reconverge_sync.merge import bounds
 from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts
@@ -245,9 +245,8 @@ class Shard:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
         report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated)
-        # What is counted alike is one cell, whatever it is called.
-        counted = TOKEN_BUCKET if limit.algorithm == GCRA else SLIDING_LOG if rule.dated else limit.algorithm
-        identity = (limit.name, counted + limit.variant, limit.window_us, report.key)
+        name, counted, window_us, variant = cells_of(limit)
+        identity = (name, counted + variant, window_us, report.key)
         cell = self.cells.get(identity)
         if cell is not None and hub_us > cell.expires_us:
             cell = None

@@ -28,6 +28,7 @@ from reconverge.hub.report import (
     CellReport,
     LimitReport,
     Totals,
+    report_of_row,
     told_limit,
 )
 from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
@@ -211,14 +212,15 @@ def _reports(rows: bytes, keys: list[str], *, known: int) -> Iterator[CellReport
     if len(rows) != len(keys) * row.size:
         raise MalformedMessage("cells")
     for key, fields in zip(keys, row.iter_unpack(rows), strict=True):
-        epoch, reset_us, limit, current, *amounts = fields
-        if not 0 <= limit < known:
+        report = report_of_row(key, fields)
+        if not 0 <= report.limit < known:
             raise MalformedMessage("cells")
+        epoch, reset_us, current = report.epoch, report.reset_us, report.current
         if max(epoch, -epoch, reset_us, current, -current) > WHOLE_MAX or reset_us < 0:
             raise MalformedMessage("cells")
-        if row is wide and (min(amounts) < 0 or max(amounts) > WHOLE_MAX):
+        if row is wide and (min(report[4:]) < 0 or max(report[4:]) > WHOLE_MAX):
             raise MalformedMessage("cells")
-        yield CellReport._make((limit, key, epoch, current, *amounts, reset_us))
+        yield report
 
 
 def write_answer(batch: Batch, answer: Answer) -> bytes:

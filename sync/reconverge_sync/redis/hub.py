@@ -27,6 +27,7 @@ from reconverge.hub.report import (
     Totals,
     Wishes,
     add_totals,
+    cells_of,
 )
 from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
@@ -282,8 +283,9 @@ def _prefixes(namespace: str, batch: Batch) -> list[bytes]:
 
 
 def _cells_of(limit: LimitReport) -> str:
-    """What is common to the keys of a limit's cells: all that tells them from those of another one."""
-    return f"c{SCHEMA_VERSION}:{limit.name}:{CELL_KINDS[limit.algorithm]}:{limit.window_us}{limit.variant}:"
+    """What is common to the keys of a limit's cells."""
+    name, counted, window_us, variant = cells_of(limit)
+    return f"c{SCHEMA_VERSION}:{name}:{CELL_KINDS[counted]}:{window_us}{variant}:"
 
 
 def open_redis(url: str, settings: HubSettings) -> RedisHub:
