@@ -43,7 +43,7 @@ class Exchanging:
         self.hub = FickleHub(clock=self._world.clock)
         self._exchanges = ExchangeDriver(
             [node.syncer for node in self._world.nodes],
-            open_hub=lambda: self.hub,
+            hub=self.hub,
             clock=self._world.clock,
             timeout_s=5.0,
             hub_name=HUB,

@@ -76,7 +76,7 @@ class Driven(Node):
         super().__init__(world.clock, keys_max=world.keys_max)
         self._loop = world.loop
         self.exchanges = ExchangeDriver(
-            [self.syncer], open_hub=lambda: world.hub, clock=world.clock, timeout_s=5.0, hub_name="fickle"
+            [self.syncer], hub=world.hub, clock=world.clock, timeout_s=5.0, hub_name="fickle"
         )
         self.limiters = {
             name: Limiter(self.kernel.composites.declare(name, quotas_of(name, limits), STRICT))

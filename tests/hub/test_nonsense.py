@@ -51,7 +51,7 @@ class Driven:
         self.hub = OddHub(clock=self.clock)
         (self.node,) = self.world.nodes
         self.exchanges = ExchangeDriver(
-            [self.node.syncer], open_hub=lambda: self.hub, clock=self.clock, timeout_s=5.0, hub_name="odd"
+            [self.node.syncer], hub=self.hub, clock=self.clock, timeout_s=5.0, hub_name="odd"
         )
         self.shard = self.node.kernel.shards[0]
         self.uses()

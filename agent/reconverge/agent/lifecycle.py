@@ -22,7 +22,6 @@ from reconverge.exchange.ownership import Runner
 from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskLoop
 from reconverge.exchange.thread_runner import ThreadLoop
-from reconverge.hub.port import Hub
 from reconverge.remote_settings.poller import Reader
 from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import check_seconds
@@ -80,7 +79,7 @@ class Lifecycle:
         ]
         self.exchanges = ExchangeDriver(
             self.syncers,
-            open_hub=self._hub_to_use,
+            hub=self.hub,
             clock=self._clock,
             timeout_s=self._timeout_s,
             hub_name=self._hub_name,
@@ -190,10 +189,6 @@ class Lifecycle:
         runner.request_stop()
         runner.run()
         return runner
-
-    def _hub_to_use(self) -> Hub:
-        assert self.hub is not None
-        return self.hub
 
 
 def _new_name() -> str:

@@ -61,7 +61,7 @@ class ExchangeDriver(Drivers):
         self,
         syncers: list[Syncer],
         *,
-        open_hub: Callable[[], Hub],
+        hub: Hub | None,
         clock: Clock,
         timeout_s: float,
         hub_name: str,
@@ -70,13 +70,15 @@ class ExchangeDriver(Drivers):
         super().__init__()
         self._syncers = syncers
         self._reader = reader
-        self._open_hub = open_hub
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
         """By how much an exchange, or getting over a bug, may delay the next look at what is due."""
         self._hub_name = hub_name
-        self._hub: Hub | None = None
+        self._hub = hub
+        """None for a node that is alone, which exchanges nothing."""
+        self._in_use = False
+        """Whether the hub may have connections open, or work of its own."""
         self.watch = AnswerStats()
         """What the answers told."""
         self.bugs = 0
@@ -125,7 +127,7 @@ class ExchangeDriver(Drivers):
     @property
     def at_work(self) -> bool:
         """Whether the hub has something to do between exchanges; then `rest` is what to wait with."""
-        hub = self._hub
+        hub = self._hub if self._in_use else None
         return hub is not None and isinstance(hub, Working) and hub.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
@@ -181,9 +183,15 @@ class ExchangeDriver(Drivers):
             syncer.part()
         await self._let_go()
 
+    def _hub_in_use(self) -> Hub:
+        """The hub, which has to be closed from here on."""
+        assert self._hub is not None
+        self._in_use = True
+        return self._hub
+
     async def _let_go(self) -> None:
-        hub, self._hub = self._hub, None
-        if hub is not None:
+        hub, in_use, self._in_use = self._hub, self._in_use, False
+        if hub is not None and in_use:
             try:
                 await asyncio.wait_for(hub.close(), self._timeout_s)
             except Exception:
@@ -333,9 +341,7 @@ class ExchangeDriver(Drivers):
         if batch is None:
             return True
         try:
-            if self._hub is None:
-                self._hub = self._open_hub()
-            answer = await asyncio.wait_for(self._hub.exchange(batch), self._timeout_s)
+            answer = await asyncio.wait_for(self._hub_in_use().exchange(batch), self._timeout_s)
             check_answer(batch, answer, first_odd_cell)
         except HubUnavailable as error:
             self._complain(syncer, error)
@@ -371,10 +377,9 @@ class ExchangeDriver(Drivers):
         if not reader.begin(cut_off=self._syncers[0].failing):
             return
         try:
-            if self._hub is None:
-                self._hub = self._open_hub()
-            assert isinstance(self._hub, SettingsStore)
-            payload = await asyncio.wait_for(self._hub.read(bytes_max=PAYLOAD_BYTES_MAX), self._timeout_s)
+            hub = self._hub_in_use()
+            assert isinstance(hub, SettingsStore)
+            payload = await asyncio.wait_for(hub.read(bytes_max=PAYLOAD_BYTES_MAX), self._timeout_s)
             check_posted(payload)
         except HubUnavailable as error:
             reader.failed(error.kind)
@@ -386,7 +391,7 @@ class ExchangeDriver(Drivers):
             reader.failed(f"bug:{type(error).__name__}")
         else:
             reader.heard(payload)
-            await self._restore(reader, self._hub)
+            await self._restore(reader, hub)
 
     async def _restore(self, reader: Reader, hub: SettingsStore) -> None:
         """Post again what is in force, unless another node has: an agent that starts now would not know of it."""
