@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from reconverge.agent.assembly import assemble, reader_of
+from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
-from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_reentry, tell_of_soft
+from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_soft
 from reconverge.agent.overrides import Overrides
 from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
@@ -33,7 +33,7 @@ from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.modes import Switch, checked_switch, switch_as_said
-from reconverge.policies import choose
+from reconverge.policies import Policy, choose
 from reconverge.remote_settings.caps import caps_as_said
 from reconverge.remote_settings.signed import FleetSettings
 from reconverge.runtime.process import register
@@ -167,6 +167,15 @@ class Agent:
         parts = assemble(settings, hub, fallback, self._clock, require_hub=require_hub, region_share=region_share)
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
         self._limiters: dict[str, Limiter] = {}
+        self._prepare_pace_and_overrides(parts, settings_secret)
+        tell_of_installation()
+        tell_of_variables()
+        self._hook_dispatcher = HookDispatcher(self)
+        self._prepare_exchanges(parts)
+
+    def _prepare_pace_and_overrides(self, parts: Parts, secret: str | bytes | Sequence[str | bytes] | None) -> None:
+        """Make what knows the sync intervals, and what reads and applies the settings published for the fleet."""
+        settings = self._settings
         self._short_windows = ShortWindows()
         self._pacing = Pacing(
             parts.kernel,
@@ -177,7 +186,7 @@ class Agent:
         )
         self._overrides = Overrides(self._pacing.publish)
         self._reader = reader_of(
-            settings_secret,
+            secret,
             parts,
             namespace=settings.namespace,
             clock=self._clock,
@@ -185,19 +194,19 @@ class Agent:
             interval_ns=self._pacing.shortest_ns,
             apply=self._apply,
         )
-        tell_of_installation()
-        tell_of_variables()
+
+    def _prepare_exchanges(self, parts: Parts) -> None:
+        """Make what exchanges with the hub from the first decision or `start` on, and have the process know of it."""
+        settings = self._settings
         self._lifecycle = Lifecycle(
             parts,
             clock=self._clock,
             timeout_s=settings.exchange_timeout,
             reader=self._reader,
             required=self._required,
-            register=lambda: register(self, sigterm=sigterm),
+            register=lambda: register(self, sigterm=settings.sigterm),
         )
-        self._kernel.told_of_reentry = tell_of_reentry
-        self._hook_dispatcher = HookDispatcher(self)
-        register(self, sigterm=sigterm and not self._kernel.alone)
+        register(self, sigterm=settings.sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
 
@@ -236,41 +245,58 @@ class Agent:
             InvalidSetting: the policy or the interval makes no sense, or a setting contradicts what the limit says.
         """
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
-        chosen = self._policy
         sync_interval = in_seconds(sync_interval)
-        if switch is not None:
-            checked_switch(switch)
-        if sync_interval is not None:
-            checked_pace(sync_interval, None)
-            lease_ns = max(self._kernel.lease_with(each) for each in quotas.values())
-            check_lease(sync_interval, self._settings.exchange_timeout, lease_ns / SECOND_NS)
+        self._check_switch_and_interval(switch, sync_interval, quotas)
+        chosen = self._policy
         if (policy, max_overshoot, cold_allowance) != (None, None, None):
             chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         parents = _parts_of(parent)
         if cap is not None:
             caps_as_said(name, quotas, cap)
         with self._overrides.lock:
-            limiter = self._limiters.get(name)
-            if limiter is not None:
-                quotas, chosen = limiter.declared_again(quotas, chosen)
-            table = self._kernel.composites.declare(name, quotas, chosen, parents=parents)
-            known = name in self._limiters
-            if limiter is None:
-                limiter = Limiter(table)
-                limiter.set_agent_switch(self._switched)
-                # In one step: a signal handler may have declared it meanwhile.
-                limiter = self._limiters.setdefault(name, limiter)
-            if cap is not None:
-                limiter.cap(cap)
-            if switch is not None:
-                limiter.switch(switch)
-            if sync_interval is not None:
-                self.change_pace(sync_interval, limit=name)
+            limiter, known = self._declare(name, quotas, chosen, parents)
+            self._set(limiter, cap, switch, sync_interval)
             if cap is not None or not known:
                 self._overrides.apply_to(limiter)
                 self._look_at_windows([limiter])
                 tell_of_soft(quotas)
         return limiter
+
+    def _check_switch_and_interval(
+        self, switch: Switch | None, sync_interval: float | None, quotas: Mapping[str, Limit]
+    ) -> None:
+        """Raise InvalidSetting for what cannot be set of a limit with these quotas, before it is declared."""
+        if switch is not None:
+            checked_switch(switch)
+        if sync_interval is not None:
+            checked_pace(sync_interval, None)
+            lease_ns = max(self._kernel.lease_with(each) for each in quotas.values())
+            check_lease(sync_interval, self._settings.exchange_timeout, lease_ns / SECOND_NS)
+
+    def _declare(
+        self, name: str, quotas: dict[str, Limit], policy: Policy, parents: tuple[Any, ...] | None
+    ) -> tuple[Limiter, bool]:
+        """The limiter of that name, made if there is none, and whether there was one. Raises LimitConflict."""
+        limiter = self._limiters.get(name)
+        if limiter is not None:
+            quotas, policy = limiter.declared_again(quotas, policy)
+        table = self._kernel.composites.declare(name, quotas, policy, parents=parents)
+        known = name in self._limiters
+        if limiter is None:
+            limiter = Limiter(table)
+            limiter.set_agent_switch(self._switched)
+            # In one step: a signal handler may have declared it meanwhile.
+            limiter = self._limiters.setdefault(name, limiter)
+        return limiter, known
+
+    def _set(self, limiter: Limiter, cap: str | None, switch: Switch | None, sync_interval: float | None) -> None:
+        """Set what a declaration says beside the quotas and the policy; None leaves it as it is."""
+        if cap is not None:
+            limiter.cap(cap)
+        if switch is not None:
+            limiter.switch(switch)
+        if sync_interval is not None:
+            self.change_pace(sync_interval, limit=limiter.name)
 
     def limiter(self, name: str) -> Limiter:
         """The limiter of a declared limit. Raises UnknownLimit."""

@@ -47,18 +47,11 @@ def bridge(
     """
     check_name(region)
     checked_namespace(namespace + WIDE)
-    check_seconds("interval", interval, 0.01, 60.0)
-    check_seconds("timeout", timeout, 0.01, 60.0)
-    check_seconds("loan", loan, LOAN_INTERVALS_MIN * interval + 2 * timeout, 3600.0)
+    _check_times(interval, timeout, loan)
     if not 0 < round(movable * MILLION) < MILLION:
         raise InvalidSetting("movable", movable, "must be above 0 and below 1: what is left of 1 beside all shares")
-    if local == wide:
-        raise InvalidSetting("wide", redacted(wide), "is the region's own hub; name the one that all regions share")
-    home = _open("local", local, namespace, timeout)
-    if not isinstance(home, Region):
-        raise InvalidSetting("local", redacted(local), "is a hub at which nothing can be lent; take a Redis")
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
-    everywhere = _open("wide", wide, namespace + WIDE, timeout)
+    home, everywhere = _open_both(local, wide, namespace, timeout)
     made = Bridge(
         region,
         token_hex(8),
@@ -82,6 +75,23 @@ def bridge(
     asyncio.run(_run(driven, home, everywhere))
     rest = "everything was given back" if made.free else f"{made.lent} keys may go on with what was lent, until it ends"
     typer.echo(f"bridge of region {region} has ended: {rest}")
+
+
+def _check_times(interval: float, timeout: float, loan: float) -> None:
+    """Raise InvalidSetting for times that make no sense; a loan has to outlast a few rounds and their answers."""
+    check_seconds("interval", interval, 0.01, 60.0)
+    check_seconds("timeout", timeout, 0.01, 60.0)
+    check_seconds("loan", loan, LOAN_INTERVALS_MIN * interval + 2 * timeout, 3600.0)
+
+
+def _open_both(local: str, wide: str, namespace: str, timeout: float) -> tuple[Region, Hub]:
+    """The region's hub and that of all bridges. Raises InvalidSetting if they are one, or the first cannot lend."""
+    if local == wide:
+        raise InvalidSetting("wide", redacted(wide), "is the region's own hub; name the one that all regions share")
+    home = _open("local", local, namespace, timeout)
+    if not isinstance(home, Region):
+        raise InvalidSetting("local", redacted(local), "is a hub at which nothing can be lent; take a Redis")
+    return home, _open("wide", wide, namespace + WIDE, timeout)
 
 
 async def _run(driven: Bridging, home: Region, wide: Hub) -> None:

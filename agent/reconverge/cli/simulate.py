@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich import box
@@ -18,12 +18,20 @@ from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
 from reconverge.cli import picture
+from reconverge.cli.options import (
+    AlgorithmOption,
+    InitialOption,
+    JsonOption,
+    ProcessesOption,
+    RefillOption,
+    SlicesOption,
+)
 from reconverge.cli.picture import Chart, Series
 from reconverge.cli.replay.trace import InvalidTrace, read_arrivals
 from reconverge.cli.terminal import round_trip_ns, told
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.limit.limit import ALGORITHMS, ALIGNMENTS, CLOCK, GREEDY, REFILLS, UTC, Limit
+from reconverge.limit.limit import ALIGNMENTS, CLOCK, GREEDY, UTC, Limit
 from reconverge.policies import BALANCED, Policy, choose
 from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
 from reconverge.simulation import COMPARED, PATTERNS, Arrival, Experiment, Figures, Fleet, RunFigures, Traffic, run
@@ -39,86 +47,87 @@ LEASE_MAX: Final = 86_400.0
 SEEDS_MAX: Final = 100_000
 ROUNDED_FROM: Final = 10.0
 
+Result: TypeAlias = tuple[dict[str, Figures], dict[str, list[RunFigures]]]
+"""What `run` returns: by policy, the figures over all seeds, and those of every run."""
+
+LimitOption: TypeAlias = Annotated[
+    str, typer.Option(help="The limit, such as '1000/10s', or several quotas: '10/s; 100/minute'.", metavar="LIMIT")
+]
+PolicyOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help=f"{', '.join(COMPARED)}; may be repeated. By default all of them.", metavar="NAME"),
+]
+DemandOption: TypeAlias = Annotated[
+    float,
+    typer.Option(help="What is asked for in a window, as a multiple of the (first) quota.", metavar="FACTOR"),
+]
+PatternOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help=f"{', '.join(PATTERNS)}; or a CSV file of requests with t_s,node[,key][,cost].", metavar="NAME|FILE"
+    ),
+]
+FaultOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What goes wrong, such as cut:half@2w+5w (half of the nodes, two windows after the start, for five), "
+        "down@3w+1w, loss:10%@0w+9w or crash:1@3w+1w; may be repeated.",
+        metavar="FAULT",
+    ),
+]
+WindowsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help=f"Windows to simulate, of the first quota. By default {WINDOWS}, or as many as there are in the file "
+        "of requests.",
+        metavar="N",
+        min=1,
+        max=WINDOWS_MAX,
+    ),
+]
+WarmupOption: TypeAlias = Annotated[
+    int, typer.Option(help="Windows at the beginning that the figures leave out.", metavar="N", min=0)
+]
+LeaseOption: TypeAlias = Annotated[
+    float | None, typer.Option(help="By default as an agent would choose it.", metavar="SECONDS")
+]
+SeedsOption: TypeAlias = Annotated[
+    int, typer.Option(help="Runs, each drawn from a seed of its own.", metavar="N", min=1, max=SEEDS_MAX)
+]
+PlotOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Draw the first run into FILE.png or FILE.html.", metavar="FILE")
+]
+AlignOption: TypeAlias = Annotated[
+    str, typer.Option(help=f"Where fixed windows begin: {', '.join(ALIGNMENTS)}.", metavar="NAME")
+]
+
 
 def simulate(
     nodes: Annotated[int, typer.Option(help="Nodes of the fleet.", metavar="N", min=1, max=NODES_MAX)] = 8,
-    limit: Annotated[
-        str, typer.Option(help="The limit, such as '1000/10s', or several quotas: '10/s; 100/minute'.", metavar="LIMIT")
-    ] = "1000/10s",
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help=f"{', '.join(ALGORITHMS)}. By default the one that an agent takes for such a limit.", metavar="NAME"
-        ),
-    ] = None,
-    slices: Annotated[
-        int | None, typer.Option(help="Into how many parts sliding-slices divides the window.", metavar="N")
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{', '.join(COMPARED)}; may be repeated. By default all of them.", metavar="NAME"),
-    ] = None,
+    limit: LimitOption = "1000/10s",
+    algorithm: AlgorithmOption = None,
+    slices: SlicesOption = None,
+    policy: PolicyOption = None,
     sync_interval: Annotated[float, typer.Option(help="Seconds between exchanges.", metavar="SECONDS")] = 1.0,
-    demand: Annotated[
-        float,
-        typer.Option(help="What is asked for in a window, as a multiple of the (first) quota.", metavar="FACTOR"),
-    ] = 3.0,
-    pattern: Annotated[
-        str,
-        typer.Option(
-            help=f"{', '.join(PATTERNS)}; or a CSV file of requests with t_s,node[,key][,cost].", metavar="NAME|FILE"
-        ),
-    ] = "uniform",
+    demand: DemandOption = 3.0,
+    pattern: PatternOption = "uniform",
     keys: Annotated[int, typer.Option(help="Over how many keys the demand is dealt.", metavar="N")] = 1,
     cost_max: Annotated[int, typer.Option(help="Costs are drawn from 1 to this.", metavar="N")] = 1,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What goes wrong, such as cut:half@2w+5w (half of the nodes, two windows after the start, for five), "
-            "down@3w+1w, loss:10%@0w+9w or crash:1@3w+1w; may be repeated.",
-            metavar="FAULT",
-        ),
-    ] = None,
-    windows: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Windows to simulate, of the first quota. By default {WINDOWS}, or as many as there are in the file "
-            "of requests.",
-            metavar="N",
-            min=1,
-            max=WINDOWS_MAX,
-        ),
-    ] = None,
-    warmup: Annotated[
-        int, typer.Option(help="Windows at the beginning that the figures leave out.", metavar="N", min=0)
-    ] = 2,
+    fault: FaultOption = None,
+    windows: WindowsOption = None,
+    warmup: WarmupOption = 2,
     rtt: Annotated[str, typer.Option(help="Round trip to the hub, such as 2ms.", metavar="TIME")] = "2ms",
-    lease_ttl: Annotated[
-        float | None, typer.Option(help="By default as an agent would choose it.", metavar="SECONDS")
-    ] = None,
+    lease_ttl: LeaseOption = None,
     max_overshoot: Annotated[float | None, typer.Option(help="Of balanced, in place of 0.1.", metavar="SHARE")] = None,
-    seeds: Annotated[
-        int, typer.Option(help="Runs, each drawn from a seed of its own.", metavar="N", min=1, max=SEEDS_MAX)
-    ] = 5,
+    seeds: SeedsOption = 5,
     seed: Annotated[int, typer.Option(help="The first seed.", metavar="N")] = 0,
-    processes: Annotated[
-        int,
-        typer.Option(help="On how many processes to simulate.", metavar="N", min=1, show_default="one for each core"),
-    ] = PROCESSES,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the first run into FILE.png or FILE.html.", metavar="FILE")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    align: Annotated[
-        str, typer.Option(help=f"Where fixed windows begin: {', '.join(ALIGNMENTS)}.", metavar="NAME")
-    ] = CLOCK,
+    processes: ProcessesOption = PROCESSES,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+    align: AlignOption = CLOCK,
     timezone: Annotated[str, typer.Option(help="Whose calendar, such as Europe/Berlin.", metavar="ZONE")] = UTC,
-    initial: Annotated[
-        int | None, typer.Option(help="What a new key may use of a bucket; by default all of it.", metavar="N")
-    ] = None,
-    refill: Annotated[
-        str, typer.Option(help=f"How a bucket gets its quota back: {', '.join(REFILLS)}.", metavar="NAME")
-    ] = GREEDY,
+    initial: InitialOption = None,
+    refill: RefillOption = GREEDY,
 ) -> None:
     """Simulate a fleet with the production kernel, syncer and merge rule under virtual time.
 
@@ -127,43 +136,59 @@ def simulate(
     Ends with status 1 if a declared bound was broken, a defect of reconverge.
     """
     policies = _policies(policy or list(COMPARED), max_overshoot)
-    parsed, *further = Limit.parse_all(
+    quotas = Limit.parse_all(
         limit, algorithm=algorithm, slices=slices, align=align, timezone=timezone, initial=initial, refill=refill
     )
+    fleet = _fleet(nodes, quotas, sync_interval, rtt, lease_ttl)
+    traffic, windows = _traffic(pattern, fleet, demand, keys, cost_max, windows)
+    experiment = Experiment(fleet, traffic, windows, warmup, tuple(fault or ()))
+    _check(experiment, seed)
+    if plot is not None:
+        picture.check_available(plot)
+    results = _run(experiment, policies, range(seed, seed + seeds), processes)
+    if plot is not None:
+        _save_first_run(plot, experiment, policies, results[0], seed)
+    _print(experiment, [figures for figures, _ in results], as_json=as_json)
+    if any(each.bound_violations for figures, _ in results for each in figures.values()):
+        raise typer.Exit(BROKEN_STATUS)
+
+
+def _fleet(nodes: int, quotas: tuple[Limit, ...], sync_interval: float, rtt: str, lease_ttl: float | None) -> Fleet:
+    """The fleet that is simulated. Raises InvalidSetting for times that no agent would accept."""
+    limit, *further = quotas
     interval_ns = _checked_ns("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
     lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_MIN)
-    fleet = Fleet(
+    return Fleet(
         nodes=nodes,
-        limit=parsed,
+        limit=limit,
         sync_interval_ns=interval_ns,
         round_trip_ns=round_trip_ns("rtt", rtt),
         lease_ns=None if lease_ttl is None else _checked_ns("lease_ttl", lease_ttl, lease_min, LEASE_MAX),
         further=tuple(further),
     )
-    traffic, windows = _traffic(pattern, fleet, demand, keys, cost_max, windows)
-    if warmup >= windows:
-        raise InvalidSetting("warmup", warmup, f"leaves nothing of {windows} windows")
-    experiment = Experiment(fleet, traffic, windows, warmup, tuple(fault or ()))
-    _check_faults(experiment, seed)
-    if plot is not None:
-        picture.check_available(plot)
-    numbers = range(seed, seed + seeds)
-    judged = [replace(experiment, judged=number) for number in range(len(fleet.quotas))]
-    with progress_bar(len(judged) * len(policies) * seeds, processes) as advance:
-        results = [run(each, policies, numbers, processes=processes, watch=advance) for each in judged]
-    if plot is not None:
-        figures, runs = results[0]
-        first = {name: each[0] for name, each in runs.items()}
-        _save(plot, _chart(experiment, policies, first, numbers[0]), figures, _explanation(experiment))
+
+
+def _by_quota(experiment: Experiment) -> list[Experiment]:
+    """The same experiment for each quota of the limit, by which it is judged."""
+    return [replace(experiment, judged=number) for number in range(len(experiment.fleet.quotas))]
+
+
+def _run(experiment: Experiment, policies: list[Policy], seeds: range, processes: int) -> list[Result]:
+    """Run everything, and say how far it is; the results by quota."""
+    judged = _by_quota(experiment)
+    with progress_bar(len(judged) * len(policies) * len(seeds), processes) as advance:
+        return [run(each, policies, seeds, processes=processes, watch=advance) for each in judged]
+
+
+def _print(experiment: Experiment, results: list[dict[str, Figures]], *, as_json: bool) -> None:
+    """The figures of every quota, as tables that say what their columns mean, or as JSON."""
     if as_json:
-        print(json.dumps(_as_json(fleet, [figures for figures, _ in results]), indent=2))
-    else:
-        console = Console()
-        for each, (figures, _) in zip(judged, results, strict=True):
-            console.print(_table(figures))
-            console.print(_explanation(each), highlight=False)
-    if any(each.bound_violations for figures, _ in results for each in figures.values()):
-        raise typer.Exit(BROKEN_STATUS)
+        print(json.dumps(_as_json(experiment.fleet, results), indent=2))
+        return
+    console = Console()
+    for each, figures in zip(_by_quota(experiment), results, strict=True):
+        console.print(_table(figures))
+        console.print(_explanation(each), highlight=False)
 
 
 def _as_json(fleet: Fleet, results: Sequence[dict[str, Figures]]) -> dict[str, object]:
@@ -206,8 +231,10 @@ def _traffic(
     return tuple(arrival for arrival in arrivals if arrival.moment_ns < end_ns), windows
 
 
-def _check_faults(experiment: Experiment, seed: int) -> None:
-    """Tell of a mistake in them before anything is run."""
+def _check(experiment: Experiment, seed: int) -> None:
+    """Raise InvalidSetting, before anything is run, for a warmup or a fault that the windows have no room for."""
+    if experiment.warmup >= experiment.windows:
+        raise InvalidSetting("warmup", experiment.warmup, f"leaves nothing of {experiment.windows} windows")
     end_ns = experiment.windows * experiment.fleet.limit.window_ns
     for text, fault in zip(experiment.faults, experiment.faults_of(seed), strict=True):
         if fault.start_ns >= end_ns:
@@ -308,6 +335,13 @@ def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, R
         ],
         cuts=shades,
     )
+
+
+def _save_first_run(path: Path, experiment: Experiment, policies: Sequence[Policy], result: Result, seed: int) -> None:
+    """Draw what every policy did with the first seed."""
+    figures, runs = result
+    first = {name: each[0] for name, each in runs.items()}
+    _save(path, _chart(experiment, policies, first, seed), figures, _explanation(experiment))
 
 
 def _save(path: Path, chart: Chart, figures: dict[str, Figures], sentence: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 from rich import box
@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from reconverge.cli import picture
+from reconverge.cli.options import AlgorithmOption, JsonOption, ProcessesOption, SlicesOption
 from reconverge.cli.picture import COLOURS, INK, dress
 from reconverge.cli.simulate import joined, progress_bar
 from reconverge.cli.terminal import percent, round_trip_ns
 from reconverge.errors import InvalidSetting
-from reconverge.limit.limit import ALGORITHMS, Limit
+from reconverge.limit.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX
 from reconverge.simulation.studies.experiment import PROCESSES
@@ -40,48 +41,44 @@ NODES_MAX: Final = 1000
 POLICIES: Final = (STRICT, BALANCED, NAIVE)
 OURS: Final = (STRICT.name, BALANCED.name)
 
+DemandOption: TypeAlias = Annotated[
+    float, typer.Option(help="What is asked for at busy times, as a multiple of the limit.", metavar="FACTOR")
+]
+MaxOverOption: TypeAlias = Annotated[
+    str, typer.Option(help="The most that any window may admit above the limit, such as 1%.", metavar="PERCENT")
+]
+MaxRefusedOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="The most that may be refused falsely, of what one central limiter would admit. By default "
+        f"{REFUSED_ABOVE_LEAST_PCT:g} points more than the least that can be had.",
+        metavar="PERCENT",
+    ),
+]
+ColdKeysOption: TypeAlias = Annotated[
+    int, typer.Option(help="Further keys of each process, asked about once in a window.", metavar="N", min=0)
+]
+PlotOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="Draw over-admission, refusals and traffic into FILE.png or FILE.html.", metavar="FILE"),
+]
+
 
 def tune(
     nodes: Annotated[int, typer.Option(help="Processes that share the limit.", metavar="N", min=1, max=NODES_MAX)],
     limit: Annotated[str, typer.Option(help="The limit, such as '1000/minute'.", metavar="LIMIT")],
-    demand: Annotated[
-        float, typer.Option(help="What is asked for at busy times, as a multiple of the limit.", metavar="FACTOR")
-    ] = 2.0,
-    max_over: Annotated[
-        str, typer.Option(help="The most that any window may admit above the limit, such as 1%.", metavar="PERCENT")
-    ] = "1%",
-    max_refused: Annotated[
-        str | None,
-        typer.Option(
-            help="The most that may be refused falsely, of what one central limiter would admit. By default "
-            f"{REFUSED_ABOVE_LEAST_PCT:g} points more than the least that can be had.",
-            metavar="PERCENT",
-        ),
-    ] = None,
+    demand: DemandOption = 2.0,
+    max_over: MaxOverOption = "1%",
+    max_refused: MaxRefusedOption = None,
     redis_rtt: Annotated[str, typer.Option(help="Round trip to Redis, such as 2ms.", metavar="TIME")] = "2ms",
     hot_keys: Annotated[int, typer.Option(help="Keys that are busy at the same time.", metavar="N", min=1)] = 1,
-    cold_keys: Annotated[
-        int, typer.Option(help="Further keys of each process, asked about once in a window.", metavar="N", min=0)
-    ] = 0,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            help=f"{', '.join(ALGORITHMS)}. By default the one that an agent takes for such a limit.", metavar="NAME"
-        ),
-    ] = None,
-    slices: Annotated[
-        int | None, typer.Option(help="Into how many parts sliding-slices divides the window.", metavar="N")
-    ] = None,
+    cold_keys: ColdKeysOption = 0,
+    algorithm: AlgorithmOption = None,
+    slices: SlicesOption = None,
     seeds: Annotated[int, typer.Option(help="Runs for each figure.", metavar="N", min=1, max=1000)] = 2,
-    processes: Annotated[
-        int,
-        typer.Option(help="On how many processes to simulate.", metavar="N", min=1, show_default="one for each core"),
-    ] = PROCESSES,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw over-admission, refusals and traffic into FILE.png or FILE.html.", metavar="FILE"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    processes: ProcessesOption = PROCESSES,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Find the longest sync interval, and the policy, that keep a bound for these numbers.
 
@@ -102,24 +99,33 @@ def tune(
     )
     if plot is not None:
         picture.check_available(plot)
-    numbers = range(seeds)
-    with progress_bar(len(trials(deployment, POLICIES, numbers)), processes) as advance:
-        options = weigh(deployment, POLICIES, seeds=numbers, processes=processes, watch=advance)
+    options = _weigh(deployment, range(seeds), processes)
     ours = [option for option in options if option.policy in OURS]
     chosen = best(ours, over_pct=over_pct, refused_pct=refused_pct)
     advice = _advice(chosen, ours, over_pct, refused_pct)
     if plot is not None:
         _save(plot, _frontier(deployment, options, over_pct, chosen), advice, options)
+    _print(deployment, options, chosen, advice, as_json=as_json)
+    if chosen is None:
+        raise typer.Exit(NOTHING_KEEPS_STATUS)
+
+
+def _weigh(deployment: Deployment, seeds: range, processes: int) -> list[Option]:
+    """Simulate every policy with every interval, and say how far that is."""
+    with progress_bar(len(trials(deployment, POLICIES, seeds)), processes) as advance:
+        return weigh(deployment, POLICIES, seeds=seeds, processes=processes, watch=advance)
+
+
+def _print(deployment: Deployment, options: list[Option], chosen: Option | None, advice: str, *, as_json: bool) -> None:
+    """What was tried and what to do, as a table that says what its columns mean, or as JSON."""
     if as_json:
         figures = {"advice": advice, "chosen": None if chosen is None else asdict(chosen)}
         print(json.dumps(figures | {"options": [asdict(option) for option in options]}, indent=2))
-    else:
-        console = Console()
-        console.print(_table(options, chosen))
-        console.print(_explanation(deployment), highlight=False)
-        console.print(advice, highlight=False)
-    if chosen is None:
-        raise typer.Exit(NOTHING_KEEPS_STATUS)
+        return
+    console = Console()
+    console.print(_table(options, chosen))
+    console.print(_explanation(deployment), highlight=False)
+    console.print(advice, highlight=False)
 
 
 _HEADINGS: Final = ("policy", "interval", "over mean/max", "declared", "refused", "messages/s", "Redis")

@@ -98,15 +98,7 @@ class SyncerStats:
 class Syncer:
     """One node's side of the exchange with one shard of the hub."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        *,
-        shard: int,
-        random: Random,
-        new_name: Callable[[], str],
-        now_ns: int,
-    ) -> None:
+    def __init__(self, kernel: Kernel, *, shard: int, random: Random, new_name: Callable[[], str], now_ns: int) -> None:
         self._kernel = kernel
         self._shard = kernel.shards[shard]
         self._random = random

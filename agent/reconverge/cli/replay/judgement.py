@@ -7,8 +7,8 @@ the rule that the nodes had to keep. Excess is floored to whole units of cost.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -132,15 +132,10 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
     floor_ns = sorted(_joined(history.floor_ns for history in histories))
     settle_ns = round(outcome.setup.settle_after_s / outcome.setup.speed * SECOND_NS)
     ideal, ideal_count = ideal_admissions(limit, arrivals, settle_after_ns=settle_ns)
-    admitted: defaultdict[Place, int] = defaultdict(int)
-    for arrival in arrivals:
-        admitted[arrival.key, arrival.epoch] += arrival.cost if arrival.allowed else 0
-    missed = sum(max(0, cost - admitted[place]) for place, cost in ideal.items())
     admitted_count = sum(arrival.allowed for arrival in arrivals)
-    failures: defaultdict[str, int] = defaultdict(int)
+    failures: Counter[str] = Counter()
     for history in histories:
-        for kind, count in history.failures.items():
-            failures[kind] += count
+        failures.update(history.failures)
     return Judgement(
         policy=policy.name,
         requests=len(arrivals),
@@ -149,7 +144,7 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
         ideal_admitted=ideal_count,
         over_admission_max_pct=_percent(max(excess.values(), default=0), limit.capacity),
         over_admission_mean_pct=_percent(sum(excess.values()) / len(places), limit.capacity),
-        under_admission_pct=_percent(missed, max(1, sum(ideal.values()))),
+        under_admission_pct=_percent(_missed(arrivals, ideal), max(1, sum(ideal.values()))),
         bound_pct=_percent(bounds.of(worst), limit.capacity),
         known_over_admission_max_pct=_percent(known_excess, limit.capacity),
         known_bound_pct=_percent(bounds.of(None), limit.capacity),
@@ -167,6 +162,14 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
         sync_messages=sum(history.exchanges for history in histories),
         failures=dict(failures),
     )
+
+
+def _missed(arrivals: list[Decided], ideal: Mapping[Place, int]) -> int:
+    """How much less was admitted than by a central limiter, in each window of each key by itself."""
+    admitted: defaultdict[Place, int] = defaultdict(int)
+    for arrival in arrivals:
+        admitted[arrival.key, arrival.epoch] += arrival.cost if arrival.allowed else 0
+    return sum(max(0, cost - admitted[place]) for place, cost in ideal.items())
 
 
 def _charges(outcome: Outcome, policy_number: int, arrivals: list[Decided]) -> list[Charge]:

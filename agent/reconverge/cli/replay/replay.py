@@ -9,27 +9,26 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from random import Random
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.progress import TextColumn
 
+from reconverge.cli.options import AlgorithmOption, InitialOption, JsonOption, RefillOption, SlicesOption
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
 from reconverge.cli.replay.fleet import NODES_MAX, Outcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.link import Cut
-from reconverge.cli.replay.trace import Columns, read_trace, without_gaps
+from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
 from reconverge.cli.terminal import told
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import (
-    ALGORITHMS,
     CALENDAR,
     CLOCK,
     FIRST_HIT,
     GREEDY,
-    REFILLS,
     WINDOW_MIN_NS,
     Limit,
 )
@@ -47,72 +46,62 @@ class SpreadName(StrEnum):
     HASH = "hash"
 
 
+SettleOption: TypeAlias = Annotated[
+    str | None, typer.Option(help="The column with what a request turns out to cost on top, once it is over.")
+]
+SpeedOption: TypeAlias = Annotated[
+    float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.")
+]
+MaxGapOption: TypeAlias = Annotated[
+    float | None, typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.")
+]
+PolicyOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
+]
+CutOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s."),
+]
+AlignOption: TypeAlias = Annotated[
+    str, typer.Option(help=f"Where fixed windows begin: {CLOCK}, {FIRST_HIT}.", metavar="NAME")
+]
+
+
 def replay(
     trace: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file with a column t_s (seconds).", metavar="TRACE")],
     limit: Annotated[str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.")],
     key: Annotated[str, typer.Option(help="The column with the key; '*' for one shared key.")],
     cost: Annotated[str | None, typer.Option(help="The column with what a request costs; by default 1.")] = None,
-    settle: Annotated[
-        str | None, typer.Option(help="The column with what a request turns out to cost on top, once it is over.")
-    ] = None,
+    settle: SettleOption = None,
     settle_after: Annotated[float, typer.Option(help="Seconds that a request takes, in the recording's time.")] = 5.0,
     nodes: Annotated[int, typer.Option(help="Processes.", min=1, max=NODES_MAX)] = 4,
-    speed: Annotated[
-        float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.")
-    ] = 60.0,
-    max_gap: Annotated[
-        float | None, typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.")
-    ] = None,
+    speed: SpeedOption = 60.0,
+    max_gap: MaxGapOption = None,
     hub: Annotated[str, typer.Option(help="Where the nodes meet.", envvar="RECONVERGE_HUB")] = "embedded://",
-    algorithm: Annotated[
-        str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}. By default what an agent takes for such a limit.")
-    ] = None,
-    slices: Annotated[
-        int | None, typer.Option(help="Into how many parts sliding-slices divides the window.", metavar="N")
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
-    ] = None,
+    algorithm: AlgorithmOption = None,
+    slices: SlicesOption = None,
+    policy: PolicyOption = None,
     sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.")] = 0.1,
     spread: Annotated[SpreadName, typer.Option(help="Which node gets a request.")] = SpreadName.ROUND_ROBIN,
-    cut: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s."
-        ),
-    ] = None,
+    cut: CutOption = None,
     seed: Annotated[int, typer.Option(help="Which nodes are cut off.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    align: Annotated[
-        str, typer.Option(help=f"Where fixed windows begin: {CLOCK}, {FIRST_HIT}.", metavar="NAME")
-    ] = CLOCK,
-    initial: Annotated[
-        int | None, typer.Option(help="What a new key may use of a bucket; by default all of it.", metavar="N")
-    ] = None,
-    refill: Annotated[
-        str, typer.Option(help=f"How a bucket gets its quota back: {', '.join(REFILLS)}.", metavar="NAME")
-    ] = GREEDY,
+    as_json: JsonOption = False,
+    align: AlignOption = CLOCK,
+    initial: InitialOption = None,
+    refill: RefillOption = GREEDY,
 ) -> None:
     """Replay a recording of requests across real processes, and judge what they admitted.
 
     Every request is decided at its own time by one of the processes, each with an agent of its own. Ends with status 1
     when a promise was broken.
     """
-    policies = tuple(dict.fromkeys(policy or ["balanced"]))
-    for name in policies:
-        if name not in POLICIES:
-            raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
+    policies = _policies(policy or ["balanced"])
     _check_positive("speed", speed, SPEED_MAX)
     _check_positive("settle_after", settle_after, 86_400.0)
     _check_positive("sync_interval", sync_interval, SYNC_INTERVAL_MAX)
-    requests = read_trace(trace, Columns(key, cost, settle))
-    if max_gap is not None:
-        _check_positive("max_gap", max_gap, math.inf)
-        requests = without_gaps(requests, max_gap)
-    random = Random(seed)
     setup = Setup(
-        requests=requests,
+        requests=_requests(trace, Columns(key, cost, settle), max_gap),
         limit=compressed(
             Limit.parse(limit, algorithm=algorithm, slices=slices, align=align, initial=initial, refill=refill), speed
         ),
@@ -122,9 +111,37 @@ def replay(
         hub_url=hub,
         sync_interval_s=sync_interval,
         spread=spread.value,
-        cuts=tuple(Cut.parse(text, nodes=nodes, random=random) for text in cut or []),
+        cuts=_cuts(cut or [], nodes, seed),
         settle_after_s=settle_after if settle is not None else 0.0,
     )
+    if not _run_and_show(setup, trace, limit, as_json=as_json):
+        raise typer.Exit(BROKEN_STATUS)
+
+
+def _policies(names: list[str]) -> tuple[str, ...]:
+    """The policies to compare, each once. Raises InvalidSetting."""
+    for name in names:
+        if name not in POLICIES:
+            raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _requests(trace: Path, columns: Columns, max_gap: float | None) -> list[Request]:
+    """The recording, with idle stretches of at most `max_gap` seconds if that is given."""
+    requests = read_trace(trace, columns)
+    if max_gap is None:
+        return requests
+    _check_positive("max_gap", max_gap, math.inf)
+    return without_gaps(requests, max_gap)
+
+
+def _cuts(texts: list[str], nodes: int, seed: int) -> tuple[Cut, ...]:
+    random = Random(seed)
+    return tuple(Cut.parse(text, nodes=nodes, random=random) for text in texts)
+
+
+def _run_and_show(setup: Setup, trace: Path, limit: str, *, as_json: bool) -> bool:
+    """Replay, and print the figures. Returns whether every promise was kept."""
     with _progress_bar(setup) as watch:
         outcome = fleet.run(setup, watch)
     judgements = judge(outcome)
@@ -132,8 +149,7 @@ def replay(
         print(json.dumps(as_figures(outcome, judgements), indent=2))
     else:
         _show(Console(), trace, limit, outcome, judgements)
-    if not all(judgement.kept for judgement in judgements):
-        raise typer.Exit(BROKEN_STATUS)
+    return all(judgement.kept for judgement in judgements)
 
 
 def compressed(limit: Limit, speed: float) -> Limit:
