@@ -394,13 +394,7 @@ class Shard:
                 first = (entry.ask_since_us, name)
             if name != batch.node:
                 cell.count(entry)
-        kept = cell.entries.pop(DEPARTED, None)
-        if kept is not None:
-            departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
-            departed.fold(kept, rule)
-        if not departed.empty(rule):
-            cell.entries[DEPARTED] = departed
-            cell.count(departed)
+        _fold_departed(cell, departed, rule, hub_us)
         cell.capacity = capacity
         cell.first = "" if first is None else first[1]
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
@@ -418,18 +412,28 @@ def _take_over(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
     entry.depart(rule, cell, hub_us, hub_us)
     departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
     departed.fold(entry, rule)
-    kept = cell.entries.pop(DEPARTED, None)
+    kept = cell.entries.get(DEPARTED)
     if kept is not None:
         kept.catch_up(rule, cell)
         cell.count(kept, -1)
         kept.expire(rule, hub_us)
         kept.fade(rule, cell, hub_us)
+    _fold_departed(cell, departed, rule, hub_us)
+    cell.restless = cell.restless or DEPARTED in cell.entries
+
+
+def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None:
+    """Make one entry, counted, of what nodes used that departed just now and of what the cell has kept of earlier ones.
+
+    The caller has brought the latter to the present, and takes it out of the sums.
+    """
+    kept = cell.entries.pop(DEPARTED, None)
+    if kept is not None:
         departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
         departed.fold(kept, rule)
     if not departed.empty(rule):
         cell.entries[DEPARTED] = departed
         cell.count(departed)
-        cell.restless = True
 
 
 def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:

@@ -139,11 +139,7 @@ class Dated(Meter):
             history.take_oldest(amount if epoch in (cell.epoch, cell.epoch - 1) else 0)
         elif mark.look > history.date - self._dating.lasts:
             history.take_from(mark.look, amount)
-        if history.owed:
-            history.charge_owed(_holds(cell), self._dating.entries_max)
-        cell.used = cell.counted = history.total
-        history.changing = False
-        cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
+        self._end_taking(cell, history, until_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
         """Note that all that is in use is being reported, and for how many microseconds it will be, at most.
@@ -177,12 +173,16 @@ class Dated(Meter):
         until_ns = cell.until_ns
         history = begin_change(cell)
         taken = history.take_oldest(history.confirmed)
+        self._end_taking(cell, history, until_ns)
+        self._note_others(cell, cell.others_current + taken, now_ns)
+
+    def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
+        """Charges were taken out of the history: what is owed takes their place, and the cell counts what is left."""
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
         history.changing = False
         cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
-        self._note_others(cell, cell.others_current + taken, now_ns)
 
     def _freed_ns(self, cell: Cell, amount: int, now_ns: int) -> int:
         """How long until so much of this node's own use has expired."""
