@@ -31,21 +31,24 @@ def interrupted_at(
     """
     left = number
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
+    def enter(frame: FrameType, _event: str, _: Any) -> Any:
         if left < 0 or not frame.f_code.co_filename.startswith(places):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return count
+
+    def count(_frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
         if event == "opcode":
             left -= 1
             if left < 0:
                 sys.settrace(None)
                 interrupt()
                 return None
-        return trace
+        return count
 
     before = sys.gettrace()
-    sys.settrace(trace)
+    sys.settrace(enter)
     try:
         work()
     finally:
