@@ -16,12 +16,17 @@ from reconverge import Agent
 from reconverge.kernel import COMPILED, IMPLEMENTATION
 from reconverge.kernel.engine import PYTHON_IS_ASKED_FOR
 from reconverge.runtime import process
+from tests.support.effort import tried
 from tests.support.servers import RedisServer
 from tests.support.threads import running_threads
 from tests.support.waiting import eventually
 
 settings.register_profile(
-    "default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
+    "default",
+    deadline=None,
+    max_examples=tried(50, long=100),
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("planting", settings.get_profile("default"), phases=[Phase.generate], database=None)
 settings.register_profile(

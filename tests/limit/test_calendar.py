@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from reconverge.clock import SECOND_NS
 from reconverge.limit.calendar import LAST_S, UNITS, CalendarWindows, Unit, is_zone, unit_of
+from tests.support.effort import tried
 
 DAY, WEEK, MONTH, YEAR = UNITS
 HOUR_NS = 3600 * SECOND_NS
@@ -48,7 +49,7 @@ MOMENTS_S = st.integers(0, 2**32) | st.sampled_from(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=tried(400, long=1500))
 @given(unit=st.sampled_from(UNITS), zone=st.sampled_from(ZONES), moment_s=MOMENTS_S, rest_ns=st.integers(0, 10**9 - 1))
 def test_every_moment_is_in_one_window(unit: Unit, zone: str, moment_s: int, rest_ns: int) -> None:
     """The one whose number it has; the next begins where that ends, and none lasts longer than the longest."""
@@ -66,7 +67,7 @@ def test_every_moment_is_in_one_window(unit: Unit, zone: str, moment_s: int, res
     assert (opens_ns, closes_ns) == (afresh.opens_ns(number), afresh.opens_ns(number + 1))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=tried(300, long=1000))
 @given(zone=st.sampled_from(ZONES), moment_s=MOMENTS_S)
 def test_a_day_lasts_from_midnight_to_midnight(zone: str, moment_s: int) -> None:
     """By the zone's own clocks; where those skip midnight, from the first moment of the day that there is."""

@@ -16,6 +16,7 @@ from reconverge.policies import choose
 from reconverge.simulation.truth import declared_bound
 from tests.protocol.test_protocol import COST_MAX, KEYS, KEYS_MAX, NODES_MAX, Protocol, limit_of
 from tests.support.aligned import TWISTS, twisted
+from tests.support.effort import tried
 
 
 class Daring(Protocol):
@@ -65,4 +66,4 @@ class Daring(Protocol):
 
 
 TestDaring = Daring.TestCase
-TestDaring.settings = settings(max_examples=200, stateful_step_count=30)
+TestDaring.settings = settings(max_examples=tried(80, long=200), stateful_step_count=30)

@@ -34,6 +34,7 @@ from reconverge_sync.redis import hub as redis_hub
 from reconverge_sync.redis.hub import SCRIPT, RedisHub, _keys
 from reconverge_sync.redis.resp import bulks
 from tests.support.aligned import ToyCalendar
+from tests.support.effort import tried
 from tests.support.servers import RedisServer
 
 START_S = 1_750_000_000.25
@@ -273,7 +274,7 @@ def _reading_at_most(entries: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=200)
+@settings(max_examples=tried(80, long=200))
 @given(
     steps=st.lists(STEPS, min_size=10, max_size=60),
     certainly_new=st.booleans(),

@@ -40,6 +40,7 @@ from tests.support.aligned import (
     twisted,
     usable,
 )
+from tests.support.effort import tried
 from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 KEYS = ("ada", "bob")
@@ -487,7 +488,9 @@ class Protocol(RuleBasedStateMachine):
 
 TestProtocol = Protocol.TestCase
 # The twin in Python takes the same steps, many times as slowly.
-TestProtocol.settings = settings(max_examples=500 if COMPILED else 150, stateful_step_count=50)
+TestProtocol.settings = settings(
+    max_examples=tried(180, long=500) if COMPILED else tried(40, long=150), stateful_step_count=50
+)
 pytestmark = pytest.mark.timeout(1500)  # it has work for minutes, of which the others on the machine take their part
 
 

@@ -20,6 +20,7 @@ from reconverge.policies import choose
 from reconverge_sync.memory import MemoryHub
 from tests.protocol.test_protocol import COSTS, KEYS, NODES, NODES_MAX, Protocol, limit_of
 from tests.support.aligned import BucketTruth, truth_of
+from tests.support.effort import tried
 from tests.support.node import START_S, Node
 
 QUOTAS = st.builds(
@@ -176,4 +177,4 @@ class Several(Protocol):
 
 
 TestSeveral = Several.TestCase
-TestSeveral.settings = settings(max_examples=200, stateful_step_count=40)
+TestSeveral.settings = settings(max_examples=tried(80, long=200), stateful_step_count=40)

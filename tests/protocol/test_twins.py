@@ -29,6 +29,7 @@ from reconverge.limit import (
     TOKEN_BUCKET,
 )
 from reconverge.policies import POLICIES
+from tests.support.effort import tried
 from tests.support.twin import OtherTwin, trace_of
 from tests.support.twin_world import Data, Step
 
@@ -242,7 +243,7 @@ def _difference(steps: list[Step], place: int, native: list[Any], pure: list[Any
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
-@settings(max_examples=250)
+@settings(max_examples=tried(100, long=250))
 @given(data=st.data())
 def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
     """Limits about which C decides, on a node that meets nobody."""
@@ -251,7 +252,7 @@ def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data:
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
-@settings(max_examples=400)
+@settings(max_examples=tried(150, long=400))
 @given(data=st.data())
 def test_both_decide_and_report_alike(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
     """Limits about which C decides, on two nodes, a hub, and a network that loses and delays."""
@@ -261,7 +262,7 @@ def test_both_decide_and_report_alike(algorithm: str, other: OtherTwin, data: st
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in COMPILED_ALGORITHMS])
-@settings(max_examples=50)
+@settings(max_examples=tried(20, long=50))
 @given(data=st.data())
 def test_what_is_decided_in_python_goes_alike_on_compiled_cells(
     algorithm: str, alone: bool, other: OtherTwin, data: st.DataObject
@@ -272,7 +273,7 @@ def test_what_is_decided_in_python_goes_alike_on_compiled_cells(
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
-@settings(max_examples=120)
+@settings(max_examples=tried(40, long=120))
 @given(data=st.data())
 def test_several_quotas_go_alike(alone: bool, other: OtherTwin, data: st.DataObject) -> None:
     """A limit with two quotas of any kind, each of which is a table of its own."""

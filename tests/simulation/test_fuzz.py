@@ -1,10 +1,10 @@
-"""The fuzz finds nothing in two hundred seeds, finds what is planted, and tells how to see it again."""
+"""The fuzz finds nothing in the first seeds, finds what is planted, and tells how to see it again."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -18,26 +18,34 @@ from reconverge.simulation.fault import Kind
 from reconverge.simulation.fuzz import try_case
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge import granting, ledger
+from tests.support.effort import tried
 
-SEEDS = 200
-SEEDS_OF_REGIONS = 40
-"""Each takes as long as three others."""
+ALL_BUT_REGIONS = (SAFETY, LIVENESS, ELECTED)
+SEEDS = range(tried(60, long=200))
+SEEDS_OF_REGIONS = range(tried(34, long=0), 46)
+"""Each takes as long as three others. A bridge that does not wait for its hub, as planted in
+`test_regions.py`, is found by the seeds 37 and 44, and by none of the first 36."""
 
 
 @pytest.mark.timeout(1500)  # it has work for minutes, of which the others on the machine take their part
-@pytest.mark.parametrize(("modes", "seeds"), [((SAFETY, LIVENESS, ELECTED), SEEDS), ((REGIONS,), SEEDS_OF_REGIONS)])
-def test_no_bound_is_broken_and_nothing_lost_in_two_hundred_fleets(modes: tuple[str, ...], seeds: int) -> None:
+@pytest.mark.parametrize(
+    ("modes", "seeds"), [(ALL_BUT_REGIONS, SEEDS), ((REGIONS,), SEEDS_OF_REGIONS)], ids=["one hub", "regions"]
+)
+def test_no_bound_is_broken_and_nothing_lost_in_random_fleets(modes: tuple[str, ...], seeds: range) -> None:
     """All modes, whatever the draw brings; a failing seed is printed as a command."""
     chosen = [word for mode in modes for word in ("--mode", mode)]
     done = subprocess.run(
-        [sys.executable, "-m", "reconverge.simulation.fuzz", "--seeds", str(seeds), *chosen],
+        [
+            *(sys.executable, "-m", "reconverge.simulation.fuzz"),
+            *("--start", str(seeds.start), "--seeds", str(len(seeds)), *chosen),
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
 
     assert 0 == done.returncode, done.stdout + done.stderr
-    assert f"fuzz: {len(modes) * seeds} passed, 0 failed" in done.stdout
+    assert f"fuzz: {len(modes) * len(seeds)} passed, 0 failed" in done.stdout
 
 
 def test_a_seed_always_draws_the_same_case() -> None:
@@ -128,8 +136,9 @@ def _generous(grant: Callable[..., int], *arguments: object) -> int:
     return grant(*others, 10**9)
 
 
-def _problems(mode: str) -> list[str]:
-    return [problem for seed in range(20) for problem in try_case(draw_case(mode, seed))]
+def _problems(mode: str) -> Iterator[str]:
+    """All that goes wrong in twenty fleets, one fleet after the other, as far as it is asked for."""
+    return (problem for seed in range(20) for problem in try_case(draw_case(mode, seed)))
 
 
 class _Doubling(MemoryHub):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from reconverge import Decision, Limit
 from reconverge.limit import LOG_QUOTA_MAX
+from tests.support.effort import tried
 from tests.support.kernel.lone import Lone, in_ns
 from tests.support.kernel.reference import (
     FixedWindow,
@@ -163,7 +164,7 @@ class Run:
 
 
 @pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
-@settings(max_examples=150)
+@settings(max_examples=tried(60, long=150))
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, steps: list[Step]) -> None:
     """Every decision, and every moment it names, is that of one who remembers every charge."""
@@ -172,7 +173,7 @@ def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, 
     Run(limit, REFERENCES[algorithm](limit)).play(steps)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tried(60, long=150))
 @given(limit=LIMITS, slices=st.sampled_from([1, 2, 3, 7, 10, 1000]), steps=SCHEDULES)
 def test_slices_decide_as_the_whole_history_does(limit: Limit, slices: int, steps: list[Step]) -> None:
     """Also where the window does not divide into slices of whole nanoseconds."""
@@ -181,7 +182,7 @@ def test_slices_decide_as_the_whole_history_does(limit: Limit, slices: int, step
     Run(limit, SlidingSlices(limit)).play(steps)
 
 
-@settings(max_examples=75)
+@settings(max_examples=tried(30, long=75))
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_a_single_slice_decides_as_a_fixed_window_does(limit: Limit, steps: list[Step]) -> None:
     """Dividing by one divides nothing."""
@@ -191,7 +192,7 @@ def test_a_single_slice_decides_as_a_fixed_window_does(limit: Limit, steps: list
 
 
 @pytest.mark.parametrize("count_refused", [False, True])
-@settings(max_examples=150)
+@settings(max_examples=tried(60, long=150))
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_the_log_decides_as_the_whole_history_does(count_refused: bool, limit: Limit, steps: list[Step]) -> None:
     """To the nanosecond, whether refused requests are part of that history or not."""
@@ -203,7 +204,7 @@ def test_the_log_decides_as_the_whole_history_does(count_refused: bool, limit: L
 
 @pytest.mark.parametrize("algorithm", ["token-bucket", "gcra", "leaky-bucket"])
 @pytest.mark.parametrize("explanation", ["token-bucket", "gcra"])
-@settings(max_examples=60)
+@settings(max_examples=tried(25, long=60))
 @given(limit=LIMITS, burst=st.sampled_from([None, 1, 2, 5, 50]), steps=SCHEDULES)
 def test_buckets_decide_as_tokens_and_as_virtual_scheduling_do(
     algorithm: str, explanation: str, limit: Limit, burst: int | None, steps: list[Step]

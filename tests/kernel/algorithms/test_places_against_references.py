@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from reconverge import Limit
 from reconverge.limit import FILLED
 from tests.kernel.algorithms.test_against_references import LIMITS, SCHEDULES, Run, Step
+from tests.support.effort import tried
 from tests.support.kernel.lone import Lone
 from tests.support.kernel.reference_places import DAY_S, Calendar, FirstHit, PlacedReference, Tokens
 
@@ -44,7 +45,7 @@ class PlacedRun(Run):
         super().ask(way, cost)
 
 
-@settings(max_examples=100)
+@settings(max_examples=tried(40, long=100))
 @given(
     quota=st.sampled_from([1, 3, 10]),
     days=st.sampled_from([1, 1, 7, 30]),
@@ -63,7 +64,7 @@ def test_a_calendar_limit_counts_what_was_charged_on_the_same_page(
     run.play(steps)
 
 
-@settings(max_examples=200)
+@settings(max_examples=tried(80, long=200))
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_a_window_begins_with_the_first_hit_and_lasts_as_long_as_it_says(limit: Limit, steps: list[Step]) -> None:
     """To the nanosecond, and so does the next: with the first hit after its end."""
@@ -74,7 +75,7 @@ def test_a_window_begins_with_the_first_hit_and_lasts_as_long_as_it_says(limit: 
 
 @pytest.mark.parametrize("algorithm", FILLED)
 @pytest.mark.parametrize("refill", ["greedy", "interval"])
-@settings(max_examples=80)
+@settings(max_examples=tried(30, long=80))
 @given(
     limit=LIMITS,
     burst=st.sampled_from([None, 1, 2, 5, 50]),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from reconverge import Agent, Decision, InvalidLimit, Limit, Limiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.algorithms.paced import SmoothWarmingUp
+from tests.support.effort import tried
 from tests.support.kernel.lone import Lone, in_ns
 
 COLD_FACTOR = 3
@@ -223,7 +224,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=tried(60, long=150))
 @given(limit=LIMITS, steps=STEPS)
 def test_every_wait_follows_from_the_integral(limit: Limit, steps: list[tuple[str, int, int]]) -> None:
     """Whatever the pauses and costs: never early, and never more than a nanosecond for every request late."""

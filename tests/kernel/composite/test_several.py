@@ -28,6 +28,7 @@ from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.algorithms.test_against_references import REFERENCES
+from tests.support.effort import tried
 from tests.support.kernel.lone import NOON_S, in_ns
 from tests.support.kernel.reference import Reference, fits, left
 from tests.support.node import START_S, Node
@@ -462,7 +463,7 @@ class Run:
         assert all(fits(reference, self.told_ns, cost) for reference in self.references)
 
 
-@settings(max_examples=300)
+@settings(max_examples=tried(100, long=300))
 @given(limits=st.lists(QUOTAS, min_size=2, max_size=4), steps=st.lists(STEPS, min_size=15, max_size=50))
 def test_several_quotas_decide_as_one_who_keeps_each_of_them(limits: list[Limit], steps: list[Step]) -> None:
     """Whatever the algorithms, all are charged or none; the moment that a refusal names is the first that admits."""

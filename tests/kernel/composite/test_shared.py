@@ -15,6 +15,7 @@ from reconverge import Agent, CostExceedsQuota, InvalidLimit, InvalidSetting, Li
 from reconverge.clock import ManualClock
 from reconverge.limit import ALGORITHMS, PACED
 from tests.kernel.algorithms.test_against_references import REFERENCES
+from tests.support.effort import tried
 from tests.support.kernel.lone import NOON_S, in_ns
 
 
@@ -209,7 +210,7 @@ STEPS = st.builds(
 
 
 @pytest.mark.parametrize("algorithm", SUMMABLE)
-@settings(max_examples=100)
+@settings(max_examples=tried(40, long=100))
 @given(steps=st.lists(STEPS, min_size=10, max_size=60))
 def test_the_parents_quota_is_never_exceeded_and_no_share_ever_withheld(algorithm: str, steps: list[Step]) -> None:
     """Whoever asks when: the sum of all is within the parent's quota, and a share admits whatever fits into it."""

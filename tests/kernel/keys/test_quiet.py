@@ -19,6 +19,7 @@ from reconverge.kernel.engine import Cell
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
+from tests.support.effort import tried
 from tests.support.node import INTERVAL_NS, START_S, Node
 
 pytestmark = pytest.mark.usefixtures("compiled_kernel")
@@ -110,7 +111,7 @@ def numbers(draw: st.DrawFn) -> dict[str, Any]:
     return drawn
 
 
-@settings(max_examples=100)
+@settings(max_examples=tried(40, long=100))
 @given(several=st.lists(numbers(), min_size=1, max_size=4))
 def test_a_quiet_cell_comes_back_as_it_was(several: list[dict[str, Any]]) -> None:
     """Every number of it, though most are told by how far they differ from another cell's."""
@@ -130,7 +131,7 @@ def test_a_quiet_cell_comes_back_as_it_was(several: list[dict[str, Any]]) -> Non
     assert before == {key: known(fleet.store[key]) for key in before}
 
 
-@settings(max_examples=30)
+@settings(max_examples=tried(15, long=30))
 @given(count=st.integers(1, 600), every=st.integers(1, 5))
 def test_keys_may_become_quiet_and_busy_in_any_order(count: int, every: int) -> None:
     """They come back with what was theirs, and are due when they were, in the order in which they were promised it."""

@@ -23,6 +23,7 @@ from reconverge.kernel.cell import Cell as CellType
 from reconverge.kernel.engine import Cell, Store
 from reconverge.kernel.store import PLACES_PASSED
 from reconverge.kernel.store import Store as PythonStore
+from tests.support.effort import tried
 from tests.support.kernel.lone import Lone
 from tests.support.twin import PATHS, ROOT
 
@@ -180,7 +181,7 @@ class Stored(RuleBasedStateMachine):
 
 
 TestStored = Stored.TestCase
-TestStored.settings = settings(max_examples=60, stateful_step_count=25)
+TestStored.settings = settings(max_examples=tried(25, long=60), stateful_step_count=25)
 
 
 # -------------------------------------------------------------------- collisions

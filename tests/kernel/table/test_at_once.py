@@ -19,6 +19,7 @@ from reconverge.kernel import Kernel
 from reconverge.kernel.cell import Cell, Headroom
 from reconverge.limit import ALGORITHMS, FIXED_WINDOW, SLIDING_WINDOW, SMOOTH, TOKEN_BUCKET
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy, View
+from tests.support.effort import tried
 from tests.support.kernel.lone import Lone
 from tests.support.node import INTERVAL_NS, START_S
 
@@ -156,7 +157,7 @@ def stranger(policy: Policy) -> Policy:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=[policy.name for policy in POLICIES])
-@settings(max_examples=400)
+@settings(max_examples=tried(150, long=400))
 @given(
     algorithm=st.sampled_from(KINDS),
     window_s=st.sampled_from([0.05, 1.0, 5.0, 60.0, 3600.0]),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter, Reservation
 from reconverge.clock import ManualClock
 from reconverge.limit import METERED, QUOTA_MAX, SMOOTH_WARMING_UP
+from tests.support.effort import tried
 from tests.support.kernel.lone import NOON_S, Lone, in_ns
 from tests.support.kernel.odd import HUGE, named
 from tests.support.kernel.reference import SlicesInDebt
@@ -158,7 +159,7 @@ SETTLEMENTS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=tried(100, long=300))
 @given(slices=st.sampled_from([2, 3, 7, 10]), quota=st.sampled_from([1, 7, 10]), steps=SETTLEMENTS)
 def test_slices_pay_off_as_one_does_who_charges_each_debt_when_there_is_room(
     slices: int, quota: int, steps: list[tuple[str, int, int]]
@@ -304,7 +305,7 @@ def test_an_exception_while_a_debt_is_made_leaves_what_was_used_before() -> None
     assert number > 10
 
 
-@settings(max_examples=100)
+@settings(max_examples=tried(40, long=100))
 @given(
     algorithm=st.sampled_from(METERED),
     actual=st.integers(100, 400),
@@ -377,7 +378,7 @@ def test_a_bounded_debt_is_waited_for_as_if_no_more_had_been_used(algorithm: str
     assert less.limiter.hit("ada") == more.limiter.hit("ada")
 
 
-@settings(max_examples=100)
+@settings(max_examples=tried(40, long=100))
 @given(
     algorithm=st.sampled_from(METERED),
     max_debt=st.none() | st.integers(0, 50),

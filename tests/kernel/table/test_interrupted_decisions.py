@@ -19,6 +19,7 @@ from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge.settings import MILLION
 from reconverge_sync.memory import MemoryHub
+from tests.support.effort import tried
 from tests.support.node import START_S, Node
 from tests.support.opcodes import Interrupted, interrupted_at, raise_interrupted
 
@@ -26,14 +27,16 @@ pytestmark = pytest.mark.slow
 
 QUOTA: Final = 12
 WINDOW_S: Final = 60
-EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", "23" if COMPILED else "97"))
+EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", tried(37, long=23) if COMPILED else 97))
 """One of so many instructions is interrupted, of which there are more without the compiled kernel.
 
 With 1 in the environment all are, which takes twenty minutes.
 """
 
 SHORT: Final = ("refund", "reset")
-"""These are interrupted at every instruction by an exception: they are short, and most easily left halfway."""
+"""These are interrupted more often by an exception: they are short, and most easily left halfway."""
+EVERY_OF_SHORT: Final = min(EVERY, tried(5, long=1) if COMPILED else EVERY)
+"""The first of the instructions differs from test to test, so that together they come to all that the limits share."""
 
 LIMITS: Final[dict[str, dict[str, Limit]]] = {
     "fixed-window": {"a": Limit(QUOTA, WINDOW_S, algorithm="fixed-window")},
@@ -131,7 +134,7 @@ def test_an_exception_at_any_instruction_leaves_nothing_behind(kind: str, asks: 
     """The lock is free, the next decision is made, no more is admitted than otherwise, and hardly less."""
     world = World(kind, alone=alone)
     limiter, ask = world.limiter, ASKING[asks]
-    every = 1 if asks in SHORT and COMPILED else EVERY
+    every = EVERY_OF_SHORT if asks in SHORT else EVERY
     number, interrupted = sum(map(ord, kind + asks)) % every, True
     while interrupted:
         world.uses("asks", "does not", "interrupted")

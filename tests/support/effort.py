@@ -1,0 +1,20 @@
+"""How much is tried at random: a part of it in every run, and all of it in `make test-long`.
+
+A test of random examples, seeds or instructions finds a fault with a chance that grows with their number, and costs
+time in proportion. Each such test names two numbers: a small one for every run, and a large one that searches for what
+is rare. Without `CI` in the environment Hypothesis draws other examples in each run, so that several small runs try as
+much as a large one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+LONG: Final = bool(os.environ.get("LONG") or os.environ.get("PLANT"))
+"""Whether all is tried that the tests name, as in `make test-long`, and where planted faults are searched for."""
+
+
+def tried(few: int, *, long: int) -> int:
+    """The number of examples in this run."""
+    return long if LONG else few
