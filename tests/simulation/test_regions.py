@@ -12,6 +12,8 @@ from reconverge.simulation.region_figures import figures_of
 
 SEEDS = 60
 """In which all that is planted here is found, with some to spare."""
+FIRST_FOUND = 34
+"""Few seeds give a line back while it is held: 37 and 44 find that, and none before them."""
 
 
 def _as_if_granted(holding: Holding, now_ns: int, loan_ns: int) -> int:  # as the real one
@@ -30,7 +32,7 @@ def test_a_line_that_is_given_back_while_it_is_held_is_found(monkeypatch: pytest
     """Plants a bridge that does not wait for its region's hub."""
     monkeypatch.setattr(Holding, "most", lambda _holding, _now_ns: 0)
 
-    assert any(try_case(draw_case(REGIONS, seed)) for seed in range(SEEDS))
+    assert any(try_case(draw_case(REGIONS, seed)) for seed in range(FIRST_FOUND, SEEDS))
 
 
 def test_a_case_of_regions_is_told_as_a_command() -> None:

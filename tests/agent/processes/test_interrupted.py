@@ -24,6 +24,7 @@ from reconverge.limiter import queue, waiters
 from reconverge.runtime import event_loop, process, threads
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import NEVER_FULL
+from tests.support.effort import tried
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.interruptions import Interruption, Interruptor, throw
 from tests.support.threads import running_threads
@@ -62,9 +63,10 @@ def _all_instructions(
     make_agent: MakeAgent,
     *,
     started: bool = False,
+    every: int = 1,
 ) -> Iterator[tuple[Agent, MemoryHub]]:
-    """Interrupt `act` at one instruction after another, each time with another agent."""
-    for at in itertools.count():
+    """Interrupt `act` at one instruction after another, or one of so many, each time with another agent."""
+    for at in itertools.count(0, every):
         hub = MemoryHub()
         made = make_agent(hub, sync_interval=0.01)
         login = made.limit("login", NEVER_FULL)
@@ -104,7 +106,7 @@ def test_a_start_that_is_interrupted_leaves_one_thread(
     handler: Callable[[Limiter], object], make_agent: MakeAgent
 ) -> None:
     """Never two, and never none for ever: later decisions get a thread, which tells the hub of all."""
-    for made, hub in _all_instructions(lambda made, _: made.start(), handler, make_agent):
+    for made, hub in _all_instructions(lambda made, _: made.start(), handler, make_agent, every=tried(3, long=1)):
         login = made.limiter("login")
 
         eventually(lambda: login.allow(token_hex(4)) and _said(made, hub), "an exchange")  # noqa: B023  # called here
