@@ -16,7 +16,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.answers import check_lent, check_posted, check_totals, check_wishes
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Status, Totals, Wish, Wishes
 from reconverge.regions.bridge import Bridge
-from reconverge.regions.driver import Bridging
+from reconverge.regions.driver import BridgeDriver
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.talker import MINUTE_BEGINS_S
 from tests.support.nonsense import ODD_VALUES
@@ -148,7 +148,7 @@ def test_a_bridge_goes_on_after_nonsense(side: str, caplog: pytest.LogCaptureFix
     clock, home = ManualClock(MINUTE_BEGINS_S), _Home()
     wide = _Wide(clock=clock)
     bridge = Bridge("eu", "bridge", movable_ppm=600_000, interval_ns=SECOND_NS // 10, loan_ns=8 * SECOND_NS)
-    bridging = Bridging(
+    bridging = BridgeDriver(
         bridge, home, wide, home_name="home", wide_name="wide", clock=clock, interval_s=0.1, timeout_s=5.0
     )
     if side == "home":

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from reconverge import Agent, Limiter
-from reconverge.exchange.thread_runner import ThreadLoop
+from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
 from reconverge_sync.redis.hub import RedisHub
@@ -60,7 +60,7 @@ def introduce(limiter: Limiter, *keys: str) -> int:
     return admitted
 
 
-def exchange_threads() -> list[ThreadLoop]:
+def exchange_threads() -> list[ThreadRunner]:
     """The threads that agents exchange on, or are about to."""
     return running_threads()
 

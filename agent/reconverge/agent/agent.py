@@ -24,8 +24,8 @@ from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.exchange.schedule import Pacing, pace_of
-from reconverge.exchange.task_runner import TaskLoop
-from reconverge.exchange.thread_runner import ThreadLoop
+from reconverge.exchange.task_runner import TaskRunner
+from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
 from reconverge.hub.port import Hub
 from reconverge.kernel import IMPLEMENTATION, NEW_KEYS_MAX
@@ -48,7 +48,7 @@ from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 
 logger = logging.getLogger("reconverge")
 
-AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
+AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
 
 AWAITING: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 """Of a function's code: it may await."""
@@ -397,7 +397,7 @@ class Agent:
 
     def _check(self, timeout: Seconds) -> None:
         runner = self._lifecycle.listening
-        if isinstance(runner, TaskLoop) and runner.is_here:
+        if isinstance(runner, TaskRunner) and runner.is_here:
             raise RuntimeError("check() would block the loop that exchanges; write `await agent.check_async()` here")
         paused = threading.Event()
         for pause_s in self._lifecycle.look_for_answers(timeout):
@@ -441,7 +441,7 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         runner = self._lifecycle.runner
-        if isinstance(runner, TaskLoop):
+        if isinstance(runner, TaskRunner):
             await self._lifecycle.stop_task(runner, self._settings.stop_timeout)
         elif runner is not None:
             await asyncio.to_thread(self.stop)

@@ -70,9 +70,9 @@ def until_answered(
     for syncer in syncers:
         exchanges.troubles.pop(syncer, None)  # what is known of an earlier outage tells nothing about now
         syncer.speak_up()
-    driver = exchanges.driver
-    if driver is not None:
-        driver.wake()
+    owner = exchanges.owner
+    if owner is not None:
+        owner.wake()
     while waiting := [syncer for syncer in syncers if syncer.failing or syncer.answers == answers[syncer]]:
         troubles = [exchanges.troubles[syncer] for syncer in waiting if syncer in exchanges.troubles]
         for trouble in troubles:

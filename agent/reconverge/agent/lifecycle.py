@@ -1,6 +1,6 @@
-"""How one agent exchanges: which runner drives that, how it begins, is woken, is handed over and ends.
+"""The runner of one agent's exchanges: how it begins, is woken, is handed over and ends.
 
-At any time at most one runner exchanges: a thread (`ThreadLoop`) or a task of a running event loop (`TaskLoop`). A
+At any time at most one runner exchanges: a thread (`ThreadRunner`) or a task of a running event loop (`TaskRunner`). A
 decision that has something to say wakes it, or starts a thread when there is none.
 """
 
@@ -20,19 +20,19 @@ from reconverge.errors import EventletPatched
 from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.ownership import Runner
 from reconverge.exchange.syncer import Syncer
-from reconverge.exchange.task_runner import TaskLoop
-from reconverge.exchange.thread_runner import ThreadLoop
+from reconverge.exchange.task_runner import TaskRunner
+from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.remote_settings.poller import Reader
 from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import check_seconds
 
 logger = logging.getLogger("reconverge")
 
-AnyLoop = TypeVar("AnyLoop", ThreadLoop, TaskLoop)
+AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
 
 
 class Lifecycle:
-    """The exchanges of one agent, and the runner that drives them.
+    """The exchanges of one agent, and the runner that owns them.
 
     Args:
         parts: the hub and the kernel.
@@ -63,7 +63,7 @@ class Lifecycle:
         self._register = register
         self._refusal = ""
         """Why no thread may exchange, once that was said."""
-        self.runner: ThreadLoop | TaskLoop | None = None
+        self.runner: ThreadRunner | TaskRunner | None = None
         self.ended = False
         """The process ends: no further decision brings the exchanges back."""
         self.begin()
@@ -91,16 +91,16 @@ class Lifecycle:
     def start(self) -> None:
         """Begin to exchange on a thread of its own, unless that has begun."""
         if not self._kernel.alone and not self.ended and self.listening is None:
-            self.succeed(ThreadLoop)
+            self.succeed(ThreadRunner)
 
     def stop(self, timeout_s: float) -> None:
         """Have the last words said, and wait for that for so many seconds at most."""
         self.exchanges.stops += 1
-        driver = self.exchanges.driver
-        if self.runner is None and driver is None:
+        owner = self.exchanges.owner
+        if self.runner is None and owner is None:
             return
         alive = self.alive
-        if not alive and (driver is None or not driver.left):
+        if not alive and (owner is None or not owner.left):
             alive = [self._last_words_for_closed_loop()]
         for runner in (*alive, self.runner):
             if runner is not None:
@@ -110,20 +110,20 @@ class Lifecycle:
 
     def hand_over_to_task(self) -> None:
         """Exchange as a task of the running event loop from now on."""
-        if isinstance(self.listening, TaskLoop):
+        if isinstance(self.listening, TaskRunner):
             raise RuntimeError(  # noqa: TRY004  # it is no matter of types
                 "this agent already exchanges in a running loop; use one agent for each loop"
             )
         self.exchanges.stops += 1
         for runner in self.alive:
             runner.request_stop()
-        self.succeed(TaskLoop)
+        self.succeed(TaskRunner)
 
-    async def stop_task(self, runner: TaskLoop, timeout_s: float) -> None:
+    async def stop_task(self, runner: TaskRunner, timeout_s: float) -> None:
         """Have the last words said in the running loop."""
         await runner.stop(timeout_s)
         if not runner.left:  # its task had been cancelled, together with the one that leaves here
-            await self.succeed(TaskLoop).stop(timeout_s)
+            await self.succeed(TaskRunner).stop(timeout_s)
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
         """See `Agent.check`; yields how many seconds to sleep before the next look."""
@@ -139,24 +139,24 @@ class Lifecycle:
         return self.listening is not None
 
     @property
-    def listening(self) -> ThreadLoop | TaskLoop | None:
+    def listening(self) -> ThreadRunner | TaskRunner | None:
         """The runner that goes on exchanging, or is about to begin; None when the next decision has to start one."""
         runner = self.runner
         if runner is None or not runner.listening:
             # Of several that were started at the same moment, another one may have got to exchange.
-            driver = self.exchanges.driver
-            if not isinstance(driver, ThreadLoop | TaskLoop) or not driver.listening:
+            owner = self.exchanges.owner
+            if not isinstance(owner, ThreadRunner | TaskRunner) or not owner.listening:
                 return None
-            self.runner = runner = driver
+            self.runner = runner = owner
         return runner
 
     @property
     def alive(self) -> list[Runner]:
         """The runner that exchanges and the one that waits for its end, as far as there are any."""
-        runners = dict.fromkeys([self.exchanges.driver, self.runner])
+        runners = dict.fromkeys([self.exchanges.owner, self.runner])
         return [runner for runner in runners if runner is not None and runner.alive]
 
-    def succeed(self, kind: Callable[..., AnyLoop]) -> AnyLoop:
+    def succeed(self, kind: Callable[..., AnyRunner]) -> AnyRunner:
         """Have another runner take over, as soon as the one before it is gone."""
         # Known before it is started: what raises in between leaves one that never begins, and is soon given up.
         self.runner = runner = kind(self.exchanges)
@@ -181,11 +181,11 @@ class Lifecycle:
                     self._refusal = str(error)  # none ever will
                     logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
 
-    def _last_words_for_closed_loop(self) -> ThreadLoop:
+    def _last_words_for_closed_loop(self) -> ThreadRunner:
         """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
         with contextlib.suppress(RuntimeError):
-            return self.succeed(ThreadLoop)
-        runner = ThreadLoop(self.exchanges)  # the interpreter is ending, and no thread can be had any more
+            return self.succeed(ThreadRunner)
+        runner = ThreadRunner(self.exchanges)  # the interpreter is ending, and no thread can be had any more
         runner.request_stop()
         runner.run()
         return runner

@@ -17,7 +17,7 @@ from reconverge.hub.port import Hub, Region
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.limit.checks import check_name
 from reconverge.regions.bridge import Bridge
-from reconverge.regions.driver import Bridging, close_quietly
+from reconverge.regions.driver import BridgeDriver, close_quietly
 from reconverge.settings import MILLION, check_seconds, checked_namespace
 
 PATIENCE_S: Final = 3.0
@@ -61,7 +61,7 @@ def bridge(
         home_shards=home.shards,
         wide_shards=everywhere.shards,
     )
-    driven = Bridging(
+    driven = BridgeDriver(
         made,
         home,
         everywhere,
@@ -94,7 +94,7 @@ def _open_both(local: str, wide: str, namespace: str, timeout: float) -> tuple[R
     return home, _open("wide", wide, namespace + WIDE, timeout)
 
 
-async def _run(driven: Bridging, home: Region, wide: Hub) -> None:
+async def _run(driven: BridgeDriver, home: Region, wide: Hub) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

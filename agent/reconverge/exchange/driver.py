@@ -30,7 +30,7 @@ from typing import Final
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.answer_stats import AnswerStats
-from reconverge.exchange.ownership import Drivers
+from reconverge.exchange.ownership import Ownership
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.answers import check_answer, check_posted
 from reconverge.hub.port import Hub, SettingsStore, Working
@@ -54,7 +54,7 @@ CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
 
 
-class ExchangeDriver(Drivers):
+class ExchangeDriver(Ownership):
     """All of one node's exchanges, over one hub that is opened when first needed and closed with the loop."""
 
     def __init__(
@@ -109,8 +109,8 @@ class ExchangeDriver(Drivers):
     @property
     def overdue_s(self) -> float:
         """For how long the runner should have looked at what is due, and has not."""
-        driver, look_by_ns = self.driver, self._look_by_ns
-        if driver is None or look_by_ns is None or not driver.listening:
+        owner, look_by_ns = self.owner, self._look_by_ns
+        if owner is None or look_by_ns is None or not owner.listening:
             return 0.0
         return max(0.0, (SystemClock.monotonic_ns() - look_by_ns) / SECOND_NS)
 

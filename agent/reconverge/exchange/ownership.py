@@ -1,11 +1,15 @@
-"""Which of several runners drives the exchanges: one at a time, whatever is interrupted where."""
+"""Which runner owns the exchanges of an agent: one at a time, whatever is interrupted where."""
 
 # Theory of operation.
 #
-# A decision that finds no runner listening starts one, possibly several threads at the same moment, in a signal
-# handler, or in a frame into which a handler raises. No lock says which may: an exception at the wrong moment would
-# leave it locked. Instead each runner asks for the exchanges before it touches them, with `Drivers.claim`, which is
-# decided by one operation on a dictionary. A runner that is not needed any more then goes.
+# The problem. A decision that finds no runner starts one. Several threads may do so at the same moment, and so may a
+# signal handler in the middle of one of them; but two runners would use the same syncers and connections at once.
+#
+# Why the naive way fails. A lock would stay locked for ever if a signal handler raises an exception while it is held.
+#
+# How it works. Each runner asks for the exchanges before it touches them, with `Ownership.claim`. One operation on a
+# dictionary, which nothing interrupts, decides which runner owns them. One that finds another owner ends, or waits for
+# that one to end.
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ TAKE_OVER_POLL_S: Final = 0.01
 
 
 class Runner(Protocol):
-    """Drives the exchanges, on a thread or as a task."""
+    """The thread or the task in which the exchange driver does its work."""
 
     @property
     def alive(self) -> bool:
@@ -50,23 +54,23 @@ class Runner(Protocol):
         ...
 
 
-class Drivers:
-    """The runner that drives, and the claims of those that want to."""
+class Ownership:
+    """The runner that owns the exchanges, and the claims of others."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Runner] = {}
-        """The runner that drives, by how many there were before it."""
+        """The runner that owns the exchanges, by how many there were before it."""
         self.stops = 0
         """How often all runners were told to stop, those among them that have not begun yet and may be unknown."""
 
     @property
-    def driver(self) -> Runner | None:
-        """The runner that drives the exchanges, or the last one that did."""
+    def owner(self) -> Runner | None:
+        """The runner that owns the exchanges, or the last one that did."""
         claims = list(self._claims.items())
         return max(claims, key=_number)[1] if claims else None
 
     def claim(self, runner: Runner) -> bool:
-        """Have `runner` drive the exchanges from now on, unless one drives that is not gone.
+        """Have `runner` own the exchanges from now on, unless another owner is still alive.
 
         Promises that there is never a second one, whatever is interrupted where: of all runners that find the last one
         gone, the first to enter itself under the next number has won, in one step of the interpreter.
@@ -79,7 +83,7 @@ class Drivers:
             return False
         if self._claims.setdefault(number + 1, runner) is not runner:
             return False
-        if self.driver is not runner:  # it was so slow that others have come and gone since it looked
+        if self.owner is not runner:  # it was so slow that others have come and gone since it looked
             self._claims.pop(number + 1)
             return False
         self._claims.pop(number, None)

@@ -208,7 +208,7 @@ class Syncer:
         self._hasten = True  # and no more, as the driver may be just about to look
 
     def attend(self, until_ns: int) -> None:
-        """The driver will ask again what is due, at `until_ns` at the latest if it is still there."""
+        """The runner will ask again what is due, at `until_ns` at the latest if it is still there."""
         self._shard.attended_until_ns = until_ns
 
     def give_up_lines(self, now_ns: int) -> None:
@@ -220,7 +220,7 @@ class Syncer:
         self._void_lines(now_ns)
 
     def part(self) -> None:
-        """The driver goes: the next decision, about whatever key, has to start another one."""
+        """The runner goes: the next decision, about whatever key, has to start another one."""
         self._shard.attended_until_ns = -NEVER_NS
         self._kernel.look_around(self._shard.index)
 
@@ -284,7 +284,7 @@ class Syncer:
     def leave(self, now_ns: int) -> None:
         """Have the following batches be the node's last words: all counts, and no lines any more.
 
-        From here on no driver attends to this shard: a decision after this has to start one.
+        From here on no runner attends to this shard: a decision after this has to start one.
         """
         self._shard.attended_until_ns = -NEVER_NS
         self._leaving = True
@@ -395,7 +395,7 @@ class Syncer:
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
-        """The driver is gone: what was under way will not be answered, and last words did not arrive."""
+        """The runner is gone: what was under way will not be answered, and last words did not arrive."""
         self._leaving = False
         if self._under_way:
             self.failed("abandoned", now_ns=now_ns)

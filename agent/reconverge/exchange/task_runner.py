@@ -1,4 +1,4 @@
-"""Exchanging as a task of the application's own event loop."""
+"""The runner that is a task: it exchanges in the application's own event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconverge.exchange.ownership import TAKE_OVER_POLL_S
 from reconverge.runtime.threads import Latch, thread_id
 
 
-class TaskLoop:
+class TaskRunner:
     """Runs the exchanges as a task. Made, started and stopped in the loop that it runs in.
 
     It begins when the runner before it is gone, and asks any other one to make way.
@@ -90,9 +90,9 @@ class TaskLoop:
         self._begun = True
         try:
             while not self._exchanges.claim(self):
-                driver = self._exchanges.driver
-                if driver is not None and driver.listening:
-                    driver.request_stop()
+                owner = self._exchanges.owner
+                if owner is not None and owner.listening:
+                    owner.request_stop()
                 await asyncio.sleep(TAKE_OVER_POLL_S)
             await self._exchange_until_stopped()
         finally:

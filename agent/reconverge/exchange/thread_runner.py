@@ -1,4 +1,4 @@
-"""Exchanging on a thread of its own, for applications of any kind."""
+"""The runner that is a thread: it exchanges beside the application, of whatever kind that is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refuse_eventlet() -> None:
         raise EventletPatched
 
 
-class ThreadLoop:
+class ThreadRunner:
     """Runs the exchanges on a daemon thread, with an event loop that runs only while it is needed.
 
     Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; while one of
@@ -104,15 +104,15 @@ class ThreadLoop:
             logger.exception("reconverge: the thread that exchanges ended; a later decision starts another one")
         finally:
             self._ended.set()
-            if self._exchanges.driver is self and not self.left:
+            if self._exchanges.owner is self and not self.left:
                 self._exchanges.runner_is_gone()
 
     def _exchange_again_and_again(self) -> None:
         """Exchange until told to stop; what fails as a whole is begun again."""
         exchanges = self._exchanges
         while not exchanges.claim(self):
-            driver = exchanges.driver
-            if driver is not None and driver.listening:
+            owner = exchanges.owner
+            if owner is not None and owner.listening:
                 return
             self._waker.wait(TAKE_OVER_POLL_S)
         if exchanges.stops != self._stops and not self._stopping:

@@ -65,7 +65,7 @@ class Side:
         self._away = True
 
 
-class Bridging:
+class BridgeDriver:
     """Drives a bridge.
 
     Args:
