@@ -20,7 +20,7 @@ from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
-from reconverge.integrations.web.unreached import Reach, Route, methods_in
+from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods_in
 
 Environment: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
@@ -123,12 +123,12 @@ class RateLimitMiddleware:
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
-        self._reach = Reach(self._rules, self.guard.failed)
+        self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as WSGI has it."""
-        if self._reach.wanted:
-            self._reach.look(lambda: routes_in(self.app), (environment.get("SCRIPT_NAME", ""),))
+        if self._unmatched.wanted:
+            self._unmatched.look(lambda: routes_in(self.app), (environment.get("SCRIPT_NAME", ""),))
         outcome = self.guard.check(WsgiRequest(environment, self.guard.addresses), self._rules)
         environment[OUTCOME] = outcome
         if not outcome.allowed:

@@ -23,12 +23,12 @@ from reconverge.integrations.web.request.paths import below_mount
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, all_rules
-from reconverge.integrations.web.unreached import Reach
+from reconverge.integrations.web.unmatched import UnmatchedRules
 
 try:
     from aiohttp import WSMessage, web
 
-    from reconverge.integrations.aiohttp.routes import handled_in, mount_of, routes_of, tell_unreached
+    from reconverge.integrations.aiohttp.routes import handled_in, mount_of, routes_of, warn_of_unmatched
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
@@ -140,7 +140,7 @@ class Limits:
         settings.setdefault("passes", (web.HTTPException,))
         self.guard = guard or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=self.limit)]
-        self._reach = Reach(self._rules, self.guard.failed)
+        self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
         self._handlers: list[tuple[object, Declared]] = []
         self._looked = False
 
@@ -166,18 +166,20 @@ class Limits:
 
         If it is mounted itself, the prefix is in all of its routes, and is told by the first request.
         """
-        self._reach.look(lambda: list(routes_of(app)), nested=True)
+        self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
 
     def _look_at_handlers(self, app: web.Application) -> None:
         """Compare the rules of handlers with the routes that lead to these."""
         self._looked = True
         routes = list(handled_in(app))
-        tell_unreached(app, [handler for handler, _ in self._handlers])
+        warn_of_unmatched(app, [handler for handler, _ in self._handlers])
         for handler, declared in self._handlers:
             led = [route for each, route in routes if each is handler]
             if led:
-                Reach([declared], self.guard.failed, views=True).look(functools.partial(list, led), nested=True)
+                UnmatchedRules([declared], self.guard.failed, views=True).look(
+                    functools.partial(list, led), nested=True
+                )
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
         """Limit a handler: a coroutine function, or a method of a `View`; see `Rule`.
@@ -252,8 +254,8 @@ class Limits:
     ) -> web.StreamResponse | None:
         """The response to a request that may not go on, None if it may."""
         mount = mount_of(request)
-        if self._reach.wanted and rules is self._rules:
-            self._reach.look(lambda: list(routes_of(request.app)), (mount,))
+        if self._unmatched.wanted and rules is self._rules:
+            self._unmatched.look(lambda: list(routes_of(request.app)), (mount,))
         if not self._looked and self._handlers:  # in an application that is limited by its handlers alone
             self._look_at_handlers(request.match_info.apps[0])
         each = AiohttpRequest(request, self.guard.addresses, mount)

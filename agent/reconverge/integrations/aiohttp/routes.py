@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 
 from reconverge.integrations.web.request.paths import BELOW
-from reconverge.integrations.web.unreached import Route, methods_in
+from reconverge.integrations.web.unmatched import Route, methods_in
 
 logger = logging.getLogger("reconverge")
 
@@ -76,7 +76,7 @@ def handled_in(app: web.Application, depth: int = 0) -> Iterator[tuple[object, R
                 yield handler, Route(resource.canonical, _methods_of(route))
 
 
-def tell_unreached(app: web.Application, limited: Iterable[Any]) -> None:
+def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
     """Warn of each limited handler that no route leads to, while one leads to what it was made of.
 
     A decorator above `@routes.get` wraps what that has registered already.

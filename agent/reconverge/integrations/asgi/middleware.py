@@ -21,7 +21,7 @@ from reconverge.integrations.web.request.addresses import Addresses, Client, Loc
 from reconverge.integrations.web.request.paths import below_mount
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
-from reconverge.integrations.web.unreached import Reach
+from reconverge.integrations.web.unmatched import UnmatchedRules
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -176,11 +176,11 @@ class RateLimitMiddleware:
         self._close_code = close_code
         self._router: Any = None
         self._root = ""
-        self._reach = Reach([*self._rules, *self._messages], self.guard.failed)
+        self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
-        if self._reach.wanted:
+        if self._unmatched.wanted:
             send = self._look(scope, send)
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
@@ -199,12 +199,12 @@ class RateLimitMiddleware:
             self._root = root_of(self._router)
         router, root = self._router, self._root
         if scope["type"] != "lifespan":
-            self._reach.look(lambda: routes_of(router), (str(scope.get("root_path") or ""), root))
+            self._unmatched.look(lambda: routes_of(router), (str(scope.get("root_path") or ""), root))
             return send
 
         async def begun(message: Message) -> None:
             if message["type"] == "lifespan.startup.complete":
-                self._reach.look(lambda: routes_of(router), (root,), mounted=True)
+                self._unmatched.look(lambda: routes_of(router), (root,), mounted=True)
             await send(message)
 
         return begun

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from reconverge.integrations.web.request.paths import BELOW, with_types
-from reconverge.integrations.web.unreached import Route, methods_in
+from reconverge.integrations.web.unmatched import Route, methods_in
 
 FULL_MATCH: Final = 2
 """How Starlette's routes say that they are about a request."""

@@ -22,7 +22,7 @@ from reconverge.integrations.web.request.keys import Asked, asks, by_ip, waits
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import SPENT, Rule, RuleSettings
-from reconverge.integrations.web.unreached import Reach, Route, methods_in
+from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods_in
 
 try:
     from django.conf import settings
@@ -69,8 +69,8 @@ class Configured:
     def check_names(self) -> None:
         """Raises ImproperlyConfigured for a view that the URLs do not have; warns of a path that leads to none."""
         script = str(getattr(settings, "FORCE_SCRIPT_NAME", None) or "")
-        reach = Reach(self.rules, self.guard.failed)
-        reach.look(lambda: list(_routes(get_resolver().url_patterns)), (script,), mounted=not script)
+        unmatched = UnmatchedRules(self.rules, self.guard.failed)
+        unmatched.look(lambda: list(_routes(get_resolver().url_patterns)), (script,), mounted=not script)
         if not self.views:
             return
         known = set(_names(get_resolver().url_patterns))

@@ -29,7 +29,7 @@ from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.web.request.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
-from reconverge.integrations.web.unreached import Reach, Route
+from reconverge.integrations.web.unmatched import Route, UnmatchedRules
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 
@@ -294,7 +294,7 @@ class _Asked:
     def __init__(self, guard: Guard, declared: Declared) -> None:
         self._guard = guard
         self._declared = declared
-        self._reach = Reach([declared], guard.failed, views=True)
+        self._unmatched = UnmatchedRules([declared], guard.failed, views=True)
         self.dependency: object = None
         """What routes depend on."""
 
@@ -306,8 +306,8 @@ class _Asked:
     async def check(self, connection: HTTPConnection, response: Response | None) -> Outcome:
         """Decide, and add the fields to the response. Raises TooManyRequests, or for a websocket what closes it."""
         scope: Any = connection.scope
-        if self._reach.wanted:
-            self._reach.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
+        if self._unmatched.wanted:
+            self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
         request = AsgiRequest(scope, self._guard.addresses, connection=connection)
         outcome = await self._guard.check_async(request, [self._declared])
         scope[OUTCOME] = outcome

@@ -40,7 +40,7 @@ from reconverge.integrations.web.request.request import FAILED
 from reconverge.integrations.web.request.request import Response as Ended
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, checked_flag
-from reconverge.integrations.web.unreached import Reach
+from reconverge.integrations.web.unmatched import UnmatchedRules
 from reconverge.integrations.wsgi import SettlingBody, declare_blocking, listed, merged
 from reconverge.limit.limit import Limit
 
@@ -138,7 +138,7 @@ class Limits:
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _Mark] = {}
         self._apps: list[flask.Flask] = []
-        self._reach: Reach | None = None
+        self._unmatched: UnmatchedRules | None = None
         self._hub = agent
         self._said: dict[str, Any] = {}
         self._limited_views: list[tuple[object, object, str]] = []
@@ -296,18 +296,18 @@ class Limits:
     def _look(self) -> None:
         """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
         for app in self._apps:
-            flask_views.tell_unreached(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
+            flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
         roots = (flask.request.root_path,)
         rules = [*self._application, *self._defaults]
         rules += [declared for mark in self._blueprints.values() for declared in mark.rules]
-        self._reach = Reach(rules, self.guard.failed)
-        self._reach.look(lambda: [listed(each) for app in self._apps for each in app.url_map.iter_rules()], roots)
+        self._unmatched = UnmatchedRules(rules, self.guard.failed)
+        self._unmatched.look(lambda: [listed(each) for app in self._apps for each in app.url_map.iter_rules()], roots)
         for declared, routes in flask_views.routes_of_rules(self._apps, lambda view: (_mark_of(view) or _Mark()).rules):
-            Reach([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
+            UnmatchedRules([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
 
     def _before(self) -> None:
         request, app = flask.request, flask.current_app
-        if self._reach is None:
+        if self._unmatched is None:
             self._look()
         if request.endpoint == "static":
             return

@@ -15,7 +15,7 @@ import flask
 import flask.views
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.web.unreached import Route
+from reconverge.integrations.web.unmatched import Route
 from reconverge.integrations.wsgi import listed
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
     return view
 
 
-def tell_unreached(
+def warn_of_unmatched(
     app: flask.Flask, limited: Iterable[tuple[object, object, str]], rules_of: Callable[[object], Iterable[object]]
 ) -> None:
     """Warn of limits of views that are endpoints without them: for each its rule, what it was put on, and its text."""

@@ -37,7 +37,7 @@ from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.web.request.paths import Places, normal_forms, takes_nothing, takes_slashes
-from reconverge.integrations.web.unreached import nearest
+from reconverge.integrations.web.unmatched import nearest
 
 LONG: Final = 100_000
 

@@ -1,11 +1,11 @@
-"""Says of a rule that no route of the application meets, by path or by method: it would limit nothing, silently.
+"""Warns of a rule that matches no route of the application, by path or by method: it would limit nothing, silently.
 
-A rule can miss its place by a typing error, or because it names the place as another application has it: a rule in a
-middleware around an application whose login is mounted at `/api/login` does nothing with `paths=["/login"]`. Where a
-framework lists its routes, they are compared with the paths of all rules once the application has begun, and a path
-that meets none of them is told of in one warning, with the route that is nearest. What cannot be listed, such as an
-application of another kind that is mounted somewhere, counts as if it had every route there. At the same occasion rules
-learn which values of their paths may have slashes, by the routes that they name.
+A path may be misspelt, or be right in another application alone: where the login is mounted at `/api/login`, a rule
+with `paths=["/login"]` in a middleware around the whole application does nothing. Where a framework lists its routes,
+they are compared with the paths of all rules once the application has begun. A path that matches none of them is warned
+of once, together with the nearest route. An application that cannot list its routes, such as one of another kind that
+is mounted somewhere, counts as if it had every route there. On the same occasion rules learn which values of their
+paths may have slashes, by the routes that they name.
 
 The same comparison finds a rule with `methods=["POST"]` for routes that take nothing but GET. OPTIONS is left out of
 it: what answers it, such as a middleware for CORS, is often no route. A limit that stands on single views is compared
@@ -50,8 +50,8 @@ def methods_in(said: object) -> frozenset[str] | None:
     return frozenset(named) if named and "*" not in named else None
 
 
-class Reach:
-    """Tells of rules that no route meets, of each path once. `failed` is told of errors, which break nothing.
+class UnmatchedRules:
+    """Warns of rules that match no route, of each path once. `failed` is called with errors, which break nothing.
 
     `views` says that the rules stand on views, whose routes they are compared with.
     """
@@ -63,7 +63,7 @@ class Reach:
         self._failed = failed
         self._views = views
         self._logged = LoggedOnce()
-        """Rules and paths that were told of."""
+        """Rules and paths that were warned of."""
         self.wanted = bool(self._rules)
         """Whether there is anything to look at, still."""
 
