@@ -28,7 +28,7 @@ from typing import Final
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
-DOCUMENTS: Final = (Path("README.md"), Path("CHANGELOG.md"), Path("docs"))
+DOCUMENTS: Final = tuple(map(Path, ("README.md", "CHANGELOG.md", "docs", "bench/README.md", "chaos/README.md")))
 WORDS_MAX: Final = 1
 """Banned words that may stand in all of these together: `~nobody`, a key that nodes of other versions know."""
 GLOSSARY: Final = Path(__file__).parents[1] / "docs" / "GLOSSARY.md"

@@ -27,7 +27,7 @@ REPLY_BYTES: Final = 65_536
 
 
 class Unlocked(Requeueing):
-    """Trusts that nobody comes between a look and a step."""
+    """Trusts that no thread comes between a look and a step."""
 
     def decide(self, key: str, cost: int) -> Verdict:
         """See `Contestant.decide`."""
@@ -42,7 +42,7 @@ class Unlocked(Requeueing):
 
 
 class Orphaned(Requeueing):
-    """Has begun to exchange when the application was loaded, which is enough where nobody forks."""
+    """Has begun to exchange when the application was loaded, which is enough where no process forks."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)

@@ -28,21 +28,21 @@ def batch(*, node: str = "node.0", charged: int = 7) -> Batch:
 def known() -> HubSession:
     """A hub that has heard of the node, at 0."""
     acquaintance = HubSession()
-    acquaintance.in_its_words(batch(), now_ns=0)
+    acquaintance.for_this_hub(batch(), now_ns=0)
     acquaintance.heard(batch(), sent_ns=0)
     return acquaintance
 
 
 def test_who_stays_is_heard_as_he_speaks(known: HubSession) -> None:
     """Nothing is changed as long as a node does not move."""
-    assert known.in_its_words(batch(), now_ns=10 * LEASE_NS) == batch()
+    assert known.for_this_hub(batch(), now_ns=10 * LEASE_NS) == batch()
 
 
 def test_who_comes_back_in_time_has_his_old_name(known: HubSession) -> None:
     """So that what the hub has counted is replaced."""
     known.begin_visit(batch(), now_ns=LEASE_NS - 1)
 
-    assert "node.0" == known.in_its_words(batch(), now_ns=LEASE_NS - 1).node
+    assert "node.0" == known.for_this_hub(batch(), now_ns=LEASE_NS - 1).node
 
 
 def test_who_comes_back_too_late_has_a_name_that_is_new_each_time(known: HubSession) -> None:
@@ -50,7 +50,7 @@ def test_who_comes_back_too_late_has_a_name_that_is_new_each_time(known: HubSess
     names = ["node.0"]
     for visit in (1, 2, 3):
         known.begin_visit(batch(), now_ns=visit * LEASE_NS)
-        names.append(known.in_its_words(batch(), now_ns=visit * LEASE_NS).node)
+        names.append(known.for_this_hub(batch(), now_ns=visit * LEASE_NS).node)
 
     assert 4 == len(set(names))
 
@@ -59,13 +59,13 @@ def test_a_new_name_of_the_nodes_own_needs_no_other(known: HubSession) -> None:
     """No hub has heard it before."""
     known.begin_visit(batch(node="node.1"), now_ns=LEASE_NS)
 
-    assert "node.1" == known.in_its_words(batch(node="node.1"), now_ns=LEASE_NS).node
+    assert "node.1" == known.for_this_hub(batch(node="node.1"), now_ns=LEASE_NS).node
 
 
 def test_an_account_that_may_be_closed_is_not_heard_again(known: HubSession) -> None:
     """In another one the node says what it has charged since: the hub has kept what there was before."""
     known.begin_visit(batch(charged=12), now_ns=ACCOUNT_KEPT_NS + 1)
-    said = known.in_its_words(batch(charged=12), now_ns=ACCOUNT_KEPT_NS + 1)
+    said = known.for_this_hub(batch(charged=12), now_ns=ACCOUNT_KEPT_NS + 1)
 
     assert "node" != said.account
     assert [(5, 0), (5, 0)] == [(limit.charged, limit.refunded) for limit in said.limits]
@@ -74,7 +74,7 @@ def test_an_account_that_may_be_closed_is_not_heard_again(known: HubSession) -> 
 def test_an_account_that_is_kept_goes_on(known: HubSession) -> None:
     """Up to half of the time that the hub keeps it."""
     known.begin_visit(batch(charged=12), now_ns=ACCOUNT_KEPT_NS)
-    said = known.in_its_words(batch(charged=12), now_ns=ACCOUNT_KEPT_NS)
+    said = known.for_this_hub(batch(charged=12), now_ns=ACCOUNT_KEPT_NS)
 
     assert ("node", [12, 12]) == (said.account, [limit.charged for limit in said.limits])
 
@@ -82,8 +82,8 @@ def test_an_account_that_is_kept_goes_on(known: HubSession) -> None:
 def test_who_has_moved_asks_for_nothing_strict_until_all_leases_are_over(known: HubSession) -> None:
     """Others may still use what the other hub has granted them; what is not strict waits for nothing."""
     known.begin_visit(batch(), now_ns=5)
-    strict, daring = known.in_its_words(batch(), now_ns=4 + LEASE_NS).cells
+    strict, daring = known.for_this_hub(batch(), now_ns=4 + LEASE_NS).cells
 
     assert CELL._replace(need_milli=0, ask=0, asked=0) == strict
     assert CELL._replace(limit=1) == daring
-    assert batch().cells == known.in_its_words(batch(), now_ns=5 + LEASE_NS).cells
+    assert batch().cells == known.for_this_hub(batch(), now_ns=5 + LEASE_NS).cells

@@ -145,7 +145,7 @@ def test_costs_are_copied() -> None:
         ({"GET": 1.5}, "'GET' costs 1.5"),
         ({"GET": True}, "'GET' costs True"),
         ({"GET": HUGE}, "never be admitted"),
-        ({"GET": 11}, "'GET' costs 11, which can never be admitted: at most 10 is at once"),
+        ({"GET": 11}, "'GET' costs 11, which can never be admitted: 10 is the most at once"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

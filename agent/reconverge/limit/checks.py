@@ -1,18 +1,20 @@
-"""What is checked of a limit beside its quota: its name, its table of costs, how far it may exceed its quota."""
+"""Checks of what a limit declares beside its quota: its name, its table of costs, `soft` and `max_debt`."""
+
 # Theory of operation.
 #
-# `cost` and kind are multiplied: `allow(key, cost=3, kind="POST")` is three POSTs. So estimate and truth of a
-# reservation count in one unit, such as tokens of a model that is ten times as dear, a refund needs no arithmetic, and
-# a batch is a batch. A kind that is not in the table is an error unless the table has ANY_KIND: a misspelt kind must
-# not be free, and not cheap either.
+# Costs. A request's `cost` is multiplied by the cost of its kind: `allow(key, cost=3, kind="POST")` is three POSTs. So
+# the estimate of a reservation and its true cost are in the same unit, such as tokens of a model that is ten times as
+# expensive; a refund needs no arithmetic; and a batch of three costs as much as three requests. A kind that is not in
+# the table is an error unless the table has ANY_KIND: a misspelt kind must be neither free nor cheap.
 #
-# A soft quota is a larger capacity, and nothing else: merge rule, lines, policies and bounds know only capacities, so
-# every promise holds with quota * (1 + soft) in the place of the quota. Only what is told keeps to the quota.
+# Soft quotas. A soft quota is a larger capacity, and nothing else: merge rule, lines, policies and bounds know only
+# capacities, so every promise holds with quota * (1 + soft) in the place of the quota. Only what decisions and
+# responses show keeps to the quota.
 #
-# A settlement charges the truth, even if it does not fit. One estimate that was wrong by a factor of a hundred would
-# shut a key out for as many windows of a bucket; `max_debt` ends that. It is measured by the use of the whole fleet as
-# far as known: by own use alone, a node with a small line would drop what fits into the quota. N nodes that settle
-# within one exchange may get N times as deep.
+# Debt. A settlement charges the true cost, even if it does not fit. One estimate that was wrong by a factor of a
+# hundred would shut the key of a bucket out for a hundred windows; `max_debt` bounds that. The debt is measured by the
+# use of the whole fleet, as far as it is known: by its own use alone, a node with a small line would drop charges that
+# fit into the quota. N nodes that settle within one exchange may go N times as deep.
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ KINDS_MAX: Final = 1000
 
 
 def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
-    """A copy of a table of costs that can be used. Raises InvalidLimit, which shows `text` as the limit."""
+    """A checked copy of a table of costs. Raises InvalidLimit, which shows `text` as the limit."""
     if not isinstance(costs, Mapping):
         raise InvalidLimit(text, f"costs {shown(costs)} are no table; write them like {{'GET': 1, 'POST': 2}}")
     if not 1 <= len(costs) <= KINDS_MAX:
@@ -61,7 +63,7 @@ def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
             raise InvalidLimit(text, f"kind {kind!r} costs {shown(cost)}, which is not a whole number of zero or more")
         if cost > capacity:
             raise InvalidLimit(
-                text, f"kind {kind!r} costs {shown(cost)}, which can never be admitted: at most {capacity} is at once"
+                text, f"kind {kind!r} costs {shown(cost)}, which can never be admitted: {capacity} is the most at once"
             )
         checked[kind] = cost
     return checked
@@ -83,16 +85,18 @@ SOFT_MAX: Final = 1
 
 
 def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
-    """Raise InvalidLimit, which shows `text` as the limit, unless `soft` is a share that can be added to `nominal`."""
+    """Raise InvalidLimit, which shows `text` as the limit, unless `nominal` can be raised by the fraction `soft`."""
     if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 <= soft <= SOFT_MAX:
-        problem = f"soft {shown(soft)} is not a share from 0 to {SOFT_MAX}; 0.1, or '10%' for agent.limit, is 10 % more"
+        problem = (
+            f"soft {shown(soft)} is not a fraction from 0 to {SOFT_MAX}; 0.1, or '10%' for agent.limit, is 10 % more"
+        )
         raise InvalidLimit(text, problem)
     if nominal * (1 + soft) > most:
         raise InvalidLimit(text, f"with soft {shown(soft)} it admits more than {most}")
 
 
 def check_max_debt(text: str, max_debt: object, *, most: int) -> None:
-    """Raise InvalidLimit unless `max_debt` is a cost, or None for as much as it takes."""
+    """Raise InvalidLimit unless `max_debt` is a cost that a key may owe, or None for no bound."""
     if max_debt is None:
         return
     if isinstance(max_debt, bool) or not isinstance(max_debt, int):

@@ -77,19 +77,19 @@ SETTLED_TENURES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to try."""
+    """One run of the simulation, as it was drawn from a seed."""
 
     mode: str
     seed: int
     policy: Policy
     experiment: Experiment
     make_rule: Callable[..., MergeRule] | None = None
-    """What is at the hub, if not the merge rule and nothing else."""
+    """Makes what stands at the hub; None for the merge rule alone."""
     settled_ns: int = 0
     """When the hub answers again, whatever went wrong."""
 
     def command(self) -> str:
-        """How to try it again."""
+        """The command that runs this case again."""
         return f"python -m reconverge.simulation.fuzz --mode {self.mode} --start {self.seed} --seeds 1"
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ def _with_own_pace(random: Random, case: Case) -> Case:
 
 
 def _safety_case(random: Random, seed: int) -> Case:
-    """Anything at all."""
+    """A fleet with any settings, any traffic and any faults."""
     nodes = random.randint(1, 16)
     policy = _policy(random)
     limit = _limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
@@ -351,7 +351,7 @@ def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
 
 
 def _outlasting(windows: int, window_ns: int) -> int:
-    """A lease that no node of the case can come to the end of."""
+    """A lease that is longer than the case."""
     return max((windows + 2) * window_ns, min(10 * (windows + 2) * window_ns, LEASE_MAX_NS))
 
 

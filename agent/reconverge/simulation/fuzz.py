@@ -24,12 +24,12 @@ from reconverge.simulation.truth import number_of
 from reconverge.simulation.world import World
 
 MODES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
-LEASES_END_SHARE_MAX: Final = 0.7
-"""Of the window. All is said and done by then if no lease has to be waited for."""
+LEASES_END_FRACTION_MAX: Final = 0.7
+"""Of the window. A killed node's lease that ends before that is waited for; a later one leaves no time to agree."""
 
 
 def try_case(case: Case) -> list[str]:
-    """Everything that went wrong, in words."""
+    """Run a case; returns everything that went wrong, in words."""
     experiment, fleet = case.experiment, case.experiment.fleet
     faults = experiment.faults_of(case.seed)
     world = World(fleet, case.policy, faults, seed=case.seed, make_rule=case.make_rule)
@@ -61,7 +61,7 @@ def try_case(case: Case) -> list[str]:
     over_ns = max(last_ns, world.faults_end_ns())
     killed_ns = max((fault.start_ns for fault in faults if fault.kind is Kind.CRASH), default=0)
     leases_end_ns = killed_ns + (fleet.lease_ns or 0) if killed_ns else 0
-    if case.mode == LIVENESS and leases_end_ns < LEASES_END_SHARE_MAX * window_ns:
+    if case.mode == LIVENESS and leases_end_ns < LEASES_END_FRACTION_MAX * window_ns:
         # When a lease ends, what its node may have used begins to count: that is news, too.
         over_ns = max(over_ns, leases_end_ns)
     world.pass_until(max(over_ns, case.settled_ns))
@@ -80,7 +80,7 @@ def try_case(case: Case) -> list[str]:
 
 
 def agreement_ns(fleet: Fleet) -> int:
-    """How long it may take until all nodes agree, once there are no faults, and each node is asked.
+    """How long it may take until all nodes agree, once there are no more faults and a request asks each node.
 
     Two intervals, a back-off, what is under way; and the round trips of a greeting under a new name and two exchanges.
     """

@@ -1,4 +1,4 @@
-"""Asks an embedded hub whether its private server can be started, and then that server."""
+"""Examines an embedded hub: whether its private server starts, and then that server as any Redis."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ async def diagnose_embedded(
         last = _last_line(directory / "redis.log")
         fact = str(error).removeprefix(f"{error.kind}: ") + (f" (its last line: {last})" if last else "")
         remedy = (
-            f"The server is {binary} (RECONVERGE_REDIS_SERVER names another), its directory {directory}; that must "
-            "belong to this user and be writable. To see it fail:\n"
+            f"See that {binary} is a Redis server (RECONVERGE_REDIS_SERVER names another one), and that the directory "
+            f"{directory} belongs to this user and is writable. To see the server fail:\n"
             f"  {binary} --port 0 --save ''"
         )
         return Diagnosis([Finding(START, Level.PROBLEM, fact, remedy)])

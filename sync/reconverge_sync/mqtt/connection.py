@@ -1,8 +1,8 @@
-"""One connection to a broker of MQTT, by way of aiomqtt, and what its errors mean.
+"""One connection to an MQTT broker through aiomqtt, and what its errors mean.
 
-What comes is handed on in the order in which it comes, without a queue, so none can overflow. What is to be sent waits
-in the client's own queue, of which no more than WAITING_BYTES_MAX is ever filled. What is lost stays lost: the user of
-a lost connection joins anew, under another name, with another connection.
+Messages that arrive are handed on at once and in their order, so no queue can overflow. Messages to send wait in the
+client's own queue, of which at most WAITING_BYTES_MAX is filled. A lost connection is not opened again: its user makes
+another one, under another name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TEXT_MAX: Final = 200
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """What a client's exception says about the broker, in words that are safe to show: none of `secrets` is there."""
+    """The failure that an exception of the client means, with a text that shows none of `secrets`."""
     text = shown(error, secrets)[:TEXT_MAX]
     if isinstance(error, MqttConnectError):
         code: Any = getattr(error.rc, "value", error.rc)
@@ -61,14 +61,14 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     if isinstance(error, OSError | MqttError) and UNREACHED_TEXT.search(text):
         return HubUnavailable("refused", text, applied=False)
     if isinstance(error, UnicodeError):
-        return HubUnavailable("refused", "the host's name cannot be one", applied=False, misconfigured=True)
+        return HubUnavailable("refused", "the host of the URL is not a valid name", applied=False, misconfigured=True)
     if isinstance(error, OSError | MqttError):
         return HubUnavailable("connection", text, applied=None)
     return HubUnavailable("client", f"{type(error).__name__}: {text}"[:TEXT_MAX], applied=None)
 
 
 KEEPALIVE_S: Final = 5
-"""After one and a half times as long without a word, the broker says for a member that it is gone."""
+"""When a member has been silent for one and a half times as long, the broker announces that it is gone."""
 WAITING_BYTES_MAX: Final = 4 << 20
 """What may wait for a broker that does not read: far more than members have to say in the time that they wait."""
 MESSAGE_BYTES: Final = 200
@@ -77,20 +77,20 @@ REFUSED_FROM: Final = 128
 """Codes with which a broker refuses a subscription."""
 CONNECT_S_MAX: Final = 5.0
 EXPIRY_S_MAX: Final = (1 << 32) - 1
-"""The longest that MQTT 5 can say, but for ever."""
+"""The longest expiry that MQTT 5 can express, other than none at all."""
 
 Hear = Callable[[str, bytes, bool], None]
-"""Is told the topic, the payload, and whether the broker had kept it for newcomers."""
+"""Takes a message: its topic, its payload, and whether the broker had retained it for new subscribers."""
 
-# Whatever it could say is raised or counted; and it knows passwords.
+# The client's own log is off: all that it could say is raised or counted here, and it may show passwords.
 _silent = logging.getLogger("reconverge.mqtt")
 _silent.setLevel(logging.CRITICAL + 1)
 
 
 class MqttLink:
-    """Connects once. `hear` is told what comes, in the loop, and must neither wait nor raise.
+    """A connection that is opened once. `hear` takes each message, in the event loop; it must neither wait nor raise.
 
-    When the connection is lost, the broker says so on `gone_topic`.
+    When the connection is lost, the broker announces that on `gone_topic`.
     """
 
     def __init__(self, address: BrokerAddress, *, name: str, gone_topic: str, timeout_s: float, hear: Hear) -> None:
@@ -129,7 +129,7 @@ class MqttLink:
         raise problem
 
     def _remember_sockets(self, context: ssl.SSLContext) -> None:
-        """The client forgets to close those whose handshake fails."""
+        """Keep all sockets of the client, because it does not close one whose handshake fails."""
         wrap = context.wrap_socket
 
         def wrap_and_remember(*arguments: Any, **options: Any) -> ssl.SSLSocket:
@@ -143,7 +143,7 @@ class MqttLink:
         hear = self._hear
 
         class MessageHandler(asyncio.Queue[aiomqtt.Message]):
-            """Where the client puts what comes."""
+            """Hands a message on in the place of the client's queue."""
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
                 payload = item.payload if isinstance(item.payload, bytes) else b""
@@ -182,7 +182,7 @@ class MqttLink:
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
     ) -> bool:
-        """Have a message sent some time; returns whether there was room for it.
+        """Have a message sent as soon as the broker takes it; returns whether there was room for it.
 
         After `keep_s` seconds the broker forgets it, if it speaks MQTT 5.
         """
@@ -215,7 +215,7 @@ class MqttLink:
         self._waiting_bytes -= len(payload) + MESSAGE_BYTES
 
     async def close(self) -> None:
-        """Say goodbye, for which there is a time limit, and let go of everything."""
+        """Disconnect properly, within a time limit, and let go of everything."""
         client = self._client
         if client is not None:
             with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
@@ -247,7 +247,7 @@ class MqttLink:
                 misc_task.cancel()
 
     def abandon_in_fork(self) -> None:
-        """Let go of the parent's connection, in a fork: the socket, and nothing that the parent uses, too."""
+        """In a fork, close this process's copy of the parent's socket, and leave alone what the parent still uses."""
         sock = None if self._client is None else _paho(self._client).socket()
         if sock is not None:
             # Not shut down: the parent goes on with it.
@@ -256,5 +256,5 @@ class MqttLink:
 
 
 def _paho(client: aiomqtt.Client) -> Any:
-    """The client inside; aiomqtt has no setting for what is changed here."""
+    """The paho client inside; aiomqtt has no settings for what is changed in it."""
     return client._client  # noqa: SLF001

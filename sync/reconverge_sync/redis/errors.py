@@ -1,4 +1,4 @@
-"""What a Redis client's exceptions mean: some classes mislead, so the text decides where it must."""
+"""Translates exceptions of the Redis client: by their class, or by the server's words where a class says too little."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _BY_TEXT: Final = (
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """What a client's exception says about the hub, in words that are safe to show.
+    """The failure of the hub that an exception of the client means, with a text that is safe to show.
 
-    None of `secrets` is among them: a server that does not know AUTH repeats what it was told.
+    None of `secrets` is in that text: a server that does not know AUTH repeats the command with its password.
     """
     text = shown(error, secrets)
     for kind_of_error, kind in _BY_CLASS:

@@ -109,7 +109,7 @@ def test_a_dependency_is_asked_once_for_a_request(agent: Agent) -> None:
 
 def test_a_dependency_that_is_none_is_an_error(agent: Agent) -> None:
     """`Depends()` alone does not say what to ask."""
-    with pytest.raises(InvalidSetting, match=r"names no dependency; write Depends\(current_user\)"):
+    with pytest.raises(InvalidSetting, match=r"names no dependency; write for example Depends\(current_user\)"):
         Limits(agent, key_func=Depends())
 
 

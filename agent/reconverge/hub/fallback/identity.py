@@ -1,7 +1,7 @@
-"""How one node is known to one of two hubs: under which name, until when, and what it was told.
+"""A node's session with one of two hubs: its name and lease there, and the counts that the hub has confirmed.
 
-Does no I/O. A hub that has given up on a name, or closed an account, while the node was with the other one must not
-hear of either again.
+Does no I/O. While the node was with the other hub, this one may have given up on its name, or closed its account.
+Neither may be used here again after that.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ class HubSession:
         self._node = self._account = ""
         self._visit = self._edition = 0
         self._lease_until_ns = self._heard_ns = 0
-        self._told: dict[str, tuple[int, int]] = {}
+        self._confirmed: dict[str, tuple[int, int]] = {}
         """What was charged and refunded, by limit, as the hub has confirmed it."""
         self._before: dict[str, tuple[int, int]] = {}
-        """What of that is in an account that the hub may have closed."""
+        """The part of it that is in an account which the hub may have closed."""
         self._asks_from_ns = 0
 
     def begin_visit(self, batch: Batch, *, now_ns: int) -> None:
-        """The node comes from the other hub, with this batch.
+        """Note that the node comes from the other hub; this batch is its first here.
 
-        Under its old name if its lease here is running, and else under a new one. Of strict limits it asks for nothing
-        until every lease is over that the other hub may have granted to any node.
+        It keeps its name if its lease here is still running, and takes a new one if not. Of strict limits it asks for
+        nothing until every lease is over that the other hub may have granted to any node.
         """
         if batch.node == self._node and now_ns >= self._lease_until_ns:
             self._visit += 1
-        if batch.account == self._account and self._told and now_ns - self._heard_ns > ACCOUNT_KEPT_NS:
+        if batch.account == self._account and self._confirmed and now_ns - self._heard_ns > ACCOUNT_KEPT_NS:
             self._edition += 1
-            self._before = dict(self._told)
+            self._before = dict(self._confirmed)
         self._asks_from_ns = now_ns + batch.lease_us * MICROSECOND_NS
 
-    def in_its_words(self, batch: Batch, *, now_ns: int) -> Batch:
-        """The batch as it is said to this hub."""
+    def for_this_hub(self, batch: Batch, *, now_ns: int) -> Batch:
+        """The batch under the name and the account that the node has at this hub, without needs that have to wait."""
         if batch.node != self._node:
             self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
         if batch.account != self._account:
-            self._account, self._edition, self._told, self._before = batch.account, 0, {}, {}
+            self._account, self._edition, self._confirmed, self._before = batch.account, 0, {}, {}
         # Other nodes may still use lines that the hub before has granted; asking here would have them granted
         # once more.
         if now_ns < self._asks_from_ns and any(limit.overshoot_milli == 0 for limit in batch.limits):
@@ -60,11 +60,11 @@ class HubSession:
         return batch
 
     def heard(self, batch: Batch, *, sent_ns: int) -> None:
-        """The hub has merged the batch, which is meant as the node said it."""
+        """Note that the hub has merged a batch; it is given as it was before `for_this_hub`."""
         self._heard_ns = sent_ns
         self._lease_until_ns = sent_ns + batch.lease_us * MICROSECOND_NS
         for limit in batch.limits:
-            self._told[limit.name] = limit.charged, limit.refunded
+            self._confirmed[limit.name] = limit.charged, limit.refunded
 
     def _since_then(self, limit: LimitReport) -> LimitReport:
         charged, refunded = self._before.get(limit.name, (0, 0))

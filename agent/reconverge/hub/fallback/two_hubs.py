@@ -125,7 +125,7 @@ class TwoHubs:
             if shard.last_known is not None:
                 known.begin_visit(batch, now_ns=sent_ns)
             shard.last_known = known
-        said = known.in_its_words(batch, now_ns=sent_ns)
+        said = known.for_this_hub(batch, now_ns=sent_ns)
         answered = False
         try:
             answer = await (self._primary if primary else self._fallback).exchange(said)

@@ -45,7 +45,9 @@ def within_s(in_doubt: object) -> float:
     if asked_s is None:
         raise InvalidSetting("in_doubt", in_doubt, f"is neither {REFUSE!r} nor a time to ask within, such as {ASK!r}")
     if not 0 < asked_s <= WAIT_MAX_S:
-        raise InvalidSetting("in_doubt", in_doubt, f"is not between 0 and {WAIT_MAX_S:g} s, and a request waits")
+        raise InvalidSetting(
+            "in_doubt", in_doubt, f"is not between 0 and {WAIT_MAX_S:g} s, the longest that a request may wait"
+        )
     return asked_s
 
 

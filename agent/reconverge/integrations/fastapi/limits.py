@@ -48,7 +48,7 @@ SENDING: Final = "reconverge.sending"
 OUTCOMES: Final = "reconverge.outcomes"
 """The scope's entry for the outcomes so far, if no middleware adds fields."""
 KEYS: Final = "reconverge.keys"
-"""Under which the scope has what the dependencies have returned that requests are counted by."""
+"""The scope's entry for what dependencies have returned as keys, by key function."""
 POLICY_VIOLATION: Final = 1008
 OF_FLASK: Final = {
     "init_app": "in FastAPI write limits.install(app)",
@@ -59,11 +59,11 @@ OF_FLASK: Final = {
 
 
 class FromDependency:
-    """A key function that finds what a dependency has returned: a key, or a user as `by_user` knows them."""
+    """A key function that takes what a dependency has returned: a key, or a user as `by_user` knows them."""
 
     def __init__(self, depends: params.Depends) -> None:
         if depends.dependency is None:
-            raise InvalidSetting("key_func", depends, "names no dependency; write Depends(current_user), say")
+            raise InvalidSetting("key_func", depends, "names no dependency; write for example Depends(current_user)")
         self.depends = depends
         self.__name__ = getattr(depends.dependency, "__name__", type(depends.dependency).__name__)
 
@@ -91,13 +91,13 @@ class TooManyRequests(HTTPException):
 
 
 class Limits:
-    """Makes dependencies of limits.
+    """Makes dependencies that limit routes.
 
     Args:
-        agent: decides; or the URL of a hub to make one with.
+        agent: the agent that decides; or the URL of a hub, to make one with.
         key_func: the key of a request: a function of the request, or `Depends(current_user)` for what a
             dependency of FastAPI returns, a key or a user.
-        guard: what the limits have in common; or its settings one by one.
+        guard: the guard with the settings that all limits share; or give those settings one by one.
 
     Raises:
         InvalidSetting: see `Guard`.
@@ -145,7 +145,7 @@ class Limits:
             settings["name"] = self._name_of(rule)
             rule = rule_of(limits, settings)
             if not isinstance(limits, Limiter):
-                self._tell_apart(rule)
+                self._warn_of_shared_name(rule)
         declared = self.guard.declare(rule)
         asked = _Asked(self.guard, declared)
         source = key or self._key
@@ -160,13 +160,13 @@ class Limits:
         return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
-        """The same as calling it, in the word that other frameworks have: a dependency, and no decorator."""
+        """The same as calling it, under the name that other frameworks use. Returns a dependency; no decorator."""
         return self(limits, **settings)
 
-    def _tell_apart(self, rule: Rule) -> None:
-        """Tell of a limit whose name is that of another one, which counts by another function: they share all keys.
+    def _warn_of_shared_name(self, rule: Rule) -> None:
+        """Warn if two limits have the same name and different key functions, because they share all keys.
 
-        Otherwise a client that can choose its key in one limit uses up the quota of other clients in the other.
+        A client that can choose its key in one limit could use up the quota of other clients in the other.
         """
         function: Any = rule.key_func or self.guard.key_func
         function = function.depends.dependency if isinstance(function, FromDependency) else function
@@ -205,11 +205,11 @@ class Limits:
         return self(limits, scope=scope, **settings)
 
     def request_filter(self, function: Any) -> Any:
-        """Let those requests pass for which `function` is true; a decorator, too."""
+        """Exempt the requests for which `function` returns true. Can be used as a decorator."""
         return self.guard.request_filter(function)
 
     def install(self, app: Any) -> None:
-        """Have the application add the fields to whatever it answers, answer refusals, and settle what they cost."""
+        """Have the application add response fields, answer refusals, and settle costs that depend on the response."""
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
             problem = "is no application of FastAPI, which answers for all of its routers; write limits.install(app)"
             raise InvalidSetting("app", app, problem)
@@ -226,7 +226,7 @@ class Limits:
 
 
 class _Fields:
-    """Adds what dependencies have decided to the response."""
+    """Middleware that adds the fields of all decisions to the response."""
 
     def __init__(self, app: App, functions: Sequence[object]) -> None:
         self.app = app
@@ -328,7 +328,7 @@ class _Asked:
             for each in before:
                 each.take_back()
             name = self._declared.name
-            raise InvalidSetting("settle", name, "what depends on the response needs limits.install(app)")
+            raise InvalidSetting("settle", name, "a limit that depends on the response needs limits.install(app)")
         if response is not None:
             for name, value in outcome.fields:
                 response.headers.append(name, value)

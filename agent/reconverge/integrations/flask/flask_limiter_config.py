@@ -1,7 +1,7 @@
-"""What an application's configuration says in the words of Flask-Limiter: `RATELIMIT_DEFAULT` and the like.
+"""Settings of Flask-Limiter in an application's configuration: `RATELIMIT_DEFAULT` and the like.
 
-Some of these words make sense here, and mean what they mean there. Each of the others is an error that says what stands
-for it here: a setting that is read by nothing would leave an application with fewer limits than it says that it has.
+Some are read, and mean the same as there. Each of the others is an error that names what to write instead: a setting
+without effect would leave an application with fewer limits than its configuration says.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ OTHERS: Final[Mapping[str, str]] = {
     "RATELIMIT_REQUEST_IDENTIFIER": "is not read here: limits are known by the views that they limit",
 }
 LIKENESS_MIN: Final = 0.9
-"""What is so like one of these words is one that is misspelt; an application may have words of its own."""
+"""A name this similar to one of these settings is a misspelling of it; an application may have names of its own."""
 
 
 def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mapping[str, Any]) -> Agent | str | None:
-    """What decides: the agent, or one for the hub that Flask-Limiter's word names. Raises InvalidSetting for both."""
+    """The agent, or the URL of the hub that Flask-Limiter's setting names. Raises InvalidSetting if both are given."""
     if storage_uri is not None and agent is not None:
-        raise InvalidSetting("storage_uri", storage_uri, "is the hub, and agent= names one, too; leave out one")
+        raise InvalidSetting("storage_uri", storage_uri, "names a hub, and so does agent=; leave out one of them")
     if agent is not None:
         return agent
     uri = storage_uri if storage_uri is not None else config.get(STORAGE_URI)
@@ -63,7 +63,7 @@ def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mappin
 
 
 def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the words that are read. Raises InvalidSetting for the others, and for one that is misspelt."""
+    """The settings that are read. Raises InvalidSetting for any other of Flask-Limiter, and for a misspelt one."""
     for name, value in config.items():
         if not name.startswith(PREFIX) or name in READ or value is None:
             continue
@@ -76,12 +76,12 @@ def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_hub(said: Mapping[str, Any], agent: object) -> None:
-    """Raise InvalidSetting for a hub that is said in the configuration, and is not the one in use."""
+    """Raise InvalidSetting if the configuration names a hub that is not the one in use."""
     uri = said.get(STORAGE_URI)
     if uri is not None and agent_for(None, uri, {}) != agent:
         raise InvalidSetting(
             STORAGE_URI,
             uri,
-            "is read by Limits(app=app), and not by init_app, and beside no other hub; write"
+            "is read by Limits(app=app) alone, and only if no other hub is given, so it has no effect here; write"
             " Limits(storage_uri=...) where the limits are made, or leave it out",
         )

@@ -16,16 +16,16 @@ DECIDE: Final = "decide"
 """Do not wait: the policy says what a node may do with a key that it knows nothing of."""
 WAIT_MAX_S: Final = 10.0
 POLL_S: Final = 0.001
-"""How often one looks for the answer; a round trip takes about as long."""
+"""The pause between two looks for the answer; a round trip takes about as long."""
 POLLS: Final = 8
-"""A request that has waited long looks less often: after this fraction (one in so many) of the time that it waited."""
+"""A request that has waited long looks less often: it pauses for the time that it has waited, divided by this."""
 _TIME: Final = re.compile(r"(?P<word>[a-z]+):(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 _clock: Final = SystemClock()
 """The machine's, whatever clock the agent has: it is the network that is waited for."""
 
 
 def said_s(word: str, setting: object) -> float | None:
-    """The seconds that a setting such as "wait:10ms" or "ask:1.5 s" says behind its word; None if it does not."""
+    """The seconds that a setting such as "wait:10ms" or "ask:1.5 s" names behind its word; None if it does not."""
     match = _TIME.fullmatch(setting) if isinstance(setting, str) else None
     if match is None or match["word"] != word:
         return None
@@ -43,7 +43,7 @@ def cold_s(cold: object) -> float:
     if wait_s is None:
         raise InvalidSetting("cold", cold, f"is neither {DECIDE!r} nor a time to wait such as 'wait:10ms'")
     if not wait_s <= WAIT_MAX_S:
-        raise InvalidSetting("cold", cold, f"is longer than {WAIT_MAX_S:g} s, and a request waits")
+        raise InvalidSetting("cold", cold, f"is longer than {WAIT_MAX_S:g} s, the longest that a request may wait")
     return wait_s
 
 
@@ -69,7 +69,7 @@ class Cold(NamedTuple):
             never.wait(pause_s)
 
     def _pause_s(self, began_ns: int) -> float:
-        """How long to sleep before one looks again; zero or less when it is over."""
+        """How long to sleep before the next look; zero or less when the wait is over."""
         if not unheard(self.limiter, self.key):
             return 0.0
         passed_s = (_clock.monotonic_ns() - began_ns + MILLISECOND_NS // 1000) / SECOND_NS
@@ -82,7 +82,7 @@ def cold_key(limiter: Limiter, key: str, wait_s: float) -> Cold | None:
 
 
 def has_a_loop() -> bool:
-    """Whether this thread runs an event loop, which would be held up."""
+    """Whether an event loop runs on this thread, so that waiting would hold it up."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
