@@ -12,7 +12,7 @@ from reconverge.limiter.modes import ON, Enforcement
 from reconverge.remote_settings.poller import FleetSettingsStats
 
 if TYPE_CHECKING:
-    from reconverge.kernel import WaitTable
+    from reconverge.kernel import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AgentStats:
 
 
 def stats_of_limits(
-    tables: Mapping[str, WaitTable], boards: Iterable[Enforcement], watch: AnswerStats
+    tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats
 ) -> dict[str, LimitStats]:
     """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
     told: dict[str, tuple[int, int, int, str]] = {}
@@ -98,8 +98,8 @@ def stats_of_limits(
             smaller=watch.smaller[name],
             switch=switch,
             reentered=table.reentered,
-            evicted=table.kernel.left_early(name),
-            deferred=table.kernel.deferred(name),
+            evicted=table.left_early,
+            deferred=table.deferred,
         )
     return stats
 

@@ -13,7 +13,8 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import Batch
-from reconverge.kernel import Pace, WaitTable
+from reconverge.kernel import Pace, Table
+from reconverge.kernel.table.slow_path import view_of
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from tests.support.kernel.talker import Talker, World
@@ -36,7 +37,7 @@ class Mixed(World):
         self.node.kernel.change_own_pace([self.own], pace)
         self.spends(2 * SECOND_NS)
 
-    def spends(self, passed_ns: int, *asked: WaitTable) -> list[tuple[int, Batch]]:
+    def spends(self, passed_ns: int, *asked: Table) -> list[tuple[int, Batch]]:
         """Let time pass, with a request every moment; returns which batches were sent, and when."""
         sent: list[tuple[int, Batch]] = []
         node, until_ns = self.node, self.clock.monotonic_ns() + passed_ns
@@ -123,7 +124,7 @@ def test_the_overdraft_ends_three_of_its_own_intervals_after_the_last_answer() -
     mixed.spends(2 * SECOND_NS, own, plain)
     now_ns = mixed.clock.monotonic_ns()
 
-    views = [table._view(table.cells["ada"], 0, 1, now_ns) for table in (own, plain)]
+    views = [view_of(table, table.cells["ada"], 0, 1, now_ns) for table in (own, plain)]
 
     assert [SLOW.interval_ns, INTERVAL_NS] == [view.interval_ns for view in views]
 

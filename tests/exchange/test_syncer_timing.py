@@ -11,6 +11,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import CELLS_MAX, JITTER
+from reconverge.kernel.reporting.requests import mark_dirty
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE
 from reconverge_sync.memory import MemoryHub
@@ -227,7 +228,7 @@ def test_an_early_exchange_takes_few_others_along(others: int, told: int) -> Non
     pair.node.exchanges_with(pair.hub)
     wants_more(pair)
     for number in range(others):
-        pair.node.table.mark_dirty(pair.node.table.cells[f"other {number}"])
+        mark_dirty(pair.node.table.cells[f"other {number}"])
     pair.clock.advance_ns(pair.node.due_in_ns)
 
     assert told == len(pair.node.says().cells)

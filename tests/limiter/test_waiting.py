@@ -15,6 +15,7 @@ import pytest
 
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.kernel.cell import measure
 from reconverge.limiter.waiters import waiting_at
 from tests.support.programs.process import Process
 from tests.support.waiters import counted_tries, run, scene_of, settled
@@ -490,7 +491,7 @@ def test_waiting_does_not_count_as_demand_over_and_over() -> None:
     run(story)
 
     (cell,) = scene.limiter.table.all_cells()
-    scene.limiter.table.measure(cell)
+    measure(cell)
     assert (25, 25) == (cell.arrived, scene.charged)
 
 

@@ -16,6 +16,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.hub.clock import DRIFT
 from reconverge.hub.report import Status
 from reconverge.kernel import Kernel
+from reconverge.kernel.cell import lease_until_ns
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
 from reconverge.simulation import Experiment, Fleet, Traffic, World
@@ -94,9 +95,9 @@ def test_lines_are_given_up_one_limit_at_a_time() -> None:
     assert [True, True] == asked
     name = pair.syncer.node
 
-    pair.pass_until_ns(short.lease_until_ns(pair.shard) - 1)
+    pair.pass_until_ns(lease_until_ns(short.cells["ada"]) - 1)
     last = [short.allow("ada"), day.allow("ada")]
-    pair.pass_until_ns(short.lease_until_ns(pair.shard))
+    pair.pass_until_ns(lease_until_ns(short.cells["ada"]))
     after = [short.allow("ada"), day.allow("ada")]
     statuses = {pair.exchange()}
     short.allow("ada")
@@ -128,7 +129,7 @@ def test_lines_that_an_answer_says_nothing_of_are_given_up_too() -> None:
     assert not short.allow("eve")
     batch = pair.syncer.take(sent_ns)
     assert batch is not None
-    pair.pass_until_ns(short.lease_until_ns(pair.shard))
+    pair.pass_until_ns(lease_until_ns(short.cells["ada"]))
 
     pair.syncer.merged(batch, pair.hub.merge(batch), sent_ns=sent_ns, now_ns=pair.clock.monotonic_ns())
 

@@ -15,7 +15,8 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import SILENCE_NS
 from reconverge.hub.report import Batch, Totals
 from reconverge.kernel import COMPILED, Cell, Verdict, gate_of
-from reconverge.kernel.eviction import UNTOUCHED_NS
+from reconverge.kernel.cell import lease_until_ns
+from reconverge.kernel.table.lookup import UNTOUCHED_NS
 from reconverge.limit import (
     ALGORITHMS,
     BURSTING,
@@ -363,7 +364,7 @@ class Protocol(RuleBasedStateMachine):
             now_ns = self.clock.monotonic_ns()
             departures = self.nodes_ever + sum(node.syncer.stats(now_ns).lapses for node in self.nodes)
             # What was used of a key that a node has forgotten is known to the hub alone, too.
-            departures += sum(node.kernel.room.evicted.total() for node in self.nodes)
+            departures += sum(table.left_early for node in self.nodes for table in node.kernel.tables.values())
             if departures != self.departures:
                 idle_ns = self.nodes[0].kernel.tables[self.quota_name].meter.idle_ns
                 self.departures, self.remembered_until_ns = departures, now_ns + 2 * idle_ns
@@ -385,7 +386,7 @@ class Protocol(RuleBasedStateMachine):
         now_ns = self.clock.monotonic_ns()
         for key in KEYS:
             cells = [node.kernel.tables[self.quota_name].cells.get(key) for node in self.nodes]
-            live = [cell for cell in cells if cell is not None and now_ns < cell.table.lease_until_ns(cell.shard)]
+            live = [cell for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
             for window in {cell.epoch for cell in live}:
                 assert sum(usable(cell, window) for cell in live) <= self.limit.capacity * self.limit.unit
             assert sum(cell.base for cell in live) <= self.limit.capacity * self.limit.unit
@@ -413,7 +414,8 @@ class Protocol(RuleBasedStateMachine):
             told = account.get(self.quota_name, Totals(0, 0))
             assert told == Totals(node.charged, node.refunded)
         admitted = sum(truth.charged for truth in self.truth.values())
-        event(f"keys evicted: {min(4, sum(node.kernel.room.evicted.total() for node in self.nodes))}+")
+        evicted = sum(table.left_early for node in self.nodes for table in node.kernel.tables.values())
+        event(f"keys evicted: {min(4, evicted)}+")
         event(f"cost admitted: {10 ** len(str(admitted)) // 10}+")
 
     # ------------------------------------------------------------ inside

@@ -14,6 +14,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Batch
 from reconverge.kernel import AllQuotas, Verdict, settle
+from reconverge.kernel.cell import measure
 from reconverge.limit import ALGORITHMS, Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import choose
@@ -125,7 +126,7 @@ class Several(Protocol):
             tables = self._joint(node).tables
             for table in tables:
                 for cell in table.all_cells():
-                    table.measure(cell)
+                    measure(cell)
             tallies = {(table.tallies[0].charged, table.tallies[0].refunded) for table in tables}
 
             assert {(node.charged, node.refunded)} == tallies

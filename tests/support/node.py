@@ -10,7 +10,7 @@ from random import Random
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import SILENCE_NS, Syncer
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import Kernel, WaitTable
+from reconverge.kernel import Kernel, Table
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.truth import at_once
@@ -65,7 +65,7 @@ class Node:
     def _new_name(self) -> str:
         return f"{self.name}-{next(self._names)}"
 
-    def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> WaitTable:
+    def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> Table:
         """Declare a limit."""
         return self.kernel.declare(name, limit, policy)
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from reconverge.decision import Decision, Usage
 from reconverge.kernel import IMPLEMENTATION
-from reconverge.kernel.cell import Cell, Headroom
+from reconverge.kernel.cell import Cell, Headroom, measure
 from reconverge.kernel.engine import Reports
 from tests.support.twin_world import Data, Step, World
 
@@ -51,7 +51,7 @@ def everything(world: World) -> Data:
             ]
             if kernel.alone:
                 for cell in table.all_cells():
-                    table.measure(cell)  # what was charged is counted now or then, as nobody hears of it
+                    measure(cell)  # what was charged is counted now or then, as nobody hears of it
             known[f"{where} tallies"] = [[tally.charged, tally.refunded] for tally in table.tallies]
             for cell in table.all_cells():
                 names = LONE_ATTRIBUTES if kernel.alone else ATTRIBUTES

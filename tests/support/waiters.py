@@ -11,6 +11,7 @@ import pytest
 
 from reconverge import Agent, Decision, Limit, Limiter
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.kernel.cell import measure
 from reconverge.limiter.waiters import Waiting, waiting_at
 from tests.support.waiting import eventually
 
@@ -63,7 +64,7 @@ class Scene:
         """What was charged in all, by quota."""
         for table in self.limiter.tables:
             for cell in table.all_cells():
-                table.measure(cell)
+                measure(cell)
         return [table.tallies[0].charged for table in self.limiter.tables]
 
     @property

@@ -12,7 +12,7 @@ from reconverge.kernel import MISSING
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
-    from reconverge.kernel import WaitTable
+    from reconverge.kernel import Table
     from reconverge.limit.limit import Limit
 
 logger = logging.getLogger("reconverge")
@@ -40,7 +40,7 @@ class ShortWindows:
     def __init__(self) -> None:
         self._logged = LoggedOnce()
 
-    def look(self, tables: Iterable[WaitTable]) -> None:
+    def look(self, tables: Iterable[Table]) -> None:
         """Look at these quotas: they are declared, or their pace may have changed."""
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
@@ -50,7 +50,7 @@ class ShortWindows:
                 self._logged.forget(table.name)
 
 
-def _tell_of_short_window(table: WaitTable) -> None:
+def _tell_of_short_window(table: Table) -> None:
     logger.warning(
         "reconverge: %r has a window of %g s, and is exchanged every %g s; what a node hears of others comes when the "
         "window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or use a longer "

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import Kernel, Pace, WaitTable
+from reconverge.kernel import Kernel, Pace, Table
 from reconverge.remote_settings.layered import Layered
 from reconverge.settings import check_lease, checked_pace
 
@@ -94,7 +94,7 @@ class Pacing:
         own: Pace,
         *,
         timeout_s: float,
-        tables_of: Callable[[str], Iterable[WaitTable]],
+        tables_of: Callable[[str], Iterable[Table]],
         told: Callable[[], None],
     ) -> None:
         self._kernel = kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
+from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.all_of import AllQuotas, settle
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
@@ -29,7 +30,6 @@ from reconverge.kernel.lock import in_a_decision
 from reconverge.kernel.newcomers import NEW_KEYS_MAX
 from reconverge.kernel.reporting.deferred import Pace
 from reconverge.kernel.table.table import Charged, Table, Verdict
-from reconverge.kernel.table.wait import WaitTable
 
 __all__ = [
     "COMPILED",
@@ -58,7 +58,6 @@ __all__ = [
     "Unlimited",
     "Usage",
     "Verdict",
-    "WaitTable",
     "WouldRefuse",
     "first_odd_cell",
     "for_any_node",
@@ -66,5 +65,6 @@ __all__ = [
     "in_a_decision",
     "is_certain",
     "many_of",
+    "measure",
     "settle",
 ]

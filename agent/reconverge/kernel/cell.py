@@ -1,24 +1,30 @@
 """What one node remembers of one key, and what a cell needs of its limit and of its shard.
 
-A cell is a passive record: deciding, correcting, reporting and eviction read and write its fields, under the lock of
-its limit. The protocols here say what they may ask of the limit and of the shard that a cell belongs to. They stand
-beside the cell because each names the other; what implements them lies above (`table/`, `shard.py`).
+A cell is a passive record: deciding, correcting, reporting and eviction are functions that read and write its fields,
+under the lock of its limit. The protocols here say what they may read of the limit and of the shard that a cell belongs
+to. They stand beside the cell because each names the other; what implements them lies above (`table/`, `shard.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
 from typing import NamedTuple, Protocol
 
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.history import History, Lows
 from reconverge.kernel.lock import Lock
+from reconverge.limit.calendar import CalendarWindows
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
 DEMAND_MAX = 8 * 10**12
 """More is asked for than any quota has, and how much more does not matter: so demand never outgrows what can be told to
 a hub in thousandths, however much is refused."""
+
+LOW_WATER = 0.6
+"""Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
 
 
 class Lane(Protocol):
@@ -28,7 +34,7 @@ class Lane(Protocol):
         """Have a cell wait behind the others."""
         ...
 
-    def __bool__(self) -> bool: ...
+    def __len__(self) -> int: ...
 
 
 class Promises(Protocol):
@@ -60,6 +66,8 @@ class Shard(Protocol):
     keeps_until_ns: int
     not_taken: int
     unconfirmed: int
+    leaving: int
+    refreshed_ns: int
 
     @property
     def dirty(self) -> Lane: ...
@@ -80,6 +88,10 @@ class ReportedMeter(Protocol):
         """What this node has used, rounded up."""
         ...
 
+    def fleet_used(self, cell: Cell, now_ns: int, /) -> int:
+        """What all nodes have used, as far as this one knows."""
+        ...
+
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int, /) -> int:
         """How long until `cost` fits below `line` if nothing is charged meanwhile."""
         ...
@@ -95,8 +107,44 @@ class ReportedMeter(Protocol):
     def disown(self, cell: Cell, now_ns: int, /) -> None: ...
 
 
+class TimeOfCells(Protocol):
+    """Where in time the cells of a limit are; `algorithms.edges.Edges` says what each means."""
+
+    def advance(self, cell: Cell, now_ns: int, /) -> None: ...
+    def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
+    def set_room(self, cell: Cell, spare: int, /) -> None: ...
+    def anchor(self, cell: Cell, now_ns: int, /) -> None: ...
+    def rebase(self, cell: Cell, now_ns: int, /) -> bool: ...
+    def forget(self, cell: Cell, reset_us: int, now_ns: int, /) -> None: ...
+    def follow(
+        self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int, /
+    ) -> tuple[CellReport, CellAnswer]: ...
+
+
+class Tally(Protocol):
+    """What was charged and given back on one shard, in whole requests, and the new keys that wait to be reported."""
+
+    charged: int
+    refunded: int
+    fresh_from_ns: int
+
+    @property
+    def fresh(self) -> Lane: ...
+
+
+class Waker(Protocol):
+    """What is done when no lock is held any more; see `node.Node`."""
+
+    after_unlock: bool
+    wake_wanted: bool
+
+
 class Limited(Protocol):
-    """What cells need of the limit that they belong to; `table.cells.Cells` says what each means."""
+    """What there is to know of the limit that cells belong to; `table.state.LimitState` says what each means.
+
+    It is data, and the two parts that differ from limit to limit: `meter` and `edges`. Work on a cell is done by
+    functions that are given the cell, so that none of it calls back into the limit.
+    """
 
     name: str
     limit: Limit
@@ -108,46 +156,32 @@ class Limited(Protocol):
     capacity: int
     window_ns: int
     window_s: float
+    calendar: CalendarWindows | None
     interval_ns: int
     interval_min_ns: int
+    lease_ns: int
     born_ns: int
     need_max: int
     give_back_min: float
     stepwise: bool
+    smooth: bool
+    additive: bool
     keeps_spare: bool
 
     @property
     def meter(self) -> ReportedMeter: ...
+    @property
+    def edges(self) -> TimeOfCells: ...
     @property
     def dated(self) -> object | None: ...
     @property
     def staked(self) -> bool: ...
     @property
     def region_ppm(self) -> int: ...
-
-    # Moving a cell in time. Each is described where it is implemented.
-    def advance(self, cell: Cell, now_ns: int, /) -> None: ...
-    def measure(self, cell: Cell, /) -> None: ...
-    def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
-    def anchor(self, cell: Cell, now_ns: int, /) -> None: ...
-    def rebase(self, cell: Cell, now_ns: int, /) -> None: ...
-    def forget(self, cell: Cell, reset_us: int, now_ns: int, /) -> None: ...
-    def follow(
-        self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int, /
-    ) -> tuple[CellReport, CellAnswer]: ...
-    def closes_ns(self, cell: Cell, /) -> int: ...
-    def refilled_ns(self, cell: Cell, since_ns: int, until_ns: int, /) -> int: ...
-    def lease_until_ns(self, shard: Shard, /) -> int: ...
-
-    # What of its line is in use, and what it should ask for.
-    def low_water(self, headroom: int, /) -> int: ...
-    def mark_dirty(self, cell: Cell, /) -> None: ...
-    def request_early(self, cell: Cell, when_ns: int, /) -> None: ...
-
-    # Leaving.
-    def let_stay(self, cell: Cell, /) -> None: ...
-    def drop(self, cell: Cell, /) -> bool: ...
-    def remember_evicted(self, cell: Cell, now_ns: int, /) -> None: ...
+    @property
+    def kernel(self) -> Waker: ...
+    @property
+    def tallies(self) -> Sequence[Tally]: ...
 
 
 class Headroom:
@@ -360,3 +394,53 @@ class Mark(NamedTuple):
     reset_us: int
     look: int
     """How often the bucket's level had been looked at by then; of what has dates, its date."""
+
+
+def measure(cell: Cell) -> None:
+    """Take what was charged since the last look into account."""
+    charged = cell.used - cell.counted
+    if charged:
+        table = cell.table
+        tally, requests = table.tallies[cell.shard.index], charged // table.unit
+        arrived = min(cell.arrived + charged, DEMAND_MAX)
+        # Nothing is called in between, so that no exception out of a signal handler comes in between.
+        cell.counted = cell.used
+        cell.charged += charged
+        tally.charged += requests
+        cell.arrived = arrived
+
+
+def closes_ns(cell: Cell) -> int:
+    """When the cell's window ends."""
+    calendar = cell.table.calendar
+    if calendar is None:
+        return cell.opened_ns + cell.table.window_ns
+    return cell.opened_ns + calendar.opens_ns(cell.epoch + 1) - calendar.opens_ns(cell.epoch)
+
+
+def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
+    """For how long a bucket has drained meanwhile: all the time, or a window's worth at each edge of one."""
+    table = cell.table
+    if not table.stepwise:
+        return until_ns - since_ns
+    edges = (until_ns - cell.opened_ns) // table.window_ns - (since_ns - cell.opened_ns) // table.window_ns
+    return max(0, edges) * table.window_ns
+
+
+def lease_until_ns(cell: Cell) -> int:
+    """Until when the lines of a cell may be used, if no batch is answered before."""
+    shard = cell.shard
+    return min(shard.lease_until_ns, shard.leased_ns + cell.table.lease_ns)
+
+
+def usable_line(cell: Cell, now_ns: int) -> int:
+    """The line, unless the lease on it is over."""
+    shard, table = cell.shard, cell.table  # as in `lease_until_ns`, without calls: every refusal comes along here
+    if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + table.lease_ns:
+        return cell.line
+    return cell.line if table.policy.keeps_lines else 0
+
+
+def low_water(table: Limited, headroom: int) -> int:
+    """Below how much headroom to ask for more, when it was `headroom` after the last answer; below a request always."""
+    return max(table.unit, ceil(LOW_WATER * headroom))

@@ -15,7 +15,7 @@
 #    its lines to nothing, says so with a last report (see `CellReport.forgotten`) and forgets the key when the hub has
 #    confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count its
 #    use twice until that has faded, never less than once.
-# 3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`Cells.look_up`).
+# 3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
 #
 # Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
 # filled to `low`. "Least" is judged among a sample: an exchange looks at LOOKS places from all over the store and takes
@@ -29,23 +29,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import FORGOTTEN, CellAnswer, CellReport
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, measure
 from reconverge.kernel.engine import Reports
 from reconverge.kernel.reporting.renaming import forget_confirmed
+from reconverge.kernel.reporting.requests import let_stay, mark_dirty
+from reconverge.kernel.shard import ShardState
 from reconverge.kernel.store import PLACES_PASSED
-from reconverge.kernel.table.cells import Cells
-from reconverge.kernel.table.native import evict
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.table.lookup import UNTOUCHED_NS, is_idle, let_go, used_now
+from reconverge.kernel.table.table import Table
 
 LOOKS: Final = 256
 """Places that one exchange looks at."""
-UNTOUCHED_NS: Final = SECOND_NS
 HIGH_SHARE: Final = 10
 """Keys begin to leave when less than a tenth of the table is free."""
 LOW_SHARE: Final = 4
@@ -80,8 +79,9 @@ class FullNode(Protocol):
 
     keys: int
     keys_max: int
-    alone: bool
-    tables: dict[str, WaitTable]
+    turn: int
+    shards: list[ShardState]
+    tables: dict[str, Table]
 
     def is_under_way(self, cell: Cell, /) -> bool:
         """Whether a report of that cell may be waiting for its answer."""
@@ -99,12 +99,12 @@ class Room:
 
     def start_over(self) -> None:
         """No key leaves."""
-        self.leaving = 0
-        """Keys whose last report is due or under way."""
-        self.evicted: Counter[str] = Counter()
-        """Keys that have left while they were not idle yet, by limit."""
         self._making = False
-        self._turn = 0
+
+    @property
+    def leaving(self) -> int:
+        """Keys whose last report is due or under way."""
+        return sum(shard.leaving for shard in self._kernel.shards)
 
     @property
     def wanted(self) -> bool:
@@ -137,84 +137,41 @@ class Room:
         """Have a key leave with its next report."""
         if self._may_be_forgotten(cell, now_ns):
             cell.leaving = True
-            self.leaving += 1
-            cell.table.mark_dirty(cell)
+            cell.shard.leaving += 1
+            mark_dirty(cell)
 
-    def has_one(self, table: Cells, now_ns: int) -> bool:
-        """Whether there is room for one more key of `table`, whose lock the caller holds.
-
-        A decision looks at two keys of the limit, and at two of another one if its lock is free: with a hub only when
-        the table is full; without one with every new key, because nothing else makes idle keys leave.
-        """
-        kernel = self._kernel
-        if kernel.alone or kernel.keys >= kernel.keys_max:
-            self._drop_two(table, now_ns)
-        if kernel.keys >= kernel.keys_max:
-            others = [other for other in list(kernel.tables.values()) if other is not table and other.cells]
-            if others:
-                self._turn += 1
-                other = others[self._turn % len(others)]
-                other.lock.run_if_free(self._drop_two, other, now_ns)
-        return kernel.keys < kernel.keys_max
-
-    def _turns(self) -> Iterable[tuple[WaitTable, int]]:
+    def _turns(self) -> Iterable[tuple[Table, int]]:
         """How many groups of places to look at in which limits: in proportion to their keys, each one in its turn."""
         groups = LOOKS // PLACES_PASSED
         tables = [table for table in list(self._kernel.tables.values()) if table.cells]
-        self._turn += 1
+        self._kernel.turn += 1
         keys = max(1, self._kernel.keys)
         for number in range(len(tables)):
-            table = tables[(self._turn + number) % len(tables)]
+            table = tables[(self._kernel.turn + number) % len(tables)]
             share = min(groups, max(1, groups * len(table.cells) // keys))
             groups -= share
             yield table, share
             if groups <= 0:
                 return
 
-    def _look(self, table: WaitTable, now_ns: int, found: list[Found]) -> None:
+    def _look(self, table: Table, now_ns: int, found: list[Found]) -> None:
         """Look at the next few keys of a limit: let go of those with nothing to remember, note more that may leave."""
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
-    def _sort_out(self, table: WaitTable, now_ns: int, found: list[Found]) -> list[tuple[Cells, str]]:
+    def _sort_out(self, table: Table, now_ns: int, found: list[Found]) -> list[tuple[Table, str]]:
         """As `_look`; returns the cells that do neither."""
-        rest: list[tuple[Cells, str]] = []
+        rest: list[tuple[Table, str]] = []
         table.cells.jump()
         for cell in table.cells.pass_by(PLACES_PASSED):
-            used = self._used(cell, now_ns)
-            if self._is_idle(cell, used, now_ns):
-                self._let_go(cell, now_ns)
+            used = used_now(cell, now_ns)
+            if is_idle(table, cell, used, now_ns):
+                let_go(table, cell, now_ns)
             elif self._may_be_forgotten(cell, now_ns):
                 used_ppm = max(0, used) * _PARTS // max(1, cell.capacity)
                 found.append(Found(used_ppm, cell.charged, cell.touched_ns, len(found), cell))
             else:
                 rest.append((table, cell.key))
         return rest
-
-    def _drop_two(self, table: Cells, now_ns: int) -> None:
-        kernel = self._kernel
-        if kernel.alone:
-            # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
-            keep = table.withheld > 0 and kernel.keys < kernel.keys_max
-            kernel.keys -= evict(table, now_ns, 2, keep)
-            return
-        for cell in table.cells.pass_by(2):
-            if self._is_idle(cell, self._used(cell, now_ns), now_ns):
-                self._let_go(cell, now_ns)
-
-    @staticmethod
-    def _used(cell: Cell, now_ns: int) -> int:
-        table = cell.table
-        table.advance(cell, now_ns)
-        table.measure(cell)
-        return table.meter.used(cell, now_ns)
-
-    def _is_idle(self, cell: Cell, used: int, now_ns: int) -> bool:
-        """Whether nothing is in use, nothing is held, and nothing is left to be said."""
-        if used > 0 or cell.waiters or cell.held or cell.unconfirmed or self._kernel.is_under_way(cell):
-            return False
-        if cell.line or cell.base or cell.overdraft or now_ns - cell.touched_ns < UNTOUCHED_NS:
-            return False
-        return not cell.dirty if cell.heard else cell.reset_us == 0
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
         """Whether the hub has heard of everything, and can be asked to keep it."""
@@ -224,25 +181,6 @@ class Room:
             return False
         shard = cell.shard
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
-
-    def _let_go(self, cell: Cell, now_ns: int) -> None:
-        """Forget a key; if it could come back before its use on any node has faded, remember that it was here."""
-        table = cell.table
-        if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
-            table.remember_evicted(cell, now_ns)
-        if cell.leaving:
-            self.leaving -= 1
-        cell.leaving = cell.fresh = cell.dirty = cell.urgent = False
-        cell.shard.agenda.forget(cell)
-        if table.drop(cell):
-            self._kernel.keys -= 1
-            self.evicted[table.name] += 1
-
-    def stay(self, cell: Cell) -> None:
-        """A key that was to leave does not, for now."""
-        if cell.leaving:
-            cell.leaving = False
-            self.leaving -= 1
 
     def farewells(self, reports: Reports) -> list[Farewell]:
         """The last reports among those that are about to be answered."""
@@ -261,22 +199,22 @@ class Room:
         table = cell.table
         if not confirmed:
             cell.shard.keeps_until_ns = now_ns + KEPT_NS
-            self.stay(cell)
+            let_stay(cell)
         elif cell.dirty or cell.waiters or cell.used != cell.counted:
             # The hub counts what was reported as the use of others now.
-            self.stay(cell)
-            table.advance(cell, now_ns)
-            table.measure(cell)
+            let_stay(cell)
+            table.edges.advance(cell, now_ns)
+            measure(cell)
             cell.line = cell.base = cell.overdraft = 0
             forget_confirmed(cell, now_ns)
             cell.confirmed = (-1, 0, 0)
             cell.room = -1
-            table.mark_dirty(cell)
+            mark_dirty(cell)
         else:
-            self._let_go(cell, now_ns)
+            let_go(self._kernel.tables[cell.table.name], cell, now_ns)
 
 
-def _let_rest(keys: Iterable[tuple[Cells, str]]) -> None:
+def _let_rest(keys: Iterable[tuple[Table, str]]) -> None:
     """Do without objects again for keys that were only looked at."""
     for table, key in keys:
         table.lock.run(table.cells.rest, key)

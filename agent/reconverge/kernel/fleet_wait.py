@@ -28,7 +28,6 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.engine import Cell, Decision, Reentry
 from reconverge.kernel.table.table import Table
-from reconverge.kernel.table.wait import WaitTable
 
 ROOM_FOR: Final = 2
 """So many such requests should fit on each node: lines are whole numbers, and others come meanwhile."""
@@ -59,7 +58,7 @@ def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: 
     return decision
 
 
-def is_certain(table: WaitTable, key: str, cost: int) -> bool:
+def is_certain(table: Table, key: str, cost: int) -> bool:
     """Whether a refusal is certain: by what all nodes have said, there is no room for the request before some time."""
     try:
         return table.lock.run(_is_certain, table, key, cost, table.now_ns())
@@ -67,10 +66,10 @@ def is_certain(table: WaitTable, key: str, cost: int) -> bool:
         return True
 
 
-def _is_certain(table: WaitTable, key: str, cost: int, now_ns: int) -> bool:
+def _is_certain(table: Table, key: str, cost: int, now_ns: int) -> bool:
     cell = table.cells.get(key)
     # Of a key that the node has no room for, the hub cannot be asked.
-    return cell is None or table.certainly_ns(cell, cost, now_ns) > 0
+    return cell is None or table.waiter.certainly_ns(cell, cost, now_ns) > 0
 
 
 def _after_ns(table: Table, key: str, cost: int) -> int:
@@ -90,7 +89,7 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
     # On every node, because the client may meet any; but a quarter at most, or a client of a small quota would
     # wait for nearly all of it to fade.
     room = max(cost, min(ROOM_FOR * cost * cell.nodes, cell.capacity // SHARE_MAX))
-    left = cell.capacity - table.fleet_used(cell, now_ns)
+    left = cell.capacity - table.meter.fleet_used(cell, now_ns)
     if room <= left:
         return 0
     after_ns = table.meter.fleet_wait_ns(cell, room, now_ns)

@@ -5,10 +5,7 @@ No I/O, no clock and no randomness of its own: moments, answers and failures are
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Container, Iterable
-from functools import partial
-from hashlib import blake2b
+from collections.abc import Container, Iterable
 
 from reconverge.clock import NEVER_NS, Clock
 from reconverge.errors import LimitConflict
@@ -19,16 +16,16 @@ from reconverge.kernel.engine import Reports, apply_answers, due_cells, rebase_c
 from reconverge.kernel.evicted import HASH_KEY_BYTES
 from reconverge.kernel.eviction import Room
 from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
+from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.cell_reports import unreport_cell
 from reconverge.kernel.reporting.deferred import Pace, hold_back, let_ask_again
 from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
+from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 from reconverge.kernel.shard import ShardState
-from reconverge.kernel.table.cells import NODES_LEASE_NS, Cells, Node
-from reconverge.kernel.table.changes import Changes
-from reconverge.kernel.table.first_hit import FirstHitTable
-from reconverge.kernel.table.paced import PacedTable
-from reconverge.kernel.table.wait import WaitTable
-from reconverge.limit.limit import DRAINED, FIRST_HIT, PACED, Limit
+from reconverge.kernel.table.lookup import drop
+from reconverge.kernel.table.state import NODES_LEASE_NS
+from reconverge.kernel.table.table import Table
+from reconverge.limit.limit import DRAINED, Limit
 from reconverge.policies import Policy
 from reconverge.settings import MILLION
 
@@ -40,8 +37,6 @@ LEASE_MAX_NS = 600_000_000_000
 """A lease lasts ten windows, but at least half a minute and at most ten: on the lines of a limit ten of its own, or of
 the times in which its bucket fills, and on the node's name ten of the longest of all limits. Lines whose lease is over
 sooner than that on the name are given up one limit at a time."""
-SOLO_REFRESH_NS = 1_000_000_000
-"""A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
 
 
 class Kernel(Node):
@@ -63,55 +58,43 @@ class Kernel(Node):
         new_keys_max: int = NEW_KEYS_MAX,
         hash_key: bytes = bytes(HASH_KEY_BYTES),
     ) -> None:
-        self.clock = clock
-        self.namespace = namespace
+        super().__init__(
+            clock,
+            namespace=namespace,
+            keys_max=keys_max,
+            key_bytes_max=key_bytes_max,
+            shards=shards,
+            alone=alone,
+            hash_key=hash_key,
+        )
         self.interval_ns = interval_ns
         self.interval_min_ns = interval_min_ns
         self.intervals_ns: tuple[int, ...] = (interval_ns,)
         """At which its limits are exchanged: its own, and those of limits that have another; the shortest first."""
         self.soonest_ns = interval_min_ns
         """How long at least between two exchanges, whatever they are about."""
-        self.keys_max = keys_max
-        self.key_bytes_max = key_bytes_max
-        self.hash_key = hash_key  # a secret of the process: strangers cannot tell which keys are mistaken for others
-        self.alone = alone
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
         self.lease_ns = lease_ns or self._lease_min_ns
         """How long the node's name lasts after the hub was last heard, and no line is used for longer."""
         self._lease_fixed = lease_ns is not None
-        self.tables: dict[str, WaitTable] = {}
+        self.tables: dict[str, Table] = {}
         self.composites = Composites(self)
-        self.keys = 0
         self.room = Room(self)
         self.newcomers = Newcomers(self, new_keys_max)
-        self.region_ppm = MILLION
-        """The part of every capacity that this node's region has by itself, in millionths."""
-        self.wake: Callable[[], None] = _no_loop
-        """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
-        self.told_of_reentry: Callable[[str], None] = _ignore_reentry
-        """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
-        self.after_unlock = self.wake_wanted = False
-        self._put_off: deque[Callable[[], None]] = deque()
-        self._reentry_noted = False
-        offset_ns = clock.wall_ns() - clock.monotonic_ns()
-        self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
-        self._flights: dict[int, Reports] = {}
-        """The batch under way to each shard."""
-        self._taken_ns = [-NEVER_NS] * shards  # when each shard's last batch was taken
 
-    def declare(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
+    def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
         self.composites.refuse(name, limit)
         return self.table(name, limit, policy)
 
-    def table(self, name: str, limit: Limit, policy: Policy) -> WaitTable:
+    def table(self, name: str, limit: Limit, policy: Policy) -> Table:
         """The table of a limit, or of a part of one. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
             self._lengthen_lease(self.lease_with(limit))
-            kind = FirstHitTable if limit.align == FIRST_HIT else PacedTable if limit.algorithm in PACED else WaitTable
+            made = Table(self, name, limit, policy, lease_ns=self.lease_of(limit), peers=self.tables)
             # In one step: a signal handler may have declared it meanwhile, and counts in that table already.
-            table = self.tables.setdefault(name, kind(self, name, limit, policy, self.clock.monotonic_ns))
+            table = self.tables.setdefault(name, made)
         elif table.limit != limit:
             raise LimitConflict(name, table.limit, limit)
         elif table.policy != policy:
@@ -152,7 +135,7 @@ class Kernel(Node):
             table.take_pace()
         self.take_paces()
 
-    def change_own_pace(self, tables: Iterable[Changes], pace: Pace | None) -> None:
+    def change_own_pace(self, tables: Iterable[Table], pace: Pace | None) -> None:
         """Exchange the cells of those tables so often from now on; with None, as often as those of others."""
         for table in tables:
             table.own_pace = pace
@@ -166,86 +149,14 @@ class Kernel(Node):
         self.soonest_ns = min([self.interval_min_ns, *(pace.interval_min_ns for pace in own)])
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
-    def left_early(self, name: str) -> int:
-        """How many keys of a limit have left while they were not idle yet."""
-        return self.room.evicted[name]
-
-    def deferred(self, name: str) -> int:
-        """How many new keys of a limit have waited for the hub to be told of them."""
-        return self.newcomers.deferred[name]
-
-    def let_stay(self, cell: Cell) -> None:
-        """Have a key stay that was to leave."""
-        self.room.stay(cell)
-
-    def admit_key(self, table: Cells, now_ns: int) -> bool:
-        """Count one more key of `table`, whose lock the caller holds; unless the cap is reached."""
-        if self.alone:
-            self.refresh_offset_ns(now_ns)
-        if not self.room.has_one(table, now_ns):
-            return False
-        self.keys += 1
-        return True
-
-    def put_off(self, work: Callable[[], None]) -> None:
-        """Have something done when no lock is held any more."""
-        self._put_off.append(work)
-        self.after_unlock = True
-
-    def want_wake(self) -> None:
-        """Have the loop woken when no lock is held."""
-        self.wake_wanted = self.after_unlock = True
-
-    def note_reentry(self, name: str) -> None:
-        """A decision about that limit was asked for in the middle of another one; have it said once."""
-        if not self._reentry_noted:
-            self._reentry_noted = True
-            self.put_off(partial(self.told_of_reentry, name))
-
-    def do_after_unlock(self) -> None:
-        """See `KernelFields`. What meets a lock that this thread holds is put off again until that is free."""
-        self.after_unlock = False
-        if self.wake_wanted:
-            self.wake_wanted = False
-            self.wake()
-        for _ in range(len(self._put_off)):
-            try:
-                work = self._put_off.popleft()
-            except IndexError:  # another thread has done it
-                return
-            work()
-
-    def shard_of(self, limit_name: str, key: str) -> ShardState:
-        """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
-        if len(self.shards) == 1:
-            return self.shards[0]
-        # Not Python's hash, which differs from process to process: nodes that disagree would keep one key in
-        # two shards and not see each other's counts.
-        hashed = blake2b(f"{limit_name}\x00{key}".encode(), digest_size=8, key=self.namespace.encode()[:64]).digest()
-        return self.shards[int.from_bytes(hashed, "big") % len(self.shards)]
-
-    def refresh_offset_ns(self, now_ns: int) -> int:
-        """The distance to the wall clock of a node that has no hub to ask."""
-        shard = self.shards[0]
-        if now_ns - shard.refreshed_ns >= SOLO_REFRESH_NS:
-            shard.refreshed_ns = now_ns
-            shard.offset_ns = self.clock.wall_ns() - now_ns
-        return shard.offset_ns
-
     def forget_everything(self) -> None:
         """Drop all cells, counts and lines: another process has them now."""
         for table in self.tables.values():
             table.start_over()
         self.composites.start_over()
-        offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
-        self.keys = 0
-        self.after_unlock = self.wake_wanted = False
-        self._put_off.clear()
         self.room.start_over()
         self.newcomers.start_over()
-        for shard in self.shards:
-            shard.start_over(offset_ns)
-        self._flights.clear()
+        self.start_over()
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
@@ -276,7 +187,7 @@ class Kernel(Node):
         way until `install` or `take_back`. Of limits with other intervals than those that are `due`, only the cells
         in a hurry are taken; None stands for all intervals. A node that is `leaving` says all there is to say.
         """
-        if shard_index in self._flights:
+        if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler came before that
         shard = self.shards[shard_index]
         more = handed_over = False
@@ -298,8 +209,8 @@ class Kernel(Node):
             reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
             everything = not shard.dirty or not early
             limits = self._limit_reports(shard, indexes, now_ns, due)
-            self._taken_ns[shard_index] = now_ns
-            self._flights[shard_index] = reports
+            self.taken_ns[shard_index] = now_ns
+            self.flights[shard_index] = reports
         except BaseException:  # out of a signal handler, say, if this is the main thread
             if not handed_over:
                 self.newcomers.queue_again(shard)
@@ -309,7 +220,7 @@ class Kernel(Node):
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
-        reports = self._flights.pop(shard_index)
+        reports = self.flights.pop(shard_index)
         farewells = self.room.farewells(reports)
         try:
             news = apply_answers(reports, answer.cells, heard_ns, now_ns)
@@ -332,7 +243,7 @@ class Kernel(Node):
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
         for cell in kept:
-            cell.table.mark_dirty(cell)
+            mark_dirty(cell)
         self._tell(cell for cell in kept if cell.waiters)
 
     def give_up_lapsed_lines(self, shard_index: int, *, now_ns: int) -> None:
@@ -357,12 +268,12 @@ class Kernel(Node):
 
     def take_back(self, shard_index: int) -> None:
         """What was under way got no answer; it will be said again."""
-        reports = self._flights.get(shard_index)
+        reports = self.flights.get(shard_index)
         if reports is None:
             return  # it was taken in before something else went wrong
         for cell, report in zip(reports.cells, reports, strict=True):
             cell.table.lock.run(unreport_cell, cell, report)
-        self._flights.pop(shard_index)  # last: what an exception interrupts is done again, which does no harm
+        self.flights.pop(shard_index)  # last: what an exception interrupts is done again, which does no harm
 
     def open_account(self, shard_index: int) -> None:
         """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""
@@ -407,17 +318,12 @@ class Kernel(Node):
             if table.overflow is not None:
                 table.overflow.room = -1
 
-    def is_under_way(self, cell: Cell) -> bool:
-        """Whether a report of that cell may be waiting for its answer."""
-        index = cell.shard.index
-        return index in self._flights and cell.reported_ns >= self._taken_ns[index]
-
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
         """What was taken at `now_ns` is not said: have every cell be where it asked to be. Twice does no harm."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):
-                cell.table.mark_dirty(cell)  # it was reported, or taken off the agenda to be
+                mark_dirty(cell)  # it was reported, or taken off the agenda to be
             elif cell.dirty and not cell.fresh:
                 shard.dirty.append(cell)
             if cell.urgent:
@@ -430,9 +336,9 @@ class Kernel(Node):
 
     def _drop(self, cell: Cell) -> None:
         """Forget a key about which there is nothing to remember."""
-        self.room.stay(cell)
+        let_stay(cell)
         cell.shard.agenda.forget(cell)
-        if cell.table.drop(cell):
+        if drop(self.tables[cell.table.name], cell):
             self.keys -= 1
 
     def _cells_of(self, shard: ShardState) -> list[Cell]:
@@ -447,7 +353,7 @@ class Kernel(Node):
                 indexes.setdefault(table.name, len(indexes))
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
-    def _limit_report(self, table: WaitTable, shard: ShardState, now_ns: int) -> LimitReport:
+    def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:
         charged, refunded = table.lock.run(table.tallies[shard.index].report)
         limit, calendar = table.limit, table.calendar
         window = 0 if calendar is None else calendar.number(now_ns + shard.offset_ns)
@@ -469,11 +375,3 @@ class Kernel(Node):
             apart=table.capacity - table.capacity * self.region_ppm // MILLION,
             lease_us=0 if table.lease_ns == NODES_LEASE_NS else table.lease_ns // 1000,
         )
-
-
-def _no_loop() -> None:
-    """No loop is running that could be woken."""
-
-
-def _ignore_reentry(name: str) -> None:
-    """In place of a function that is told of a decision in the middle of another one."""

@@ -13,13 +13,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final, Protocol
 
 from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.kernel.engine import put_forward
 from reconverge.kernel.shard import ShardState, Tally
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.table.table import Table
 
 NEW_KEYS_MAX: Final = 5000
 """A Redis merges some 40,000 cells per second on one core, a node reports some 15,000: eight nodes under attack at once
@@ -30,7 +29,7 @@ BURST_NS: Final = SECOND_NS // 4
 class Tables(Protocol):
     """The node whose keys are new; `Kernel` is the one there is."""
 
-    tables: dict[str, WaitTable]
+    tables: dict[str, Table]
 
 
 class Newcomers:
@@ -49,8 +48,6 @@ class Newcomers:
         """Until when each limit counts as one that shares the budget."""
         self._left: dict[tuple[str, int], int] = {}
         """How many of each limit's keys are waiting because the budget was used up, by shard."""
-        self.deferred: Counter[str] = Counter()
-        """Keys that had to wait for a later exchange than the next one, by limit."""
         self._turn = 0
 
     def waiting(self, shard: ShardState) -> int:
@@ -101,7 +98,7 @@ class Newcomers:
         for table in list(self._kernel.tables.values()):
             table.lock.run(_queue_again, table, shard)
 
-    def _close(self, table: WaitTable, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
+    def _close(self, table: Table, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
         """Note what is left; returns when the next of these keys may be reported, if the budget is used up."""
         place = table.name, shard.index
         left = len(tally.fresh) if used_up else 0
@@ -110,7 +107,7 @@ class Newcomers:
             tally.fresh_from_ns = -NEVER_NS
             return NEVER_NS
         self._left[place] = left
-        self.deferred[table.name] += max(0, left - before)
+        table.deferred += max(0, left - before)
         self._busy[table.name] = now_ns + SECOND_NS
         tally.fresh_from_ns = now_ns + min(table.interval_ns, BURST_NS)
         return tally.fresh_from_ns
@@ -129,7 +126,7 @@ class Newcomers:
         self._credits[name] = credit - keys * SECOND_NS, since_ns
 
 
-def _queue_again(table: WaitTable, shard: ShardState) -> None:
+def _queue_again(table: Table, shard: ShardState) -> None:
     queue = table.tallies[shard.index].fresh
     while queue:
         queue.popleft()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
+
 from reconverge.clock import NEVER_NS
 from reconverge.kernel.engine import ShardFields, TallyFields
 from reconverge.kernel.reporting.deferred import Later
@@ -43,6 +46,8 @@ class ShardState(ShardFields):
         """Until when the hub is not asked to take over what was used of keys that leave."""
         self.unconfirmed = 0
         """Cells that have yet to be reported to a hub that has lost its data."""
+        self.leaving = 0
+        """Keys whose last report is due or under way; see `eviction.py`."""
         self.attended_until_ns = -NEVER_NS
         """Until when a runner has promised to look what is due; a decision after that has to start one."""
         self.early_ns = NEVER_NS
@@ -92,3 +97,13 @@ class Tally(TallyFields):
         self.charged -= self._confirmed[0]
         self.refunded -= self._confirmed[1]
         self._reported = self._confirmed = (0, 0)
+
+
+def shard_of(shards: Sequence[ShardState], namespace: str, limit_name: str, key: str) -> ShardState:
+    """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
+    if len(shards) == 1:
+        return shards[0]
+    # Not Python's hash, which differs from process to process: nodes that disagree would keep one key in two shards and
+    # not see each other's counts.
+    hashed = blake2b(f"{limit_name}\x00{key}".encode(), digest_size=8, key=namespace.encode()[:64]).digest()
+    return shards[int.from_bytes(hashed, "big") % len(shards)]

@@ -24,7 +24,7 @@ from reconverge.remote_settings.signed import LimitOverride
 if TYPE_CHECKING:
     from reconverge.clock import Clock
     from reconverge.decision import Decision, Usage
-    from reconverge.kernel import Decider, Many, WaitTable
+    from reconverge.kernel import Decider, Many, Table
     from reconverge.limit.limit import Limit
     from reconverge.policies import Policy
 
@@ -75,12 +75,12 @@ class Limiter:
         return self._table.tables[0].kernel.clock
 
     @property
-    def table(self) -> WaitTable:
+    def table(self) -> Table:
         """The limit's part of the kernel, for tests that check decisions against the truth; of several, the first."""
         return self._table.tables[0]
 
     @property
-    def tables(self) -> tuple[WaitTable, ...]:
+    def tables(self) -> tuple[Table, ...]:
         """All parts of the kernel that this limit decides with: one for each quota, or its share and its parent's."""
         return self._table.tables
 

@@ -24,7 +24,7 @@ from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.kernel import Charged, Costs, Decider, Many, WaitTable
+    from reconverge.kernel import Charged, Costs, Decider, Many, Table
 
 Switch: TypeAlias = Literal["on", "shadow", "off"]
 ON: Final = "on"
@@ -386,12 +386,12 @@ class Enforcement:
         """Requests that were admitted because it was in shadow."""
         return self._would_refuse.value
 
-    def disregarded(self, table: WaitTable) -> int:
+    def disregarded(self, table: Table) -> int:
         """How many of the refusals that a quota has counted had no consequence."""
         now = table.refused - self._began[table.name] if self.state == SHADOW else 0
         return self._disregarded.get(table.name, 0) + now
 
     @property
-    def tables(self) -> tuple[WaitTable, ...]:
+    def tables(self) -> tuple[Table, ...]:
         """The limit's own quotas; what is left of its parent's for all is the parent's affair."""
         return self.table.own_tables

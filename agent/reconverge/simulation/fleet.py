@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Batch
-from reconverge.kernel import Decider, Kernel, Pace, ShareLimit, Table, Verdict, WaitTable
+from reconverge.kernel import Decider, Kernel, Pace, ShareLimit, Table, Verdict
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import POLICIES, Policy, View
@@ -88,7 +88,7 @@ class Asked:
     def __init__(self, limit: Decider, shares: Sequence[ShareLimit]) -> None:
         self._limit = limit
         self._shares = shares
-        self.tables: tuple[WaitTable, ...] = (*limit.tables, *(share.tables[0] for share in shares))
+        self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[str, Sequence[Verdict]]:
         """The key that is asked about, and a verdict for each quota that is judged."""

@@ -17,7 +17,7 @@ from reconverge.errors import CostExceedsQuota, HubUnavailable
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.merge_rule import MergeRule, open_merge_rule
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import Kernel
+from reconverge.kernel import Kernel, measure
 from reconverge.limit.limit import FIRST_HIT
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
@@ -182,7 +182,7 @@ class World:
         used: defaultdict[tuple[str, int], int] = defaultdict(int)
         for node in self.nodes:
             for cell in node.table.cells.values() if node.alive else ():
-                node.table.advance(cell, self.now_ns)
+                node.table.edges.advance(cell, self.now_ns)
                 if cell.heard:
                     seen[cell.key, cell.epoch][node.index] = cell.used + cell.others_current
                     used[cell.key, cell.epoch] += cell.used
@@ -345,7 +345,7 @@ class World:
         """What it has charged, by the names of the quotas."""
         for table in node.asked.tables:
             for cell in table.cells.values():
-                table.measure(cell)
+                measure(cell)
         return Counter({table.name: table.tallies[0].charged for table in node.asked.tables})
 
     def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:

@@ -164,7 +164,7 @@ class Distant(World):
 
     def place(self) -> tuple[int, int]:
         """In which window the node is, and how full its bucket."""
-        self.node.table.advance(self.cell, self.clock.monotonic_ns())
+        self.node.table.edges.advance(self.cell, self.clock.monotonic_ns())
         return self.cell.epoch, self.cell.level
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import SECOND_NS
+from reconverge.kernel.algorithms.first_hit import NONE
 from reconverge.kernel.cell import Cell
-from reconverge.kernel.table.first_hit import NONE
 from reconverge.policies import BALANCED, STRICT
 from tests.support.kernel.lone import Lone
 from tests.support.kernel.talker import Talker, World
@@ -53,7 +53,7 @@ class Fleet(World):
 def cell(node: Talker) -> Cell:
     """What a node knows of the key, brought up to the moment."""
     found = node.table.cells["ada"]
-    node.table.advance(found, node.clock.monotonic_ns())
+    node.table.edges.advance(found, node.clock.monotonic_ns())
     return found
 
 
@@ -261,7 +261,7 @@ def test_an_early_refund_goes_back_though_the_window_was_adopted_meanwhile() -> 
     fleet = Fleet()
     fleet.bob.admitted_of(1)
     fleet.passes(1)
-    _, epoch = fleet.ada.table.hit_in_epoch("ada", 5)
+    epoch = fleet.ada.table.decide("ada", 5, fleet.ada.clock.monotonic_ns()).epoch
     fleet.meets(fleet.bob, fleet.ada)
     assert epoch != cell(fleet.ada).epoch
 

@@ -13,8 +13,9 @@ import pytest
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import WaitTable
-from reconverge.kernel.eviction import KEPT_NS, UNTOUCHED_NS
+from reconverge.kernel import Table
+from reconverge.kernel.eviction import KEPT_NS
+from reconverge.kernel.table.lookup import UNTOUCHED_NS
 from reconverge.limit import ALGORITHMS, METERED, SLIDING_WINDOW, Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
 from reconverge_sync.memory import MemoryHub
@@ -31,7 +32,7 @@ class Crowded:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
         self.node = Node(self.clock, keys_max=keys_max)
-        self.table: WaitTable = self.node.limit(limit, policy)
+        self.table: Table = self.node.limit(limit, policy)
         self.exchanges()  # from now on it knows what time it is at the hub
 
     @property
@@ -42,7 +43,7 @@ class Crowded:
     @property
     def evicted(self) -> int:
         """How many have left before they were idle."""
-        return self.node.kernel.room.evicted[self.table.name]
+        return self.table.left_early
 
     def admitted_of(self, times: int, key: str = "ada") -> int:
         """How many of so many requests are admitted."""
@@ -221,7 +222,7 @@ def test_a_key_that_somebody_waits_for_stays() -> None:
     for key in ("ada", "bob"):
         fleet.table.allow(key)
         cell = fleet.table.cells[key]
-        fleet.table.queue_up(cell, 1, fleet.clock.monotonic_ns())
+        fleet.table.waiter.queue_up(cell, 1, fleet.clock.monotonic_ns())
     fleet.goes_on(5.0)
 
     assert {"ada", "bob"} == fleet.keys

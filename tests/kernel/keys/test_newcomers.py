@@ -17,6 +17,7 @@ from reconverge.kernel import COMPILED
 from reconverge.kernel.engine import Reentry, put_forward
 from reconverge.kernel.newcomers import BURST_NS
 from reconverge.kernel.reporting import agenda
+from reconverge.kernel.table.lookup import look_up
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
@@ -90,7 +91,8 @@ def test_keys_that_have_to_wait_are_counted_once() -> None:
     fleet.flood(1000)
     fleet.goes_on(20)
 
-    assert {"flooded": 1000 - BURST} == dict(fleet.node.kernel.newcomers.deferred)
+    tables = fleet.node.kernel.tables.values()
+    assert {"flooded": 1000 - BURST} == {table.name: table.deferred for table in tables if table.deferred}
 
 
 def test_the_budget_is_for_all_limits_together() -> None:
@@ -211,7 +213,7 @@ def test_both_kernels_put_the_same_new_keys_forward(keys: list[str], most: list[
     for fields in twins:
         fields.begin()
     for number, what in enumerate(keys):
-        cell = table.look_up(f"key {number}", node.clock.monotonic_ns())
+        cell = look_up(table, f"key {number}", node.clock.monotonic_ns())
         cell.fresh, cell.urgent = what != "was forgotten", what == "is in a hurry"
         cell.heard_ns = 0 if what == "was answered" else cell.heard_ns
         tally.fresh.append(cell)

@@ -16,6 +16,7 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS, ManualClock
 from reconverge.kernel.cell import Cell as CellType
 from reconverge.kernel.cell import Headroom
 from reconverge.kernel.engine import Cell
+from reconverge.kernel.table.lookup import look_up
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
@@ -119,7 +120,7 @@ def test_a_quiet_cell_comes_back_as_it_was(several: list[dict[str, Any]]) -> Non
     before: dict[str, dict[str, Any]] = {}
     for number, values in enumerate(several):
         key = f"key {number}"
-        cell = fleet.table.look_up(key, fleet.clock.monotonic_ns())
+        cell = look_up(fleet.table, key, fleet.clock.monotonic_ns())
         for name, value in values.items():
             setattr(cell, name, value)
         fleet.node.kernel.shards[0].agenda.promise(cell, 10**15)
@@ -140,7 +141,7 @@ def test_keys_may_become_quiet_and_busy_in_any_order(count: int, every: int) -> 
     now_ns = fleet.clock.monotonic_ns()
     keys = [f"key {number}" for number in range(count)]
     for number, key in enumerate(keys):
-        cell = fleet.table.look_up(key, now_ns)
+        cell = look_up(fleet.table, key, now_ns)
         cell.used, cell.measured_ns = number, now_ns + number**2
         agenda.promise(cell, now_ns + 5)
         del cell
@@ -251,7 +252,7 @@ def test_a_key_with_something_to_say_is_not_quiet(name: str, value: Any) -> None
     """What asks for an exchange, or has room that would be used in silence, or is waited for, keeps its object."""
     fleet = Fleet()
     for key in ("ada", "bob"):
-        cell = fleet.table.look_up(key, fleet.clock.monotonic_ns())
+        cell = look_up(fleet.table, key, fleet.clock.monotonic_ns())
         fleet.node.kernel.shards[0].agenda.promise(cell, 10**15)
     setattr(fleet.store["ada"], name, value)
     del cell
@@ -263,7 +264,7 @@ def test_a_key_with_something_to_say_is_not_quiet(name: str, value: Any) -> None
 def test_a_key_that_is_promised_nothing_is_not_quiet() -> None:
     """Nobody would ever look at it again."""
     fleet = Fleet()
-    fleet.table.look_up("ada", fleet.clock.monotonic_ns())
+    look_up(fleet.table, "ada", fleet.clock.monotonic_ns())
 
     assert not fleet.store.rest("ada")
     assert not fleet.store.rest("nobody")

@@ -12,6 +12,7 @@ from reconverge.clock import NEVER_NS, ManualClock
 from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel.engine import Cell, due_cells
 from reconverge.kernel.reporting.agenda import GROUP_MAX, LOOKS_MAX, PROMISED_SHARE
+from reconverge.kernel.table.lookup import look_up, new_cell
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
 from tests.support.node import START_S, Node
@@ -26,7 +27,7 @@ class Promising:
         self.now_ns = self.node.clock.monotonic_ns()
         tables = [self.node.limit(Limit(10, 60), STRICT, name) for name in ("one", "other")]
         self.cells, self.others = (
-            [table.look_up(f"key {number}", self.now_ns) for number in range(keys)] for table in tables
+            [look_up(table, f"key {number}", self.now_ns) for number in range(keys)] for table in tables
         )
 
     def promise(self, cell: Cell, after_ns: int) -> None:
@@ -132,7 +133,7 @@ def test_nothing_is_promised_to_a_cell_that_was_dropped() -> None:
         promising.promise(cell, 1)
     gone = promising.cells[1]
     promising.node.kernel._drop(gone)
-    new = promising.node.kernel.tables[gone.table.name].look_up("new", promising.now_ns)
+    new = look_up(promising.node.kernel.tables[gone.table.name], "new", promising.now_ns)
 
     assert gone.place == new.place
     assert ([promising.cells[0], promising.cells[2]], False) == promising.due(1)
@@ -141,7 +142,7 @@ def test_nothing_is_promised_to_a_cell_that_was_dropped() -> None:
 def test_a_cell_without_a_place_can_be_promised_something() -> None:
     """As the one in which keys beyond the cap are counted."""
     promising = Promising(2)
-    cell = promising.node.kernel.tables[promising.cells[0].table.name]._new_cell("of all others", promising.now_ns)
+    cell = new_cell(promising.node.kernel.tables[promising.cells[0].table.name], "of all others", promising.now_ns)
     promising.promise(promising.cells[0], 2)
     promising.promise(cell, 2)
     promising.promise(promising.cells[1], 2)
@@ -154,7 +155,7 @@ def test_a_cell_without_a_place_can_be_promised_something() -> None:
 def test_what_was_promised_before_all_was_forgotten_does_not_count() -> None:
     """Cells that somebody still has can be promised something anew, by whoever comes after."""
     promising = Promising(3)
-    alone = promising.node.kernel.tables[promising.cells[0].table.name]._new_cell("of all others", promising.now_ns)
+    alone = new_cell(promising.node.kernel.tables[promising.cells[0].table.name], "of all others", promising.now_ns)
     for cell in (*promising.cells, alone):
         promising.promise(cell, 1)
 

@@ -113,8 +113,8 @@ def test_what_a_line_does_not_cover_is_a_debt_that_nobody_else_is_granted() -> N
     world = busy(MINUTE, nodes=2)
     node, other = world.nodes
     granted = other.line()
-    decision, epoch = node.table.hit_in_epoch("ada", 1)
-    node.table.correct("ada", epoch, 80)
+    decision = node.table.decide("ada", 1, world.clock.monotonic_ns())
+    node.table.correct("ada", decision.epoch, 80)
     node.exchanges_with(world.hub)
 
     for _ in range(10):

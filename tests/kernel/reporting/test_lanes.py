@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import CELLS_MAX
-from reconverge.kernel import COMPILED, Kernel, Pace, WaitTable
+from reconverge.kernel import COMPILED, Kernel, Pace, Table
 from reconverge.kernel.engine import Cell, due_cells
 from reconverge.kernel.reporting import agenda
 from reconverge.kernel.reporting.agenda import PASSED_MAX
 from reconverge.kernel.reporting.deferred import hold_back
 from reconverge.kernel.reporting.lanes import TURN, Lanes
+from reconverge.kernel.reporting.requests import mark_dirty, request_early
+from reconverge.kernel.table.lookup import look_up
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from tests.support.node import START_S
@@ -53,9 +55,9 @@ class Crowd:
         self.shard = self.kernel.shards[0]
         self.tables = [self.kernel.declare(f"limit {number}", LIMIT, BALANCED) for number in range(limits)]
 
-    def known(self, table: WaitTable, keys: int = 1) -> list[Cell]:
+    def known(self, table: Table, keys: int = 1) -> list[Cell]:
         """Cells of that limit which the hub has answered about."""
-        cells = [table.look_up(f"key {number}", self.now_ns) for number in range(keys)]
+        cells = [look_up(table, f"key {number}", self.now_ns) for number in range(keys)]
         for cell in cells:
             cell.heard_ns = self.now_ns
         return cells
@@ -63,12 +65,12 @@ class Crowd:
     def changes(self, cells: list[Cell]) -> None:
         """They have something new to say."""
         for cell in cells:
-            cell.table.mark_dirty(cell)
+            mark_dirty(cell)
 
     def hurries(self, cells: list[Cell], after_ns: int = 0) -> None:
         """They ask for a report after so long, and do not wait for the regular one."""
         for cell in cells:
-            cell.table.request_early(cell, self.now_ns + after_ns)
+            request_early(cell, self.now_ns + after_ns)
 
     def fills(self, keys: int) -> None:
         """So many cells of each limit have something new to say, half of them in a hurry."""

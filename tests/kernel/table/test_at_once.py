@@ -135,7 +135,7 @@ def asked_about(
     cell.shard.lease_until_ns = NEVER_NS
     cell.shard.round_trip_ns = 3 * MILLISECOND_NS
     clock.advance_ns(passed_ns)
-    limiter.table.rebase(cell, clock.monotonic_ns())
+    limiter.table.edges.rebase(cell, clock.monotonic_ns())
     cell.heard_ns = clock.monotonic_ns() - age_ns
     for name, value in state.items():
         setattr(cell, name, min(value, cell.capacity) if name in ("line", "overdraft") else value)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter, Reservation
 from reconverge.clock import ManualClock
+from reconverge.kernel.cell import measure
 from reconverge.limit import METERED, QUOTA_MAX, SMOOTH_WARMING_UP
 from tests.support.effort import tried
 from tests.support.kernel.lone import NOON_S, Lone, in_ns
@@ -47,7 +48,7 @@ class Debtor:
         """What the hub would be told: charged and given back."""
         table = self.limiter.table
         with table.lock:
-            table.measure(table.cells["ada"])
+            measure(table.cells["ada"])
         return table.tallies[0].charged, table.tallies[0].refunded
 
 

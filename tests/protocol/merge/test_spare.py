@@ -123,10 +123,10 @@ def test_a_refusal_is_certain_once_the_hub_has_said_that_all_is_used(algorithm: 
     world = kept_at_hub(algorithm)
     used, other = world.nodes
     cell = other.table.cells["ada"]
-    assert 0 == other.table.certainly_ns(cell, 1, world.clock.monotonic_ns())
+    assert 0 == other.table.waiter.certainly_ns(cell, 1, world.clock.monotonic_ns())
 
     assert [True] * 3 == [asks(world, used) for _ in range(3)]
     settle(world)
     assert not asks(world, other)
 
-    assert other.table.certainly_ns(cell, 1, world.clock.monotonic_ns()) > 0
+    assert other.table.waiter.certainly_ns(cell, 1, world.clock.monotonic_ns()) > 0

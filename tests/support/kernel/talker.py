@@ -7,7 +7,7 @@ from random import Random
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Batch, CellReport, Totals
-from reconverge.kernel import WaitTable
+from reconverge.kernel import Table
 from reconverge.limit import Limit
 from reconverge.policies import STRICT, Policy
 from reconverge_sync.memory import MemoryHub
@@ -48,7 +48,7 @@ class Talker(Node):
             self.kernel, shard=0, random=Always(chance), new_name=self._new_name, now_ns=clock.monotonic_ns()
         )
         self.syncers = [self.syncer]
-        self.table: WaitTable = self.limit(limit, policy)
+        self.table: Table = self.limit(limit, policy)
 
     @property
     def due_in_ns(self) -> int:

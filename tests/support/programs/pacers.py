@@ -9,7 +9,7 @@ from typing import Final
 
 from reconverge import Agent, Limit
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.kernel import WaitTable
+from reconverge.kernel import Table
 from reconverge.kernel.algorithms.paced import CATCH_UP_NS
 from tests.support.programs.agents import say, wait_for_a_line
 from tests.support.waiting import eventually_in_loop
@@ -65,7 +65,7 @@ async def saturate(hub: str, options: dict[str, int | dict[str, str | float | in
     say(json.dumps({"moments": moments, "stalled": stalled_ns / SECOND_NS}))
 
 
-def has_a_part(table: WaitTable) -> bool:
+def has_a_part(table: Table) -> bool:
     """Whether this node has a line."""
     return all(cell.line > 0 for cell in table.all_cells())
 

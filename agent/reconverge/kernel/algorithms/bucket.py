@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.meter import Meter
-from reconverge.kernel.cell import Cell, Mark
+from reconverge.kernel.cell import Cell, Mark, lease_until_ns, refilled_ns
 from reconverge.kernel.history import Lows
 from reconverge.limit.limit import Limit
 
@@ -42,9 +42,7 @@ class Bucket(Meter):
         """What runs out since the cell was last marked; nothing does after the lease."""
         # After the lease the hub may have granted the line to another node, and with the line the part of the
         # rate that drains here.
-        until_ns = (
-            now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, cell.table.lease_until_ns(cell.shard)))
-        )
+        until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, lease_until_ns(cell)))
         return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
 
     def _fill(self, cell: Cell, now_ns: int) -> int:
@@ -86,7 +84,7 @@ class Bucket(Meter):
             return 0.0  # the cell's own level is the merged one
         kept = float(self._quota) * float(self._capacity - cell.line)
         others_drain = kept / float(self._capacity) / float(self._window_ns)
-        drained = others_drain * cell.table.refilled_ns(cell, cell.heard_ns, now_ns)
+        drained = others_drain * refilled_ns(cell, cell.heard_ns, now_ns)
         return max(0.0, float(cell.others_current) / 1000 - drained)
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -136,7 +134,7 @@ class Bucket(Meter):
         cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
         cell.fleet_used = float(answer.previous) / 1000 + answer.silent
         if self._merged_only:
-            drained = self._quota * cell.table.refilled_ns(cell, heard_ns, now_ns)
+            drained = self._quota * refilled_ns(cell, heard_ns, now_ns)
             merged = max(0, answer.current * self._window_ns // 1000 - drained)
             cell.level = merged + (cell.charged - report.current) * self._window_ns
 
@@ -164,8 +162,8 @@ class StepBucket(Bucket):
         """So many edges have passed; those after the end of the lease bring nothing back to this node."""
         edges, level = max(0, steps), cell.level
         if not self._merged_only:
-            lease_until_ns = cell.table.lease_until_ns(cell.shard)
-            edges = min(edges, max(0, (lease_until_ns - cell.opened_ns) // self._window_ns))
+            leased_until_ns = lease_until_ns(cell)
+            edges = min(edges, max(0, (leased_until_ns - cell.opened_ns) // self._window_ns))
         if edges > 0:
             part = self._window_ns * self._rate(cell)
             after = min(level, cell.previous * self._window_ns)

@@ -29,6 +29,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.cell import Cell, Mark
 
@@ -82,6 +84,10 @@ class Meter:
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """How long until nothing counts any more, on any node."""
         raise NotImplementedError
+
+    def fleet_used(self, cell: Cell, now_ns: int) -> int:
+        """What all nodes have used, as far as this one knows."""
+        return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
 
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Prepare a new cell."""

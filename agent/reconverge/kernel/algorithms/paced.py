@@ -27,7 +27,7 @@ from typing import Protocol
 
 from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.algorithms.bucket import Bucket
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, lease_until_ns
 from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 
 CATCH_UP_NS = 50 * MILLISECOND_NS
@@ -113,7 +113,7 @@ class LeakyBucket(Bucket):
         if owed <= 0:
             return 0
         rate = self._rate(cell)
-        if rate <= 0 or not (self._merged_only or now_ns < cell.table.lease_until_ns(cell.shard)):
+        if rate <= 0 or not (self._merged_only or now_ns < lease_until_ns(cell)):
             return NEVER_NS
         return -(-owed * self._capacity // rate)
 

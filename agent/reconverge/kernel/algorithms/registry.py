@@ -4,7 +4,8 @@
 #
 # 1. Its name, its group and its checks: `ALGORITHMS` in `limit/limit.py`.
 # 2. Its arithmetic: a meter in this folder (`meter.py` says what is asked of one), and its line in `meter_for` below.
-#    One that is counted in parts of a request has a table of its own, too: `table/paced.py`, chosen in `kernel.py`.
+#    Where its windows begin, if that is not by the hub's clock: `edges_for` below. How it is waited for, if not for
+#    room: `table/waiter.py`.
 # 3. Its number on the way to the hub: `CELL_KINDS` in `sync/reconverge_sync/codec.py`. JSON needs none.
 # 4. If the hub counts it in a way of its own: `merge/ledger.py` and, alike, `redis/exchange.lua`.
 # 5. For speed alone: `KINDS` in `table/native.py` with `native/meter.h`. Without them Python decides about it.
@@ -16,16 +17,26 @@ from __future__ import annotations
 from reconverge.kernel.algorithms.bucket import Bucket, StepBucket
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.dates import Moments, Slices
+from reconverge.kernel.algorithms.edges import Edges
+from reconverge.kernel.algorithms.first_hit import FirstHitEdges
 from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.paced import pacer_for
 from reconverge.kernel.algorithms.windows import FixedWindow, SlidingWindow
-from reconverge.limit.limit import BUCKETS, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
+from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, PACED, SLIDING_SLICES, Limit
 
 
 def meter_for(limit: Limit, *, merged_only: bool = False) -> Meter:
     """The arithmetic of `limit`; `merged_only` when the cell's level is the merged one and drains at the full rate."""
+    if limit.algorithm in PACED:
+        return pacer_for(limit, merged_only=merged_only)
     if limit.algorithm in BUCKETS:
         bucket = StepBucket if limit.refill == INTERVAL else Bucket
         return bucket(limit, merged_only=merged_only)
     if limit.dated:
         return Dated(limit, Slices(limit) if limit.algorithm == SLIDING_SLICES else Moments(limit))
     return FixedWindow(limit) if limit.counts_as == FIXED_WINDOW else SlidingWindow(limit)
+
+
+def edges_for(limit: Limit) -> type[Edges]:
+    """Where the windows of `limit` begin and end."""
+    return FirstHitEdges if limit.align == FIRST_HIT else Edges

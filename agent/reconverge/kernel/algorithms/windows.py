@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.meter import Meter
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, closes_ns
 from reconverge.limit.limit import Limit
 
 
@@ -42,7 +42,7 @@ class FixedWindow(Meter):
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         """See `Meter`."""
-        return max(1, cell.table.closes_ns(cell) - now_ns)
+        return max(1, closes_ns(cell) - now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
         """See `Meter`."""
@@ -50,7 +50,7 @@ class FixedWindow(Meter):
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Meter`."""
-        return max(1, cell.table.closes_ns(cell) - now_ns)
+        return max(1, closes_ns(cell) - now_ns)
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""

@@ -26,8 +26,12 @@ from reconverge.kernel.cell import Cell
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Decision, Lock, Reentry
 from reconverge.kernel.keys import plain_key
-from reconverge.kernel.table.table import Charged, Verdict
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.reporting.requests import take_interest
+from reconverge.kernel.table.corrections import correct_at, mark, refund_at, reset_at
+from reconverge.kernel.table.explain import explain, usage_at
+from reconverge.kernel.table.lookup import check_size, look_up
+from reconverge.kernel.table.slow_path import commit, count_refused_elsewhere, evaluate, foresee, is_used_up
+from reconverge.kernel.table.table import Charged, Table, Verdict
 
 
 class AllQuotas:
@@ -35,7 +39,7 @@ class AllQuotas:
 
     is_share = False
 
-    def __init__(self, name: str, tables: Sequence[WaitTable]) -> None:
+    def __init__(self, name: str, tables: Sequence[Table]) -> None:
         self.name = name
         self.tables = tuple(tables)
         """One for each quota, in the order in which they were declared."""
@@ -51,14 +55,14 @@ class AllQuotas:
         self._counts_refused = any(table.limit.count_refused for table in self.tables)
 
     @property
-    def own_tables(self) -> tuple[WaitTable, ...]:
+    def own_tables(self) -> tuple[Table, ...]:
         """All tables."""
         return self.tables
 
-    def able(self, costs: tuple[int, ...]) -> tuple[WaitTable, ...]:
+    def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
         """All tables. Raises CostExceedsQuota if one of them could never admit its cost."""
         for table, cost in zip(self.tables, costs, strict=True):
-            table.check_size(cost)
+            check_size(table, cost)
         return self.tables
 
     def share_lock(self) -> None:
@@ -66,8 +70,6 @@ class AllQuotas:
         self.lock = Lock(self.tables[0].kernel)
         for table in self.tables:
             table.share_lock(self.lock)
-
-    # ------------------------------------------------------------ what callers ask
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """As `Table.allow`, for all quotas at once."""
@@ -164,13 +166,11 @@ class AllQuotas:
         By its own table of costs, if it has one. Raises InvalidCost or UnknownKind.
         """
         if kind is None:
-            cost = WaitTable.check_cost(cost)
+            cost = Table.check_cost(cost)
             return tuple([cost * table.unit for table in self.tables])
         if not self._kinds:
             raise UnknownKind(self.name, kind, ())
         return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
-
-    # ------------------------------------------------- in the middle of another decision; see `kernel/lock.py`
 
     def refuse_reentry(self) -> Decision:
         """See `Table.refuse_reentry`: all quotas share the lock, so that none can be asked."""
@@ -201,8 +201,6 @@ class AllQuotas:
         for table in self.tables:
             table.tell(key)
 
-    # ------------------------------------------------------------ deciding, with the lock held
-
     def _allow(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
         return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]
 
@@ -214,7 +212,7 @@ class AllQuotas:
     ) -> tuple[Decision, tuple[Charged, ...]]:
         parts, _ = self._decide(key, costs, now_ns)
         marks = tuple(
-            Charged(table, table.mark(cell), unit // table.unit)
+            Charged(table, mark(table, cell), unit // table.unit)
             for table, (cell, _), unit in zip(self.tables, parts, units, strict=True)
         )
         return self._explain(parts, costs, now_ns), marks
@@ -222,21 +220,21 @@ class AllQuotas:
     def _test(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
         cells = self._cells(key, costs, now_ns)
         parts = [
-            (cell, table.foresee(cell, each, now_ns))
+            (cell, foresee(table, cell, each, now_ns))
             for table, cell, each in zip(self.tables, cells, costs, strict=True)
         ]
         return self._explain(parts, costs, now_ns, charged=False)
 
     def _usages(self, key: str, now_ns: int) -> dict[str, Usage]:
-        return {table.name: table.usage_at(key, now_ns) for table in self.tables}
+        return {table.name: usage_at(table, key, now_ns) for table in self.tables}
 
     def _reset(self, key: str, now_ns: int) -> None:
         for table in self.tables:
-            table.reset_at(key, now_ns)
+            reset_at(table, key, now_ns)
 
     def _refund_at(self, key: str, costs: Sequence[int], now_ns: int) -> None:
         for table, each in zip(self.tables, costs, strict=True):
-            table.refund_at(key, each, now_ns)
+            refund_at(table, key, each, now_ns)
 
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
         """Charge all quotas if each has room for it on its fast path; otherwise nothing has happened."""
@@ -255,11 +253,11 @@ class AllQuotas:
         """Each quota's cell and whether it has room; and whether all had, so that all were charged."""
         cells = self._cells(key, costs, now_ns)
         weighed = [
-            table.evaluate(cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)
+            evaluate(table, cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)
         ]
         if all(fits for _, fits in weighed):
             for table, cell, cost, (spare, fits) in zip(self.tables, cells, costs, weighed, strict=True):
-                table.commit(cell, cost, spare, fits, now_ns)
+                commit(table, cell, cost, spare, fits, now_ns)
             return [(cell, True) for cell in cells], True
         return self._refuse(cells, costs, weighed, now_ns), False
 
@@ -273,7 +271,7 @@ class AllQuotas:
         """
         parts = list(zip(self.tables, cells, costs, weighed, strict=True))
         used_up = [
-            self._counts_refused and not fits and table.is_used_up(cell, cost, now_ns)
+            self._counts_refused and not fits and is_used_up(table, cell, cost, now_ns)
             for table, cell, cost, (_, fits) in parts
         ]
         counts = any(used_up)
@@ -281,17 +279,17 @@ class AllQuotas:
         for (table, cell, cost, (spare, fits)), counted in zip(parts, used_up, strict=True):
             has_room = fits
             if not fits:
-                table.commit(cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
+                commit(table, cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
             if counts and not counted and table.limit.count_refused:
-                has_room = table.count_refused_elsewhere(cell, cost, spare, now_ns) and fits
+                has_room = count_refused_elsewhere(table, cell, cost, spare, now_ns) and fits
             elif fits:
-                table.take_interest(cell, now_ns)  # it was not used, but asked about
+                take_interest(cell, now_ns)  # it was not used, but asked about
             answers.append((cell, has_room))
         return answers
 
     def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
         """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
-        return [table.look_up(key, now_ns) for table in self.able(tuple(costs))]
+        return [look_up(table, key, now_ns) for table in self.able(tuple(costs))]
 
     def _explain(
         self, parts: Sequence[tuple[Cell, bool]], costs: Sequence[int], now_ns: int, *, charged: bool = True
@@ -299,7 +297,7 @@ class AllQuotas:
         """The answer of the quota that binds."""
         refused = not all(fits for _, fits in parts)
         answers = [
-            table.explain(cell, cost, fits, now_ns, charged=charged)
+            explain(table, cell, cost, fits, now_ns, charged=charged)
             for table, (cell, fits), cost in zip(self.tables, parts, costs, strict=True)
             if not (refused and fits)
         ]
@@ -326,9 +324,9 @@ def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
 
 
 def _settle(charges: Sequence[Charged], key: str, difference: int, now_ns: int) -> None:
-    for table, mark, unit in charges:
+    for table, at, unit in charges:
         if difference * unit:
-            table.correct_at(key, mark.epoch, difference * unit * table.unit, mark, now_ns)
+            correct_at(table, key, at.epoch, difference * unit * table.unit, at, now_ns)
 
 
 def _settle_now(charges: Sequence[Charged], key: str, difference: int) -> None:

@@ -7,8 +7,7 @@ from typing import Protocol
 
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Decision
-from reconverge.kernel.table.table import Charged, Verdict
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.table.table import Charged, Table, Verdict
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
@@ -16,7 +15,7 @@ from reconverge.policies import Policy
 class Decider(Protocol):
     """What callers ask of a limit.
 
-    One with one quota is one table (`WaitTable`), one with several is all of several tables (`AllQuotas`), and one with
+    One with one quota is one table (`Table`), one with several is all of several tables (`AllQuotas`), and one with
     a share of its parent's quota is either of two (`ShareLimit`).
 
     All methods raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota as `Limiter` says.
@@ -28,12 +27,12 @@ class Decider(Protocol):
         ...
 
     @property
-    def tables(self) -> tuple[WaitTable, ...]:
+    def tables(self) -> tuple[Table, ...]:
         """All tables that take part in a decision."""
         ...
 
     @property
-    def own_tables(self) -> tuple[WaitTable, ...]:
+    def own_tables(self) -> tuple[Table, ...]:
         """Those of them that are the limit's own; what a parent has left for all is the parent's affair."""
         ...
 
@@ -96,7 +95,7 @@ class Decider(Protocol):
         """What a request costs by each quota, in the parts of one in which that counts."""
         ...
 
-    def able(self, costs: tuple[int, ...]) -> tuple[WaitTable, ...]:
+    def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
         """Which of the tables could ever admit those costs. Raises CostExceedsQuota if the limit could not."""
         ...
 

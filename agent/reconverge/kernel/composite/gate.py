@@ -24,11 +24,14 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from reconverge.clock import SECOND_NS
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, measure
 from reconverge.kernel.composite.all_of import binding
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.engine import Decision, Reentry
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.reporting.requests import take_interest
+from reconverge.kernel.table.explain import explain
+from reconverge.kernel.table.lookup import check_size, look_up
+from reconverge.kernel.table.table import Table
 
 Costs: TypeAlias = tuple[int, ...]
 """What a request costs by each quota, in the parts of one in which that counts; see `costs_of`."""
@@ -77,7 +80,7 @@ class Gate(Protocol):
 class AllOf:
     """Lets through what all quotas have room for; they share a lock, so all are charged in one moment or none is."""
 
-    def __init__(self, tables: Sequence[WaitTable]) -> None:
+    def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = tables
         self._first = tables[0]
 
@@ -88,25 +91,25 @@ class AllOf:
     def _try_turn(self, key: str, costs: Costs, again: bool, now_ns: int) -> Turn:
         cells = self._cells(key, costs, now_ns)
         parts = list(zip(self._tables, cells, costs, strict=True))
-        weighed = [table.evaluate_turn(cell, cost, now_ns) for table, cell, cost in parts]
+        weighed = [table.waiter.evaluate(cell, cost, now_ns) for table, cell, cost in parts]
         allowed = all(fits for _, fits in weighed)
         for (table, cell, cost), (spare, fits) in zip(parts, weighed, strict=True):
             if allowed:
-                table.go(cell, cost, spare, now_ns)
+                table.waiter.go(cell, cost, spare, now_ns)
             elif fits:
-                table.take_interest(cell, now_ns)
+                take_interest(cell, now_ns)
             else:
-                table.stay(cell, cost, spare, now_ns)
+                table.waiter.stay(cell, cost, spare, now_ns)
             if again:
-                cell.head_cost = 0 if fits else table.indivisible(cost)
+                cell.head_cost = 0 if fits else table.waiter.indivisible(cost)
         if not allowed:
             lacking = [part for part, (_, fits) in zip(parts, weighed, strict=True) if not fits]
-            return Turn(None, max(table.again_ns(cell, cost, now_ns) for table, cell, cost in lacking))
+            return Turn(None, max(table.waiter.again_ns(cell, cost, now_ns) for table, cell, cost in lacking))
         if again:
-            for table, cell, cost in parts:
-                table.measure(cell)
+            for _, cell, cost in parts:
+                measure(cell)
                 cell.arrived -= cost
-        return Turn(binding([table.explain(cell, cost, True, now_ns) for table, cell, cost in parts]), 0)
+        return Turn(binding([explain(table, cell, cost, True, now_ns) for table, cell, cost in parts]), 0)
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """See `Gate.queue_up`."""
@@ -115,7 +118,7 @@ class AllOf:
     def _queue_up(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> None:
         for table, cell, cost in zip(self._tables, self._cells(key, costs, now_ns), costs, strict=True):
             cells.append(cell)
-            table.queue_up(cell, cost, now_ns)
+            table.waiter.queue_up(cell, cost, now_ns)
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
         """See `Gate.step_out`."""
@@ -127,7 +130,7 @@ class AllOf:
     def _step_out(self, cells: list[Cell], costs: Costs) -> None:
         while cells:
             place = len(cells) - 1
-            self._tables[place].step_out(cells[place], costs[place])
+            self._tables[place].waiter.step_out(cells[place], costs[place])
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
@@ -141,20 +144,20 @@ class AllOf:
     def _turn_away(self, key: str, costs: Costs, ahead: Costs, waited: bool, now_ns: int) -> Decision:
         cells = self._cells(key, costs, now_ns)
         parts = list(zip(self._tables, cells, costs, strict=True))
-        fit = [table.evaluate_turn(cell, cost, now_ns)[1] for table, cell, cost in parts]
+        fit = [table.waiter.evaluate(cell, cost, now_ns)[1] for table, cell, cost in parts]
         least_ns = [
-            table.at_least_ns(cell, cost, before, now_ns)
+            table.waiter.at_least_ns(cell, cost, before, now_ns)
             for (table, cell, cost), before in zip(parts, ahead, strict=True)
         ]
         refuse = [not fits or wait_ns > 0 for fits, wait_ns in zip(fit, least_ns, strict=True)]
         answers = []
         for (table, cell, cost), wait_ns, refuses in zip(parts, least_ns, refuse, strict=True):
             if refuses or not any(refuse):
-                table.turn_away(cell, cost, now_ns, waited=waited)
-                answer = table.explain(cell, cost, False, now_ns)
+                table.waiter.turn_away(cell, cost, now_ns, waited=waited)
+                answer = explain(table, cell, cost, False, now_ns)
                 answers.append(replace(answer, retry_after=max(answer.retry_after, wait_ns / SECOND_NS)))
             else:
-                table.take_interest(cell, now_ns)
+                take_interest(cell, now_ns)
         return binding(answers)
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
@@ -164,17 +167,17 @@ class AllOf:
     def _at_least_ns(self, key: str, costs: Costs, ahead: Costs, now_ns: int) -> int:
         cells = self._cells(key, costs, now_ns)
         for table, cell in zip(self._tables, cells, strict=True):
-            table.advance(cell, now_ns)
+            table.edges.advance(cell, now_ns)
         if not cells[0].shard.alone and all(table.keeps_spare for table in self._tables):
             return 0
         parts = zip(self._tables, cells, costs, ahead, strict=True)
-        return max(table.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
+        return max(table.waiter.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
 
     def _cells(self, key: str, costs: Costs, now_ns: int) -> list[Cell]:
         """The cells of a key. Raises CostExceedsQuota, before any is made."""
         for table, cost in zip(self._tables, costs, strict=True):
-            table.check_size(cost)
-        return [table.look_up(key, now_ns) for table in self._tables]
+            check_size(table, cost)
+        return [look_up(table, key, now_ns) for table in self._tables]
 
 
 class EitherOf:

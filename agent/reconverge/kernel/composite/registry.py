@@ -9,7 +9,7 @@ from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict
 from reconverge.kernel.composite.all_of import AllQuotas
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.shared import ShareLimit, what_is_left
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.table.table import Table
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
@@ -17,13 +17,13 @@ from reconverge.policies import Policy
 class Declaring(Protocol):
     """The node whose limits they are; `Kernel` is the one there is."""
 
-    tables: dict[str, WaitTable]
+    tables: dict[str, Table]
 
-    def declare(self, name: str, limit: Limit, policy: Policy, /) -> WaitTable:
+    def declare(self, name: str, limit: Limit, policy: Policy, /) -> Table:
         """The table of a limit. Raises LimitConflict."""
         ...
 
-    def table(self, name: str, limit: Limit, policy: Policy, /) -> WaitTable:
+    def table(self, name: str, limit: Limit, policy: Policy, /) -> Table:
         """The table of a limit, or of a part of one. Raises LimitConflict."""
         ...
 
@@ -40,7 +40,7 @@ class Composites:
         self._shares: dict[str, ShareLimit] = {}
 
     def declare(
-        self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[WaitTable] | None = None
+        self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[Table] | None = None
     ) -> Decider:
         """What decides about these quotas; `parents` are the tables of a limiter that this one has a share of.
 
@@ -76,7 +76,7 @@ class Composites:
         known = self._all_of.get(name)
         return limits == (self._begun.get(name) if known is None else {each.name: each.limit for each in known.tables})
 
-    def share(self, name: str, limit: Limit, policy: Policy, *, parent: WaitTable) -> ShareLimit:
+    def share(self, name: str, limit: Limit, policy: Policy, *, parent: Table) -> ShareLimit:
         """A limit that has a share of its parent's. Raises InvalidLimit or LimitConflict."""
         known = self._shares.get(name)
         if known is None:

@@ -20,8 +20,7 @@ from dataclasses import replace
 from reconverge.errors import CostExceedsQuota, InvalidLimit
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Decision
-from reconverge.kernel.table.table import Charged, Verdict
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.table.table import Charged, Table, Verdict
 from reconverge.limit.limit import FIRST_HIT, PACED, Limit
 
 
@@ -30,7 +29,7 @@ class ShareLimit:
 
     is_share = True
 
-    def __init__(self, share: WaitTable, pool: WaitTable) -> None:
+    def __init__(self, share: Table, pool: Table) -> None:
         self.name = share.name
         self.tables = (share, pool)
         self.limit = share.limit
@@ -107,7 +106,7 @@ class ShareLimit:
         return self._share.costs_of(cost, kind)
 
     @property
-    def own_tables(self) -> tuple[WaitTable, ...]:
+    def own_tables(self) -> tuple[Table, ...]:
         """The share; the pool is the parent's."""
         return (self._share,)
 
@@ -115,7 +114,7 @@ class ShareLimit:
         """A share does not change while it is in use; what it dares does."""
         self.policy = self._share.policy
 
-    def able(self, costs: tuple[int, ...]) -> tuple[WaitTable, ...]:
+    def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
         """Which of share and pool could ever admit a cost. Raises CostExceedsQuota."""
         (cost,) = costs
         able = tuple(table for table in self.tables if cost <= table.capacity)

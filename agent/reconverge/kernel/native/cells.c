@@ -1,4 +1,5 @@
-/* Cells kept in step with the hub's clock, and put forward to be reported: `kernel/table/cells.py` for limits decided here. */
+/* Cells kept in step with the hub's clock (`kernel/algorithms/edges.py`), and put forward to be reported
+ * (`kernel/reporting/requests.py`), for limits decided here. */
 #include "cells.h"
 
 bool

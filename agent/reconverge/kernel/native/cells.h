@@ -1,4 +1,4 @@
-/* Cells kept in step with the hub's clock: those parts of `kernel/table/cells.py` that every decision and every report needs. */
+/* Cells kept in step with the hub's clock: those parts of `kernel/algorithms/edges.py` that every decision and every report needs. */
 #ifndef RECONVERGE_CELLS_H
 #define RECONVERGE_CELLS_H
 

@@ -1,4 +1,4 @@
-/* Explaining a decision: `SlowPath.explain`. Nothing runs in between; unless it comes at once, the lock is held. */
+/* Explaining a decision: `kernel/table/explain.py`. Nothing runs in between; unless it comes at once, the lock is held. */
 #include "explain.h"
 
 #include "decision.h"

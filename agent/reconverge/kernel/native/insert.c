@@ -1,4 +1,4 @@
-/* Keys without a cell: `look_up` in `kernel/table/cells.py`, for limits decided here, while there is room. */
+/* Keys without a cell: `kernel/table/lookup.py`, for limits decided here, while there is room. */
 #include "places.h"
 
 #include "cells.h"

@@ -1,4 +1,5 @@
-/* How far the policy lets this node go: `reconverge.policies`, as far as those are known here, and `SlowPath._view`.
+/* How far the policy lets this node go: `reconverge.policies`, as far as those are known here, and `view_of` in
+ * `kernel/table/slow_path.py`.
  *
  * A request that is refused has been looked at beyond the line, so this is as hot as a limit is over. The amounts are
  * floating point in Python, too, and the operations come in the same order.

@@ -511,7 +511,7 @@ failed:
 
 /* ------------------------------------------------------------------ when the hub's clock has jumped */
 
-/* `Cells.rebase` with the lock held. -1 with an error. */
+/* `rebase` of `kernel/reporting/batches.py` with the lock held. -1 with an error. */
 static int
 rebase(Store *store, Cell *cell, i64 now_ns)
 {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.reporting.cell_reports import apply_answer, look_again, report_cell
+from reconverge.kernel.reporting.requests import mark_dirty
 
 
 class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute beside what is in it
@@ -67,8 +68,13 @@ def look_again_at(cell: Cell, now_ns: int) -> bool:
 
 
 def rebase(cell: Cell, now_ns: int) -> None:
-    """See `Cells.rebase`."""
-    cell.table.lock.run(cell.table.rebase, cell, now_ns)
+    """See `Edges.rebase`; what still counts is reported in the hub's new time."""
+    cell.table.lock.run(_rebase, cell, now_ns)
+
+
+def _rebase(cell: Cell, now_ns: int) -> None:
+    if cell.table.edges.rebase(cell, now_ns):
+        mark_dirty(cell)
 
 
 def rebase_cells(cells: list[Cell], now_ns: int) -> None:

@@ -43,7 +43,7 @@ The hub's half is the merge rule.
 #
 # When the next report is made:
 #
-# - with the next regular exchange if anything was charged or asked (`Cells.mark_dirty`);
+# - with the next regular exchange if anything was charged or asked (`requests.mark_dirty`);
 # - ahead of time if the headroom falls below the low-water mark (`cell.low_water`), so that the next line arrives
 #   before this one is used up; if the last answer said that nothing is free, only once nothing is left, after a pause
 #   that doubles up to an interval;
@@ -66,7 +66,8 @@ from math import ceil, exp, floor
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
 from reconverge.hub.report import FORGOTTEN, NOT_TAKEN, CellAnswer, CellReport
-from reconverge.kernel.cell import DEMAND_MAX, Cell
+from reconverge.kernel.cell import DEMAND_MAX, Cell, lease_until_ns, low_water, measure
+from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 
 DEMAND_ARRIVALS = 8
 """Demand is averaged over about so many requests."""
@@ -100,9 +101,9 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     """
     table = cell.table
     cell.room = -1  # so that the next charge is noticed, and nothing is charged to a line that is about to be lowered
-    table.advance(cell, now_ns)
-    table.measure(cell)
-    if not table.policy.keeps_lines and now_ns >= table.lease_until_ns(cell.shard):
+    table.edges.advance(cell, now_ns)
+    measure(cell)
+    if not table.policy.keeps_lines and now_ns >= lease_until_ns(cell):
         cell.line = cell.base = cell.overdraft = 0
     early = now_ns - cell.measured_ns < table.interval_ns
     leaves = _leaves(cell, in_touch)
@@ -159,33 +160,33 @@ def _leaves(cell: Cell, in_touch: bool) -> bool:
     """Whether this is the last report of a key that was to leave: no request has come since that was decided."""
     leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
     if not leaves:
-        cell.table.let_stay(cell)
+        let_stay(cell)
     return leaves
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
     """Take a report back that was not answered: all of it has to be said again, and a key that was to leave stays."""
     if report.forgotten:
-        cell.table.let_stay(cell)
+        let_stay(cell)
     else:
         cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
         cell.ask = max(cell.ask, report.ask)
-    cell.table.mark_dirty(cell)
+    mark_dirty(cell)
 
 
 def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
     """Install what the hub answered to `report`; `heard_ns` is when the hub said it, by this node's clock."""
     table = cell.table
     cell.room = -1
-    table.advance(cell, now_ns)
-    table.measure(cell)
+    table.edges.advance(cell, now_ns)
+    measure(cell)
     if answer.nodes == NOT_TAKEN:
         _wait_for_room(cell, now_ns)
         return
-    table.anchor(cell, now_ns)
+    table.edges.anchor(cell, now_ns)
     if answer.reset_us > cell.reset_us:
-        table.forget(cell, answer.reset_us, now_ns)
-    report, answer = table.follow(cell, report, answer, now_ns)
+        table.edges.forget(cell, answer.reset_us, now_ns)
+    report, answer = table.edges.follow(cell, report, answer, now_ns)
     same_epoch = answer.epoch == cell.epoch
     if same_epoch or not table.meter.aligned:
         cell.line = answer.line
@@ -208,9 +209,9 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     elif answer.free < 1:
         shortest_ns = table.interval_min_ns
         cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
-    table.set_until(cell, now_ns)
+    table.edges.set_until(cell, now_ns)
     headroom = table.meter.headroom(cell, now_ns)
-    cell.low_water = table.low_water(max(0, headroom))
+    cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, headroom, now_ns)
 
@@ -228,7 +229,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
     cell.room = -1
     interval_ns = table.interval_ns
     cell.back_off_ns = min(max(2 * cell.back_off_ns, interval_ns), ROOM_INTERVALS_MAX * interval_ns)
-    table.set_until(cell, now_ns)
+    table.edges.set_until(cell, now_ns)
     cell.shard.agenda.promise(cell, -(-(now_ns + cell.back_off_ns) // interval_ns) * interval_ns)
 
 
@@ -399,8 +400,8 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
     """Whether a cell holds so much that others may lack that giving it back is worth an exchange of its own."""
     table = cell.table
-    table.advance(cell, now_ns)
-    table.measure(cell)
+    table.edges.advance(cell, now_ns)
+    measure(cell)
     if cell.waiters or cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
         return False
     elapsed_s = seconds(now_ns - cell.measured_ns)

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, measure
+from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 
 
 def say_again(cell: Cell) -> None:
@@ -18,15 +19,15 @@ def say_again(cell: Cell) -> None:
     if not cell.unconfirmed:
         cell.unconfirmed = True
         cell.shard.unconfirmed += 1
-    cell.table.mark_dirty(cell)
+    mark_dirty(cell)
 
 
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     """The node has lost its lines, and reports what it uses from now on under another name."""
     table = cell.table
     cell.room = -1
-    table.advance(cell, now_ns)
-    table.measure(cell)
+    table.edges.advance(cell, now_ns)
+    measure(cell)
     cell.line = cell.base = cell.overdraft = 0
     cell.held = cell.unconfirmed = False
     if hub_remembers:
@@ -34,7 +35,7 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     cell.confirmed = (-1, 0, 0)
     cell.room = -1
     cell.charged = 0
-    table.mark_dirty(cell)
+    mark_dirty(cell)
 
 
 def give_up_lapsed_line(cell: Cell) -> None:
@@ -42,19 +43,19 @@ def give_up_lapsed_line(cell: Cell) -> None:
     if cell.line or cell.base or cell.overdraft:
         cell.room = -1
         cell.line = cell.base = cell.overdraft = 0
-        cell.table.mark_dirty(cell)
+        mark_dirty(cell)
 
 
 def give_up_line(cell: Cell, now_ns: int) -> None:
     """The node stops, and gives back what it holds."""
-    cell.table.let_stay(cell)
-    cell.table.advance(cell, now_ns)
-    cell.table.measure(cell)
+    let_stay(cell)
+    cell.table.edges.advance(cell, now_ns)
+    measure(cell)
     if cell.dirty or cell.held or cell.line or cell.base:
         cell.line = cell.base = cell.overdraft = 0
         cell.asked = cell.ask = cell.arrived = 0
         cell.demand = 0.0
-        cell.table.mark_dirty(cell)
+        mark_dirty(cell)
 
 
 def forget_confirmed(cell: Cell, now_ns: int) -> None:

@@ -14,10 +14,10 @@ from reconverge.clock import SystemClock
 from reconverge.hub.report import CellReport
 from reconverge.kernel.algorithms.bucket import Bucket
 from reconverge.kernel.algorithms.windows import FixedWindow, SlidingWindow
-from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.reporting.batches import hear, look_again_at, rebase, report_or_drop
-from reconverge.kernel.table.cells import Cells
+from reconverge.kernel.table.lookup import is_unused
+from reconverge.kernel.table.state import LimitState
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
@@ -26,7 +26,7 @@ POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT,
 """The policies that it knows; Python decides about the limits of all others."""
 
 
-def serve(table: Cells) -> None:
+def serve(table: LimitState) -> None:
     """Have the compiled kernel decide about a limit; to be called again when the limit has changed."""
     store = cast("Any", table.cells)
     # The compiled clock is the one that Python reads on this system.
@@ -57,29 +57,10 @@ def serve(table: Cells) -> None:
         vars(table).pop("hit", None)
 
 
-def evict(table: Cells, now_ns: int, count: int, keep: bool) -> int:
-    """Have those of the next few keys leave about which there is nothing to remember; returns how many did.
-
-    With `keep` none leaves, but all are looked at.
-    """
-    if table.compiled:
-        gone: int = cast("Any", table.cells).evict(now_ns, count, keep)
-        return gone
-    return sum(table.cells.drop(cell) for cell in table.cells.pass_by(count) if leaves(cell, now_ns, keep))
-
-
-def leaves(cell: Cell, now_ns: int, keep: bool) -> bool:
-    """Whether there is nothing to remember about a cell."""
-    table = cell.table
-    table.advance(cell, now_ns)
-    table.measure(cell)
-    return not keep and not cell.waiters and table.meter.used(cell, now_ns) == 0
-
-
-def _known(table: Cells) -> bool:
+def _known(table: LimitState) -> bool:
     return (
-        not table.particular
-        and table.keeps_spare
+        table.keeps_spare
+        and not table.edges.by_charge
         and type(table.meter) in KINDS
         and table.calendar is None
         and not table.limit.count_refused
@@ -88,7 +69,7 @@ def _known(table: Cells) -> bool:
     )
 
 
-def _terms(table: Cells) -> dict[str, Any] | None:
+def _terms(table: LimitState) -> dict[str, Any] | None:
     if not _known(table):
         return None
     policy = table.policy
@@ -116,4 +97,4 @@ def _terms(table: Cells) -> dict[str, Any] | None:
 
 
 if COMPILED:
-    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, rebase, leaves)
+    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, rebase, is_unused)

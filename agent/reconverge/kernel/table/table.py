@@ -1,21 +1,47 @@
-"""The decisions about one limit on this node. No I/O, and no clock of its own."""
+"""The decisions about one limit on this node: what callers ask of it. No I/O, and no clock of its own."""
+
+# Theory of operation.
+#
+# A table is the state of one limit (`state.py`) and the face that callers see. What is done to its cells stands beside
+# it, as functions of a table and a cell, each of which can be read and tested alone:
+#
+#     lookup.py       finds, makes and drops cells
+#     slow_path.py    decides: weighs a cost against a cell, and charges it
+#     explain.py      the grounds of a decision, and what is used
+#     corrections.py  settles, refunds, resets
+#     waiter.py       lets those through that wait
+#     changes.py      adapts cells to another quota or policy
+#
+# and below, in rooms that other work on cells shares: `algorithms/` (how use is counted, when windows begin and end)
+# and `reporting/requests.py` (which cells the hub has to hear of). Functions take the lock as held; the methods here
+# take it, and say what becomes of a call that comes in the middle of another one on the same thread (`kernel/lock.py`).
+#
+# `allow` and `hit` of an instance are replaced by the fastest code that knows the limit, in one place: `choose_path`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from math import ceil, inf
+from math import inf
 from typing import Final, NamedTuple, TypeVarTuple
 
 from reconverge.errors import InvalidCost
-from reconverge.kernel.cell import Cell, Mark
+from reconverge.kernel.cell import Mark
 from reconverge.kernel.decision import Usage
-from reconverge.kernel.engine import COMPILED, Decision, Lock, Reentered, Reentry
+from reconverge.kernel.engine import COMPILED, Cell, Decision, Lock, Reentered, Reentry
 from reconverge.kernel.keys import plain_key
-from reconverge.kernel.table.cells import Node
+from reconverge.kernel.node import Node
+from reconverge.kernel.reporting.deferred import Pace
+from reconverge.kernel.reporting.requests import take_interest
+from reconverge.kernel.table.changes import adapt_to_policy, adapt_to_quota, bring_up_to, why_not
+from reconverge.kernel.table.corrections import correct_at, mark, refund_at, reset_at
+from reconverge.kernel.table.explain import explain, usage_as_it_stands, usage_at
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
+from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.native import serve
-from reconverge.kernel.table.slow_path import SlowPath
+from reconverge.kernel.table.slow_path import decide, decide_slowly, foresee
+from reconverge.kernel.table.state import NODES_LEASE_NS, LimitState
+from reconverge.kernel.table.waiter import waiter_for
 from reconverge.limit.checks import cost_of
 from reconverge.limit.limit import QUOTA_MAX, Limit
 from reconverge.policies import Policy
@@ -52,26 +78,22 @@ class Charged(NamedTuple):
     """What was charged for each unit of the estimate: the cost of its kind."""
 
 
-class Table(SlowPath):
+class Table(LimitState):
     """What callers ask of one limit."""
 
-    def __init__(self, kernel: Node, name: str, limit: Limit, policy: Policy, now_ns: Callable[[], int]) -> None:
-        super().__init__(kernel, name, limit, policy, now_ns)
-        self.choose_path()
+    is_share = False
 
-    def leave(self, pool: Limit) -> None:
-        """See `Cells.leave`."""
-        super().leave(pool)
-        self.choose_path()
-
-    def share_lock(self, lock: Lock) -> None:
-        """Hold that lock from now on, as other tables do."""
-        self.lock = lock
-        self.choose_path()
-
-    def start_over(self) -> None:
-        """See `Cells.start_over`."""
-        super().start_over()
+    def __init__(
+        self,
+        kernel: Node,
+        name: str,
+        limit: Limit,
+        policy: Policy,
+        *,
+        lease_ns: int = NODES_LEASE_NS,
+        peers: Mapping[str, LimitState] | None = None,
+    ) -> None:
+        super().__init__(kernel, name, limit, policy, lease_ns=lease_ns, peers=peers)
         self.choose_path()
 
     def choose_path(self) -> None:
@@ -80,56 +102,46 @@ class Table(SlowPath):
         This is the one place where `allow` and `hit` of an instance are replaced: by those of the compiled kernel, or
         by those of Python without the lock.
         """
+        self.waiter = waiter_for(self)
+        """How it is waited for."""
         self.evicted.fade_ns = max(self.evicted.fade_ns, 2 * self.meter.idle_ns)
         if COMPILED:
             serve(self)
         elif STRAIGHT_ON and self.unit == 1:
             charge_at_once(self)
 
-    # ------------------------------------------------------------ what callers ask
-
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Whether `cost` may be used by `key`; if so it is charged. Never waits."""
         if cost is not _ONE or kind is not None:
             cost = self.cost_of(cost, kind)
-        return self.allow_at(key, cost, self.now_ns())
+        return self.allow_at(key, cost * self.unit, self.now_ns())
 
     def allow_at(self, key: str, cost: int, now_ns: int) -> bool:
-        """The same at a given moment, with the lock."""
+        """The same at a given moment, with the lock; the cost is in parts of a request, and has been checked."""
         if type(key) is not str:  # what a key of another type makes of itself runs before the lock is taken
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            return self.lock.run(self._allow, key, cost, now_ns)
+            return self.lock.run(_allow, self, key, cost, now_ns)
         except Reentry:
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """As `allow`, with the grounds. Never waits."""
-        return self.hit_in_epoch(key, cost if kind is None else self.cost_of(cost, kind))[0]
-
-    def hit_in_epoch(self, key: str, cost: int) -> tuple[Decision, int]:
-        """As `hit`, with the number of the window that was charged."""
-        self.check_cost(cost)
-        if type(key) is not str:
-            key = plain_key(key, self.kernel.key_bytes_max)
-        try:
-            return self.lock.run(self._hit, key, cost, self.now_ns())
-        except Reentry:
-            return self.refuse_reentry(), -1
+        return self.hit_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
 
     def hit_at(self, key: str, cost: int, now_ns: int) -> Decision:
-        """As `hit` at a given moment, for a cost that has been checked."""
+        """As `hit` at a given moment; the cost is in parts of a request, and has been checked."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            return self.lock.run(self._hit, key, cost, now_ns)[0]
+            return self.lock.run(_hit, self, key, cost, now_ns)
         except Reentry:
             return self.refuse_reentry()
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `hit`, for a charge that will be corrected later."""
         unit = self.cost_of(1, kind)
-        cost = self.cost_of(cost, kind)
+        cost = self.cost_of(cost, kind) * self.unit
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -138,13 +150,13 @@ class Table(SlowPath):
             return self.refuse_reentry(), ()
 
     def _hit_and_mark(self, key: str, cost: int, unit: int, now_ns: int) -> tuple[Decision, tuple[Charged, ...]]:
-        cell, allowed = self._decide(key, cost, now_ns)
-        mark = self.mark(cell)
-        return self.explain(cell, cost, allowed, now_ns), (Charged(self, mark, unit),)
+        cell, allowed = decide_slowly(self, key, cost, now_ns)  # for a mark the meter has to have seen it
+        at = mark(self, cell)
+        return explain(self, cell, cost, allowed, now_ns), (Charged(self, at, unit),)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """What `hit` would answer, without charging anything."""
-        cost = self.cost_of(cost, kind)
+        cost = self.cost_of(cost, kind) * self.unit
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -153,8 +165,9 @@ class Table(SlowPath):
             return self.refuse_reentry()
 
     def _test(self, key: str, cost: int, now_ns: int) -> Decision:
-        cell = self._look_up(key, cost, now_ns)
-        return self.explain(cell, cost, self.foresee(cell, cost, now_ns), now_ns, charged=False)
+        check_size(self, cost)
+        cell = look_up(self, key, now_ns)
+        return explain(self, cell, cost, foresee(self, cell, cost, now_ns), now_ns, charged=False)
 
     def usage(self, key: str) -> Usage:
         """How much of the limit `key` has used, and how far this node may go."""
@@ -166,7 +179,7 @@ class Table(SlowPath):
             key = plain_key(key, self.kernel.key_bytes_max)
         now_ns = self.now_ns()
         try:
-            return {self.name: self.lock.run(self.usage_at, key, now_ns)}
+            return {self.name: self.lock.run(usage_at, self, key, now_ns)}
         except Reentry:
             return {self.name: self.usage_as_it_stands(key)}
 
@@ -175,7 +188,7 @@ class Table(SlowPath):
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            self.lock.run(self.reset_at, key, self.now_ns())
+            self.lock.run(reset_at, self, key, self.now_ns())
         except Reentry:
             self.put_off(self._reset_now, key)
 
@@ -194,27 +207,27 @@ class Table(SlowPath):
                 self.put_off(self.warm, (key,))
 
     def _warm(self, key: str, now_ns: int) -> None:
-        cell = self.look_up(key, now_ns)
-        self.advance(cell, now_ns)
+        cell = look_up(self, key, now_ns)
+        self.edges.advance(cell, now_ns)
         if not cell.heard:
             # A node that expects nothing is granted nothing: expect a request in every window, and forget it as such.
             cell.asked = max(cell.asked, self.unit)
             cell.demand = max(cell.demand, self.unit / self.window_s)
-        self.take_interest(cell, now_ns)
+        take_interest(cell, now_ns)
 
-    def correct(self, key: str, epoch: int, difference: int, *, mark: Mark | None = None) -> None:
+    def correct(self, key: str, epoch: int, difference: int, *, at: Mark | None = None) -> None:
         """Charge `difference` more for a request admitted in `epoch`, or give some back when it is negative.
 
         Nothing is asked and nothing refused: the request has happened. What is given back never takes the meter
-        below zero, and is lost if what it was charged to has passed. Without a `mark` only a window's end counts as
+        below zero, and is lost if what it was charged to has passed. Without `at` only a window's end counts as
         that, and not that a bucket has drained or the key was reset.
         """
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            self.lock.run(self.correct_at, key, epoch, difference, mark, self.now_ns())
+            self.lock.run(correct_at, self, key, epoch, difference * self.unit, at, self.now_ns())
         except Reentry:
-            self.put_off(partial(Table.correct, self, key, epoch, difference, mark=mark))
+            self.put_off(partial(Table.correct, self, key, epoch, difference, at=at))
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
         """Give back what was charged on this node, whenever that was, as far as it still counts."""
@@ -222,7 +235,7 @@ class Table(SlowPath):
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            self.lock.run(self.refund_at, key, cost * self.unit, self.now_ns())
+            self.lock.run(refund_at, self, key, cost * self.unit, self.now_ns())
         except Reentry:
             self.put_off(self._refund_now, key, cost)
 
@@ -232,13 +245,11 @@ class Table(SlowPath):
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
         """As `allow` at a given moment, with what an observer needs to check the answer."""
-        self.check_cost(cost)
+        cost = self.check_cost(cost) * self.unit
         return self.lock.run(self._verdict, key, cost, now_ns)
 
     def _verdict(self, key: str, cost: int, now_ns: int) -> Verdict:
-        cell, allowed = self._charged(key, cost, now_ns), True
-        if cell is None:
-            cell, allowed = self._decide(key, cost, now_ns)
+        cell, allowed = decide(self, key, cost, now_ns)
         return self.verdict(cell, allowed, now_ns)
 
     def observe(self, key: str, now_ns: int) -> Verdict:
@@ -246,8 +257,8 @@ class Table(SlowPath):
         return self.lock.run(self._observe, key, now_ns)
 
     def _observe(self, key: str, now_ns: int) -> Verdict:
-        cell = self.look_up(key, now_ns)
-        self.advance(cell, now_ns)
+        cell = look_up(self, key, now_ns)
+        self.edges.advance(cell, now_ns)
         return self.verdict(cell, False, now_ns)
 
     @staticmethod
@@ -285,8 +296,6 @@ class Table(SlowPath):
         for listener in list(self.listeners.values()):
             listener.tell(key)
 
-    # ------------------------------------------------- in the middle of another decision; see `kernel/lock.py`
-
     def refuse_reentry(self) -> Decision:
         """The answer to what asks for admission on a thread that is in the middle of a decision."""
         self.note_reentry()
@@ -305,10 +314,125 @@ class Table(SlowPath):
     def usage_as_it_stands(self, key: str) -> Usage:
         """What can be read of a cell that another call is at work on; changes nothing."""
         self.note_reentry()
-        cell = self.cells.get(key)
-        limit = self.nominal // self.unit
-        if cell is None:
-            return Usage(0, 0, limit, 0, inf)
-        used = cell.used + (-(-cell.level // self.window_ns) if self.meter.bucket else cell.previous)
-        own = max(0, -(-used // self.unit))
-        return Usage(own, max(own, ceil(cell.fleet_used / self.unit)), limit, cell.line // self.unit, inf)
+        return usage_as_it_stands(self, key)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables that decide about this limit: this one."""
+        return (self,)
+
+    @property
+    def own_tables(self) -> tuple[Table, ...]:
+        """The same."""
+        return (self,)
+
+    def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
+        """This table. Raises CostExceedsQuota for a cost that could never be admitted."""
+        check_size(self, costs[0])
+        return (self,)
+
+    def take_note(self) -> None:
+        """Nothing is kept beside the table."""
+
+    def check_key(self, key: object) -> str:
+        """The key as a plain string. Raises InvalidKey."""
+        return plain_key(key, self.kernel.key_bytes_max)
+
+    def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
+        """What a request costs, in parts of one, by quota: by this one. Raises InvalidCost or UnknownKind."""
+        return (self.cost_of(cost, kind) * self.unit,)
+
+    def leave(self, pool: Limit) -> None:
+        """Count by what is left when a share was set aside; nothing has been asked yet."""
+        assert not self.cells, "lines may have been granted"
+        self.count_by(pool)
+        self.choose_path()
+
+    def share_lock(self, lock: Lock) -> None:
+        """Hold that lock from now on, as other tables do."""
+        self.lock = lock
+        self.choose_path()
+
+    def start_over(self) -> None:
+        """See `LimitState.start_over`."""
+        super().start_over()
+        self.choose_path()
+
+    def why_not(self, limit: Limit) -> str | None:
+        """What keeps this limit from becoming that one, if anything does."""
+        return why_not(self, limit)
+
+    def change(self, limit: Limit) -> None:
+        """Admit as `limit` says from now on; whatever has been used counts on. Nothing may speak against it."""
+        try:
+            self.lock.run(self._change, limit, self.now_ns())
+        except Reentry:
+            self.put_off(self.change, limit)
+
+    def _change(self, limit: Limit, now_ns: int) -> None:
+        cells, before = bring_up_to(self, now_ns), self.capacity
+        self.count_by(limit)
+        self.take_terms(limit)
+        self.choose_path()
+        for cell in cells:
+            adapt_to_quota(self, cell, before, now_ns)
+
+    def set_policy(self, policy: Policy) -> None:
+        """Go as far past the line as `policy` says from now on; of the overdraft, its part of that is kept at most."""
+        try:
+            self.lock.run(self._set_policy, policy, self.now_ns())
+        except Reentry:
+            self.put_off(self.set_policy, policy)
+
+    def _set_policy(self, policy: Policy, now_ns: int) -> None:
+        cells = bring_up_to(self, now_ns)
+        self.policy = policy
+        self.choose_path()
+        for cell in cells:
+            adapt_to_policy(self, cell, now_ns)
+
+    def leave_spare_at_hub(self, *, leave: bool = True) -> None:
+        """Hold no right that is not used or asked for, from the next exchange on; or, with False, do so again.
+
+        For small quotas whose callers wait for the hub when they are in doubt. What is free is then in one place, and
+        not spread over nodes in parts that are too small for a request. It costs an exchange for each request that is
+        admitted; and while the hub is away, a key that it knows is refused until it has been forgotten.
+        Buckets drain by their lines, so they are not for this, nor are policies that go by the total.
+        """
+        if self.meter.bucket or self.policy.keeps_lines or self.policy.merged_only:
+            return
+        try:
+            self.lock.run(self._leave_spare_at_hub, leave)
+        except Reentry:
+            self.put_off(self._leave_spare_at_hub, leave)
+
+    def _leave_spare_at_hub(self, leave: bool) -> None:
+        self.keeps_spare = not leave
+        self.choose_path()
+
+    def take_lease(self, lease_ns: int) -> None:
+        """Have lines on it last for so long; to be called before any is granted."""
+        self.lease_ns = lease_ns
+        self.choose_path()
+
+    def take_pace(self) -> None:
+        """Heed the interval that it has now, or else the kernel's."""
+        try:
+            self.lock.run(self._take_pace)
+        except Reentry:
+            self.put_off(self.take_pace)
+
+    def _take_pace(self) -> None:
+        kernel = self.kernel
+        self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
+        self.choose_path()
+
+
+def _allow(table: Table, key: str, cost: int, now_ns: int) -> bool:
+    return decide(table, key, cost, now_ns)[1]
+
+
+def _hit(table: Table, key: str, cost: int, now_ns: int) -> Decision:
+    cell, allowed = decide(table, key, cost, now_ns)
+    # Under the same lock as the decision, so that there is one order of events.
+    return explain(table, cell, cost, allowed, now_ns)

@@ -20,8 +20,8 @@ from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
-from reconverge.kernel.cell import Cell, Mark
-from reconverge.kernel.table.wait import WaitTable
+from reconverge.kernel.algorithms.edges import Edges
+from reconverge.kernel.cell import Cell, closes_ns, measure
 
 NONE: Final = -1
 """The epoch of a cell that is in no window."""
@@ -29,26 +29,10 @@ ANOTHER: Final = 2
 """An epoch that differs by this is neither the same window nor, as far as anything is concerned, the one before."""
 
 
-class FirstHitTable(WaitTable):
-    """One limit whose windows begin with the first charge."""
+class FirstHitEdges(Edges):
+    """Windows that begin with the first charge."""
 
-    particular = True
-
-    # ------------------------------------------------------------ windows open and close
-
-    def _enter_window(self, cell: Cell, now_ns: int) -> None:
-        """Leave the window if it is over."""
-        if cell.epoch != NONE and now_ns >= self.closes_ns(cell):
-            self.measure(cell)
-            cell.previous, cell.before_ns = cell.used, cell.opened_ns
-            cell.free_us = cell.epoch + self.window_ns // MICROSECOND_NS
-            self._forget_window(cell, 1)
-            self.meter.open_window(cell, 1, NONE)
-        if cell.epoch == NONE:
-            cell.opened_ns = now_ns
-            if cell.used:  # an exception has come in between the charge and its window
-                self._open(cell, now_ns)
-        cell.lag_ns = cell.shard.lag_ns
+    by_charge = True
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """Between two windows every charge takes the slow path, for it opens the next."""
@@ -56,63 +40,52 @@ class FirstHitTable(WaitTable):
         if cell.epoch == NONE:
             cell.until_ns = 0
 
-    def commit(self, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-        """See `Table.book`; what is charged between two windows opens the next."""
-        super().commit(cell, cost, spare, allowed, now_ns)
-        if allowed and cost > 0:
-            self._open(cell, now_ns)
-
-    def correct_at(self, key: str, epoch: int, difference: int, mark: Mark | None, now_ns: int) -> None:
-        """See `Corrections.correct_at`; likewise."""
-        super().correct_at(key, epoch, difference, mark, now_ns)
-        if difference > 0:
-            self._open(self.look_up(key, now_ns), now_ns)
-
-    def _open(self, cell: Cell, now_ns: int) -> None:
-        """Begin a window, unless one is open."""
+    def charge(self, cell: Cell, now_ns: int) -> None:
+        """What is charged between two windows opens the next."""
         if cell.epoch != NONE:
             return
+        hub_us = self._hub_us(cell, now_ns)
         cell.opened_ns = now_ns
-        cell.epoch = self._hub_us(cell, now_ns) if cell.shard.alone else max(self._hub_us(cell, now_ns), cell.free_us)
-        if now_ns - cell.before_ns >= 2 * self.window_ns:
+        cell.epoch = hub_us if cell.shard.alone else max(hub_us, cell.free_us)
+        if now_ns - cell.before_ns >= 2 * self._table.window_ns:
             cell.last_demand = 0  # that was not the window before, but one long ago
         self.set_until(cell, now_ns)
 
+    def epoch_of(self, cell: Cell, epoch: int) -> int:
+        """See `Edges.epoch_of`: windows that overlap are one."""
+        here = cell.epoch != NONE and self._same(epoch, cell.epoch)
+        return cell.epoch if here else cell.epoch - ANOTHER
+
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """See `Cells.forget`; on a node that is alone the window ends with it, as no other node counts in it."""
+        """See `Edges.forget`; on a node that is alone the window ends with it, as no other node counts in it."""
         if cell.shard.alone:
             # An exception out of a signal handler may leave it between two windows: no charge passes that by.
             cell.room = -1
-            self.measure(cell)
+            measure(cell)
             cell.epoch = NONE
         super().forget(cell, reset_us, now_ns)
 
-    def _give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        here = cell.epoch != NONE and self._same(epoch, cell.epoch)
-        super()._give_back(cell, cell.epoch if here else cell.epoch - ANOTHER, amount, mark, now_ns)
-
-    def rebase(self, cell: Cell, now_ns: int) -> None:
-        """See `Cells.rebase`; the window keeps its place in this node's time."""
-        self.measure(cell)
+    def rebase(self, cell: Cell, now_ns: int) -> bool:
+        """See `Edges.rebase`; the window keeps its place in this node's time."""
+        measure(cell)
         cell.free_us = 0
         if cell.heard:  # the window before has no place in the hub's new time
             cell.previous, cell.before_ns = 0, -NEVER_NS
         if cell.epoch != NONE:
             cell.epoch = self._hub_us(cell, cell.opened_ns)
         self.anchor(cell, now_ns)
-        if cell.used:
-            self.mark_dirty(cell)
+        return bool(cell.used)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
-        """See `Cells.anchor`."""
+        """See `Edges.anchor`."""
         if cell.epoch != NONE:
             cell.opened_ns = self._local_ns(cell, cell.epoch)
         super().anchor(cell, now_ns)
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
         """Adopt the hub's window if it is still open; returns what was said, in the terms of this node's window."""
-        opened_ns = self._local_ns(cell, answer.epoch)
-        if answer.epoch >= 0 and opened_ns <= now_ns + self.window_ns and now_ns < opened_ns + self.window_ns:
+        window_ns, opened_ns = self._table.window_ns, self._local_ns(cell, answer.epoch)
+        if answer.epoch >= 0 and opened_ns <= now_ns + window_ns and now_ns < opened_ns + window_ns:
             self._adopt(cell, answer.epoch, now_ns)
             epoch = cell.epoch
         elif answer.epoch < 0 and cell.epoch == NONE:
@@ -128,7 +101,7 @@ class FirstHitTable(WaitTable):
         if cell.epoch == epoch:
             return
         used = cell.used if cell.epoch != NONE and self._same(cell.epoch, epoch) else 0
-        if self._local_ns(cell, epoch) - cell.before_ns < self.window_ns:
+        if self._local_ns(cell, epoch) - cell.before_ns < self._table.window_ns:
             used += cell.previous
         cell.used = cell.counted = used
         cell.previous, cell.before_ns = 0, -NEVER_NS
@@ -139,7 +112,22 @@ class FirstHitTable(WaitTable):
         """Whether two windows overlap, or neither is one."""
         if one < 0 or other < 0:
             return one < 0 and other < 0
-        return abs(one - other) * MICROSECOND_NS < self.window_ns
+        return abs(one - other) * MICROSECOND_NS < self._table.window_ns
+
+    def _enter(self, cell: Cell, now_ns: int) -> None:
+        """Leave the window if it is over."""
+        table = self._table
+        if cell.epoch != NONE and now_ns >= closes_ns(cell):
+            measure(cell)
+            cell.previous, cell.before_ns = cell.used, cell.opened_ns
+            cell.free_us = cell.epoch + table.window_ns // MICROSECOND_NS
+            self._forget_window(cell, 1)
+            table.meter.open_window(cell, 1, NONE)
+        if cell.epoch == NONE:
+            cell.opened_ns = now_ns
+            if cell.used:  # an exception has come in between the charge and its window
+                self.charge(cell, now_ns)
+        cell.lag_ns = cell.shard.lag_ns
 
     def _hub_us(self, cell: Cell, moment_ns: int) -> int:
         return (moment_ns + cell.shard.offset_ns) // MICROSECOND_NS

@@ -1,0 +1,210 @@
+"""Where in time a cell is: when its window begins and ends, and until when charges may simply be added.
+
+`first_hit.py` has the windows that begin with the first charge.
+"""
+
+# Theory of operation.
+#
+# The problem. All nodes must agree on the window that a charge belongs to, and each has a clock of its own. The hub's
+# clock is the one that counts; a node knows it as an offset to its own, which every answer corrects.
+#
+# How it works. A cell carries the number of its window (`epoch`) and when that began by this node's clock
+# (`opened_ns`). Nothing runs when a window ends: the fast path looks at `until_ns` alone, and what comes after that
+# moment takes the slow path, which calls `advance` first. There the number of the window is worked out anew:
+#
+#     hub's clock   |  window 7            |  window 8            |
+#     a cell         opened_ns ............. until_ns
+#                                              first call after it: advance -> window 8, the count begins anew
+#
+# `until_ns` is the earliest of the window's end, the lease's end and what the meter says (`Meter.until_ns`).
+#
+# The clock may move in two ways. If an answer shows that the hub's clock is elsewhere than was thought, cells are
+# carried over to it with their counts (`rebase`): the clock has moved, and no time has passed. A clock that has gone
+# back by less than a window lets the cell wait for it; one that has gone back further is followed, at the price of one
+# extra window.
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from reconverge.clock import Clock
+from reconverge.hub.report import CellAnswer, CellReport
+from reconverge.kernel.algorithms.dated import Dated
+from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.cell import (
+    DEMAND_MAX,
+    Cell,
+    Limited,
+    Shard,
+    closes_ns,
+    lease_until_ns,
+    low_water,
+    measure,
+    usable_line,
+)
+
+SOLO_REFRESH_NS = 1_000_000_000
+"""A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
+
+
+class Placed(Limited, Protocol):
+    """A limit whose cells have a place in time."""
+
+    clock: Clock
+
+    @property
+    def meter(self) -> Meter:
+        """The arithmetic of the limit."""
+        ...
+
+    @property
+    def dated(self) -> Dated | None:
+        """The same, if every charge has a date for it."""
+        ...
+
+
+def solo_offset_ns(shard: Shard, clock: Clock, now_ns: int) -> int:
+    """The distance to the wall clock of a node that has no hub to ask."""
+    if now_ns - shard.refreshed_ns >= SOLO_REFRESH_NS:
+        shard.refreshed_ns = now_ns
+        shard.offset_ns = clock.wall_ns() - now_ns
+    return shard.offset_ns
+
+
+class Edges:
+    """The windows of one limit, which follow the hub's clock. The caller holds the lock."""
+
+    by_charge = False
+    """Whether they begin with the first charge; see `charge`."""
+
+    def __init__(self, table: Placed) -> None:
+        self._table = table
+        # Worked out last; one number that cells share is in the processor's cache, one each is not.
+        self._room = self._until_ns = 0
+
+    def advance(self, cell: Cell, now_ns: int) -> None:
+        """Bring a cell to `now_ns`: into its window, with its meter settled."""
+        meter = self._table.meter
+        if meter.bucket:
+            cell.room = -1  # first of all: it was worked out for a meter that moves now, and an exception may come out
+            measure(cell)
+            meter.settle(cell, now_ns)
+        elif now_ns < cell.until_ns:
+            return
+        else:
+            cell.room = -1
+        self._enter(cell, now_ns)
+        self.set_until(cell, now_ns)
+
+    def set_until(self, cell: Cell, now_ns: int) -> None:
+        """The fast path holds until the window ends, or the lease, or the bucket runs dry."""
+        table = self._table
+        until_ns = min(closes_ns(cell), table.meter.until_ns(cell))
+        leased_until_ns = lease_until_ns(cell)
+        if not table.policy.keeps_lines and now_ns < leased_until_ns:
+            until_ns = min(until_ns, leased_until_ns)
+        if until_ns != self._until_ns:
+            self._until_ns = until_ns
+        cell.until_ns = self._until_ns
+
+    def set_room(self, cell: Cell, spare: int) -> None:
+        """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""
+        room = cell.used + spare if (cell.dirty or cell.shard.alone) and self._table.additive else -1
+        if room != self._room:
+            self._room = room
+        cell.room = self._room
+
+    def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
+        """Follow the hub's word on where in time it is, before its lines are installed; returns what was said.
+
+        What comes back at an edge that the hub has passed comes back to the lines from before: the hub may have taken
+        what it grants now from a node that has had its part.
+        """
+        if self._table.stepwise and answer.epoch > cell.epoch:
+            self._step_to(cell, answer.epoch)
+            self.anchor(cell, now_ns)
+        return report, answer
+
+    def rebase(self, cell: Cell, now_ns: int) -> bool:
+        """Carry the counts over to where the hub's clock is now known to be: it is the clock that moved, not time.
+
+        Returns whether there are any, so that the hub has to hear of them.
+        """
+        measure(cell)
+        self._table.meter.rebase(cell, now_ns)
+        cell.epoch = self._number(self._hub_ns(cell, now_ns))
+        self.anchor(cell, now_ns)
+        return bool(cell.used or cell.previous)
+
+    def anchor(self, cell: Cell, now_ns: int) -> None:
+        """Place the window by what is known of the hub's clock by now."""
+        self._enter(cell, now_ns)
+        self.set_until(cell, now_ns)
+        cell.room = -1
+
+    def charge(self, cell: Cell, now_ns: int) -> None:
+        """Something was charged just now; these windows begin without that."""
+
+    def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
+        """The number of the window that was charged in `epoch`, in terms of the cell's own."""
+        return epoch
+
+    def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
+        """Set the cell's own meter to zero; charges before `reset_us` do not count any more."""
+        meter = self._table.meter
+        cell.room = -1
+        measure(cell)
+        cell.reset_us = reset_us
+        meter.clear(cell)
+        cell.confirmed = (-1, 0, 0)
+        self.set_until(cell, now_ns)
+        self.set_room(cell, meter.spare(cell, usable_line(cell, now_ns), now_ns))
+
+    def _hub_ns(self, cell: Cell, now_ns: int) -> int:
+        """The hub's time, as far as this node knows it; for what comes back at an edge, what it is at least."""
+        shard, table = cell.shard, self._table
+        if shard.alone:
+            return now_ns + solo_offset_ns(shard, table.clock, now_ns)
+        return now_ns + shard.offset_ns - (shard.lag_ns if table.stepwise else 0)
+
+    def _number(self, hub_ns: int) -> int:
+        """The number of the window that a moment of the hub's clock belongs to."""
+        calendar = self._table.calendar
+        return hub_ns // self._table.window_ns if calendar is None else calendar.number(hub_ns)
+
+    def _enter(self, cell: Cell, now_ns: int) -> None:
+        """Follow the hub's clock into its window."""
+        table = self._table
+        hub_ns = self._hub_ns(cell, now_ns)
+        epoch = self._number(hub_ns)
+        if epoch == cell.epoch - 1 or (table.stepwise and epoch < cell.epoch and not cell.shard.alone):
+            epoch = cell.epoch
+        self._step_to(cell, epoch)
+        opens_ns = epoch * table.window_ns if table.calendar is None else table.calendar.opens_ns(epoch)
+        cell.opened_ns = now_ns - (hub_ns - opens_ns)
+        cell.lag_ns = cell.shard.lag_ns
+        if table.dated is not None:
+            measure(cell)
+            table.dated.settle(cell, now_ns)
+
+    def _step_to(self, cell: Cell, epoch: int) -> None:
+        steps = epoch - cell.epoch
+        if steps != 0:
+            measure(cell)
+            if cell.epoch >= 0:
+                self._forget_window(cell, steps)
+                self._table.meter.open_window(cell, steps, epoch)
+            else:
+                cell.epoch = epoch
+
+    def _forget_window(self, cell: Cell, steps: int) -> None:
+        """What was known of the fleet in the window before becomes what it was asked for then."""
+        table = self._table
+        unheard_ns = closes_ns(cell) - cell.heard_ns
+        share = min(max(float(unheard_ns) / float(table.window_ns), 0.0), 1.0) if steps == 1 else 1.0
+        heard_demand = cell.fleet_window if steps == 1 else 0
+        cell.last_demand = int(min(heard_demand + cell.fleet_demand * table.window_s * share, float(DEMAND_MAX)))
+        cell.fleet_window = cell.window_demand = cell.silent = 0
+        cell.fleet_used = 0.0
+        cell.back_off_ns = 0
+        cell.low_water = low_water(table, cell.base if table.meter.aligned else cell.line)

@@ -1,0 +1,114 @@
+"""What all limits of one node share: its clock and sizes, its shards, and what is put off until no lock is held.
+
+`Kernel` adds what the exchanges need. It stands here, below the limits, because they read and count in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from reconverge.clock import NEVER_NS, Clock
+from reconverge.kernel.algorithms.edges import solo_offset_ns
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.engine import KernelFields, Reports
+from reconverge.kernel.shard import ShardState, shard_of
+from reconverge.settings import MILLION
+
+
+class Node(KernelFields):
+    """One node, as its limits know it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        namespace: str,
+        keys_max: int,
+        key_bytes_max: int,
+        shards: int,
+        alone: bool,
+        hash_key: bytes,
+    ) -> None:
+        self.clock = clock
+        self.namespace = namespace
+        self.keys = 0
+        self.keys_max = keys_max
+        self.turn = 0
+        """Which of its limits is looked at next for keys that may leave."""
+        self.key_bytes_max = key_bytes_max
+        self.hash_key = hash_key  # a secret of the process: strangers cannot tell which keys are mistaken for others
+        self.alone = alone
+        """There is no hub, and so no other node."""
+        self.region_ppm = MILLION
+        """The part of every capacity that this node's region has by itself, in millionths."""
+        self.interval_ns = self.interval_min_ns = self.lease_ns = 0
+        self.wake: Callable[[], None] = _no_loop
+        """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
+        self.told_of_reentry: Callable[[str], None] = _ignore_reentry
+        """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
+        self.after_unlock = self.wake_wanted = False
+        self._put_off: deque[Callable[[], None]] = deque()
+        self._reentry_noted = False
+        offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
+        self.flights: dict[int, Reports] = {}
+        """The batch under way to each shard."""
+        self.taken_ns = [-NEVER_NS] * shards
+        """When each shard's last batch was taken."""
+
+    def shard_of(self, limit_name: str, key: str) -> ShardState:
+        """Which shard keeps a key."""
+        return shard_of(self.shards, self.namespace, limit_name, key)
+
+    def refresh_offset_ns(self, now_ns: int) -> int:
+        """The distance to the wall clock of a node that has no hub to ask."""
+        return solo_offset_ns(self.shards[0], self.clock, now_ns)
+
+    def do_after_unlock(self) -> None:
+        """See `KernelFields`. What meets a lock that this thread holds is put off again until that is free."""
+        self.after_unlock = False
+        if self.wake_wanted:
+            self.wake_wanted = False
+            self.wake()
+        for _ in range(len(self._put_off)):
+            try:
+                work = self._put_off.popleft()
+            except IndexError:  # another thread has done it
+                return
+            work()
+
+    def put_off(self, work: Callable[[], None]) -> None:
+        """Have something done when no lock is held any more."""
+        self._put_off.append(work)
+        self.after_unlock = True
+
+    def note_reentry(self, name: str) -> None:
+        """A decision about that limit was asked for in the middle of another one; have it said once."""
+        if not self._reentry_noted:
+            self._reentry_noted = True
+            self.put_off(partial(self.told_of_reentry, name))
+
+    def is_under_way(self, cell: Cell) -> bool:
+        """Whether a report of that cell may be waiting for its answer."""
+        index = cell.shard.index
+        return index in self.flights and cell.reported_ns >= self.taken_ns[index]
+
+    def start_over(self) -> None:
+        """Know nothing of the hub, and owe it nothing: another process does."""
+        offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
+        self.keys = self.turn = 0
+        self.after_unlock = self.wake_wanted = False
+        self._put_off.clear()
+        for shard in self.shards:
+            shard.start_over(offset_ns)
+        self.flights.clear()
+
+
+def _no_loop() -> None:
+    """No loop is running that could be woken."""
+
+
+def _ignore_reentry(name: str) -> None:
+    """In place of a function that is told of a decision in the middle of another one."""

@@ -1,0 +1,80 @@
+"""Which cells the hub has to hear of, and how soon: asked for by decisions, heeded by the next exchange."""
+
+from __future__ import annotations
+
+from reconverge.kernel.cell import Cell
+
+
+def mark_dirty(cell: Cell) -> None:
+    """Have the cell reported with the next exchange of its shard; a new one in its turn."""
+    if not cell.dirty and not _is_refused(cell):
+        # Queued first: what is there twice does no harm, what is missing is never said.
+        cell.fresh = not cell.heard and cell.place >= 0
+        (cell.table.tallies[cell.shard.index].fresh if cell.fresh else cell.shard.dirty).append(cell)
+        cell.dirty = True
+
+
+def report_soon(cell: Cell, now_ns: int) -> None:
+    """Have the cell reported with the next exchange, and start a runner if there may be none."""
+    shard = cell.shard
+    # Asked before, because another table's decision may come in between.
+    first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
+    mark_dirty(cell)
+    if first or now_ns >= shard.attended_until_ns:
+        _want_wake(cell)
+
+
+def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
+    """Ask for an exchange ahead of time if there is something to be had."""
+    table = cell.table
+    if table.smooth and cell.line > 0:
+        return  # its line is a part of the rate, of which nothing is used up: only a node without one is in a hurry
+    if cell.free >= 1:
+        request_early(cell, cell.reported_ns + table.interval_min_ns)
+    elif spare < 1 and not (table.meter.aligned and table.meter.fleet_used(cell, now_ns) >= cell.capacity):
+        request_early(cell, cell.reported_ns + max(table.interval_min_ns, cell.back_off_ns))
+
+
+def take_interest(cell: Cell, now_ns: int) -> None:
+    """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
+    if cell.shard.alone or now_ns - cell.heard_ns <= cell.table.interval_ns:
+        return
+    report_soon(cell, now_ns)
+    if not cell.heard:
+        request_early(cell, now_ns)
+
+
+def request_early(cell: Cell, when_ns: int) -> None:
+    """Have the cell reported at `when_ns`, ahead of the next regular exchange."""
+    if cell.urgent or cell.shard.alone or cell.table.policy.merged_only or _is_refused(cell):
+        return
+    cell.early_ns = when_ns
+    if cell.fresh:
+        when_ns = max(when_ns, cell.table.tallies[cell.shard.index].fresh_from_ns)
+    else:
+        cell.shard.urgent.append(cell)
+    cell.urgent = True
+    if when_ns < cell.shard.early_ns:
+        cell.shard.early_ns = when_ns
+        _want_wake(cell)
+
+
+def let_stay(cell: Cell) -> None:
+    """Have a key stay that was to leave with its next report."""
+    if cell.leaving:
+        cell.leaving = False
+        cell.shard.leaving -= 1
+
+
+def _want_wake(cell: Cell) -> None:
+    """Have the loop woken when no lock is held."""
+    node = cell.table.kernel
+    node.wake_wanted = node.after_unlock = True
+
+
+def _is_refused(cell: Cell) -> bool:
+    """Whether it stands for the keys beyond the cap, which a strict limit refuses.
+
+    A key that shares one count with others, and has one of its own before or after, could exceed its limit.
+    """
+    return cell.place < 0 and cell.table.policy.overshoot_milli == 0 and not cell.held

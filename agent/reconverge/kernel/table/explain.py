@@ -1,0 +1,91 @@
+"""What a decision is explained by, and what a key has used. The lock is held, and nothing is charged."""
+
+from __future__ import annotations
+
+from math import ceil, inf
+
+from reconverge.clock import NEVER_NS, seconds
+from reconverge.kernel.cell import usable_line
+from reconverge.kernel.decision import Usage
+from reconverge.kernel.engine import Cell, Decision
+from reconverge.kernel.reporting.requests import take_interest
+from reconverge.kernel.table.lookup import look_up
+from reconverge.kernel.table.state import LimitState
+
+
+def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
+    """The answer with its grounds; `charged` says whether what was admitted is counted already."""
+    used = table.meter.fleet_used(cell, now_ns)
+    nominal = min(table.nominal, cell.capacity)
+    remaining = max(0, nominal - used)
+    left = max(0, cell.capacity - used)
+    return Decision(
+        allowed,
+        nominal // table.unit,
+        (remaining if allowed else max(0, min(remaining, cost - 1))) // table.unit,
+        0.0 if allowed else seconds(retry_after_ns(table, cell, cost, left, now_ns)),
+        seconds(table.meter.fleet_reset_ns(cell, now_ns)),
+        _staleness_s(cell, now_ns),
+        table.name,
+        allowed and table.soft and (used if charged else used + cost) > nominal,
+    )
+
+
+def usage_as_it_stands(table: LimitState, key: str) -> Usage:
+    """What can be read of a cell that another call is at work on; changes nothing, and needs no lock."""
+    cell = table.cells.get(key)
+    limit = table.nominal // table.unit
+    if cell is None:
+        return Usage(0, 0, limit, 0, inf)
+    used = cell.used + (-(-cell.level // table.window_ns) if table.meter.bucket else cell.previous)
+    own = max(0, -(-used // table.unit))
+    return Usage(own, max(own, ceil(cell.fleet_used / table.unit)), limit, cell.line // table.unit, inf)
+
+
+def usage_at(table: LimitState, key: str, now_ns: int) -> Usage:
+    """How much of the limit a key has used, and how far this node may go; use is rounded up, the line down."""
+    cell = look_up(table, key, now_ns)
+    table.edges.advance(cell, now_ns)
+    take_interest(cell, now_ns)
+    return Usage(
+        own=-(-table.meter.used(cell, now_ns) // table.unit),
+        total=-(-table.meter.fleet_used(cell, now_ns) // table.unit),
+        limit=min(table.nominal, cell.capacity) // table.unit,
+        line=usable_line(cell, now_ns) // table.unit,
+        staleness=_staleness_s(cell, now_ns),
+    )
+
+
+def retry_after_ns(table: LimitState, cell: Cell, cost: int, remaining: int, now_ns: int) -> int:
+    """When the line lets it through, or when the next exchange may bring what the fleet has left."""
+    if table.smooth:
+        return next_turn_ns(table, cell, now_ns)
+    line = usable_line(cell, now_ns)
+    if cell.shard.alone:
+        return table.meter.wait_ns(cell, line, cost, now_ns)
+    if cost <= remaining:
+        wait_ns = table.interval_ns
+    else:
+        wait_ns = table.meter.fleet_wait_ns(cell, cost, now_ns)
+        if not cell.heard:
+            # What this node has used itself is the least that was used; a bucket drains by lines, which it has yet
+            # to be granted.
+            wait_ns = wait_ns + table.interval_ns if table.meter.bucket else max(wait_ns, table.interval_ns)
+    if cost <= line:
+        return min(wait_ns, table.meter.wait_ns(cell, line, cost, now_ns))
+    return max(wait_ns, cell.shard.lost_ns + table.relearns_ns - now_ns)
+
+
+def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:
+    """When the next request of a paced limit may go."""
+    assert table.pacer is not None
+    again_ns = table.pacer.turn_ns(cell, 0, now_ns)
+    if cell.shard.alone or 0 < again_ns < NEVER_NS:
+        return max(1, again_ns)
+    return table.interval_ns  # an exchange may have brought a line by then
+
+
+def _staleness_s(cell: Cell, now_ns: int) -> float:
+    if cell.shard.alone:
+        return 0.0
+    return seconds(max(0, now_ns - cell.heard_ns)) if cell.heard else inf

@@ -1,0 +1,150 @@
+"""Finding, making and dropping the cells of a limit. The caller holds the limit's lock."""
+
+# Theory of operation.
+#
+# A node counts at most `keys_max` keys, of all limits together. A key that finds no room is counted in one cell with
+# all others like it, the overflow cell; a strict limit refuses those. Before that, room is made: a decision about a new
+# key looks at two keys of the limit, and at two of another limit if that one's lock is free, and drops those about
+# which there is nothing to remember. `eviction.py` does the rest ahead of need, with the exchanges.
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from reconverge.clock import SECOND_NS
+from reconverge.errors import CostExceedsQuota
+from reconverge.kernel.cell import measure
+from reconverge.kernel.engine import Cell
+from reconverge.kernel.keys import plain_key
+from reconverge.kernel.table.state import LimitState
+
+OVERFLOW_KEY = "\x00overflow"
+"""What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
+UNTOUCHED_NS = SECOND_NS
+"""A key that was asked about within that time stays, whatever it has used: it is in use just now."""
+
+
+def check_size(table: LimitState, cost: int) -> None:
+    """Raise CostExceedsQuota for a cost, in parts of a request, that could never be admitted."""
+    if cost > table.cost_max:
+        raise CostExceedsQuota(table.name, cost // table.unit, table.cost_max // table.unit)
+
+
+def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
+    """The cell of a key, made if there is none. Raises InvalidKey."""
+    cell = table.cells.get(key) if type(key) is str else None
+    if cell is not None:
+        return cell
+    plain = plain_key(key, table.kernel.key_bytes_max)
+    if plain is not key:
+        key = plain
+        cell = table.cells.get(key)
+        if cell is not None:
+            return cell
+    if _make_room(table, now_ns):
+        table.kernel.keys += 1
+        cell = new_cell(table, key, now_ns)
+        table.cells.put(cell)
+        return cell
+    table.overflowed += 1
+    table.overflow = table.overflow or new_cell(table, OVERFLOW_KEY, now_ns)
+    return table.overflow
+
+
+def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
+    """A cell of a key, which no store keeps yet."""
+    cell = Cell(key, table, table.kernel.shard_of(table.name, key), now_ns)
+    table.meter.begin(cell, now_ns)
+    if cell.shard.alone:
+        cell.line = cell.base = 0 if key == OVERFLOW_KEY and table.policy.overshoot_milli == 0 else table.capacity
+        cell.level = table.withheld * table.window_ns
+    else:
+        cell.doubted = table.evicted.recall(key, now_ns)
+    return cell
+
+
+def drop(table: LimitState, cell: Cell) -> bool:
+    """Forget a cell; returns whether that leaves room for another key."""
+    if table.overflow is cell:
+        table.overflow = None
+        return False
+    return table.cells.drop(cell)
+
+
+def _make_room(table: LimitState, now_ns: int) -> bool:
+    """Whether there is room for one more key.
+
+    With a hub keys are looked at only when the node is full; without one with every new key, because nothing else makes
+    idle keys leave.
+    """
+    node = table.kernel
+    if node.alone:
+        node.refresh_offset_ns(now_ns)
+    if node.alone or node.keys >= node.keys_max:
+        _drop_two(table, now_ns)
+    if node.keys >= node.keys_max:
+        others = [other for other in list(table.peers.values()) if other is not table and other.cells]
+        if others:
+            node.turn += 1
+            other = others[node.turn % len(others)]
+            other.lock.run_if_free(_drop_two, other, now_ns)
+    return node.keys < node.keys_max
+
+
+def _drop_two(table: LimitState, now_ns: int) -> None:
+    node = table.kernel
+    if node.alone:
+        # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
+        keep = table.withheld > 0 and node.keys < node.keys_max
+        node.keys -= _drop_unused(table, now_ns, 2, keep)
+        return
+    for cell in table.cells.pass_by(2):
+        if is_idle(table, cell, used_now(cell, now_ns), now_ns):
+            let_go(table, cell, now_ns)
+
+
+def _drop_unused(table: LimitState, now_ns: int, count: int, keep: bool) -> int:
+    """Drop those of the next few keys about which there is nothing to remember; returns how many were.
+
+    With `keep` none is dropped, but all are looked at.
+    """
+    if table.compiled:
+        gone: int = cast("Any", table.cells).evict(now_ns, count, keep)
+        return gone
+    return sum(drop(table, cell) for cell in table.cells.pass_by(count) if is_unused(cell, now_ns, keep))
+
+
+def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
+    """Whether there is nothing to remember about a cell of a node without a hub, which is brought to `now_ns`."""
+    used = used_now(cell, now_ns)
+    return not keep and not cell.waiters and used == 0
+
+
+def used_now(cell: Cell, now_ns: int) -> int:
+    """What is used of a cell, which is brought to `now_ns`."""
+    table = cell.table
+    table.edges.advance(cell, now_ns)
+    measure(cell)
+    return table.meter.used(cell, now_ns)
+
+
+def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
+    """Whether nothing is in use, nothing is held, and nothing is left to be said."""
+    if used > 0 or cell.waiters or cell.held or cell.unconfirmed or table.kernel.is_under_way(cell):
+        return False
+    if cell.line or cell.base or cell.overdraft or now_ns - cell.touched_ns < UNTOUCHED_NS:
+        return False
+    return not cell.dirty if cell.heard else cell.reset_us == 0
+
+
+def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
+    """Forget a key; if it could come back before its use on any node has faded, remember that it was here."""
+    if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
+        table.evicted.remember(cell.key, now_ns)
+    if cell.leaving:
+        cell.shard.leaving -= 1
+    cell.leaving = cell.fresh = cell.dirty = cell.urgent = False
+    cell.shard.agenda.forget(cell)
+    if drop(table, cell):
+        table.kernel.keys -= 1
+        table.left_early += 1

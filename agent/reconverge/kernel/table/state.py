@@ -1,0 +1,199 @@
+"""What there is to know of one limit on this node: its terms, its cells, and its counts. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from reconverge.clock import NEVER_NS, seconds
+from reconverge.hub.report import UNBOUNDED
+from reconverge.kernel.algorithms.dated import Dated
+from reconverge.kernel.algorithms.paced import LeakyBucket
+from reconverge.kernel.algorithms.registry import edges_for, meter_for
+from reconverge.kernel.engine import Cell, Evicted, Lock, Store
+from reconverge.kernel.node import Node
+from reconverge.kernel.reporting.deferred import Pace
+from reconverge.kernel.shard import Tally
+from reconverge.limit.limit import INTERVAL, PACED, Limit
+from reconverge.policies import Policy
+
+NODES_LEASE_NS = NEVER_NS // 2
+"""In place of a limit's own lease: as long as that of the node."""
+NEED_SHARES_MAX = 100
+NEED_MAX = 10**11
+"""Needs of a paced limit are told apart up to so much, beyond its capacity, so that lines settle in proportion to them;
+thousandths of those of many nodes have to sum up exactly in Lua."""
+PACED_GIVE_BACK_MIN = 0.1
+"""Lines of a paced limit follow demand in steps of at least a tenth of them: what is given back is of no use until it
+is granted."""
+
+
+class Listener(Protocol):
+    """Waits for keys of a limit."""
+
+    def tell(self, key: str) -> None:
+        """There may be room now. Must not wait, nor fail."""
+
+
+class LimitState:
+    """One limit on this node. The caller of what touches a cell holds `lock`.
+
+    `Table` adds what callers ask of it. The functions beside it in this room work on its cells.
+    """
+
+    keeps_spare = True
+    """Whether rights that no caller has asked this node for yet may lie on it; see `Table.leave_spare_at_hub`."""
+    own_pace: Pace | None = None
+    """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
+
+    compiled = False
+    """Whether the compiled kernel decides about it; see `native.serve`."""
+
+    def __init__(
+        self,
+        kernel: Node,
+        name: str,
+        limit: Limit,
+        policy: Policy,
+        *,
+        lease_ns: int = NODES_LEASE_NS,
+        peers: Mapping[str, LimitState] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.peers = {} if peers is None else peers
+        """The limits of the node, which share its room for keys."""
+        self.name = name
+        self.limit = limit
+        self.policy = policy
+        self.unit = limit.unit
+        """Into how many parts a request is divided in all that is counted here: thousandths for paced limits.
+
+        With whole requests as units, of `10/s` four nodes get 3, 3, 2 and 2 at best, whatever they need, and of
+        `10/s burst 1` one node has all of the rate for as long as it needs it.
+        """
+        self.clock = kernel.clock
+        self.now_ns = kernel.clock.monotonic_ns
+        self.born_ns = self.now_ns()
+        self.window_ns, self.window_s = limit.window_ns, seconds(limit.window_ns)
+        self.calendar = limit.calendar
+        """Where windows begin that are not all of one length."""
+        self.stepwise = limit.refill == INTERVAL
+        """Whether a bucket gets its quota back at the edges of windows."""
+        self.smooth = limit.smooth
+        """Whether a request goes on credit, and the next one waits until that is paid for."""
+        self.count_by(limit)
+        self.take_terms(limit)
+        paced = limit.algorithm in PACED
+        self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if paced else 0
+        """The largest need that may be reported, if that is more than the capacity."""
+        self.give_back_min = PACED_GIVE_BACK_MIN if paced else 0.0
+        """A smaller part of a line than this is not given back, as it would be without use on the way."""
+        self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
+        self.lease_ns = lease_ns
+        """How long lines on it may be used after the hub was last heard, if that is shorter than the node's lease."""
+        self.lock = Lock(kernel)
+        """Held for the arithmetic of one cell at a time, and never across I/O or while anything but the kernel runs."""
+        self.cells = Store()
+        self.edges = edges_for(limit)(self)
+        """Where in time its cells are."""
+        self.begin_counting()
+        self.evicted = Evicted(kernel.hash_key, name, kernel.keys_max, 2 * self.meter.idle_ns)
+
+    def take_terms(self, limit: Limit) -> None:
+        """Take over what of a limit may change while it is in use, but for its quota; see `count_by`."""
+        self.limit = limit
+        self.soft = self.capacity > self.nominal
+        self.costs = None if limit.costs is None else dict(limit.costs)
+        self.withheld = limit.withheld
+        """How much of the capacity a new key begins without."""
+
+    def count_by(self, pool: Limit) -> None:
+        """Count by a limit, or by what is left of one after a share of it was set aside."""
+        self.pool = pool
+        """What of the limit is for all: all of it, unless shares of it were set aside."""
+        self.meter = meter_for(pool, merged_only=self.policy.merged_only)
+        """The arithmetic of its algorithm."""
+        self.dated = self.meter if isinstance(self.meter, Dated) else None
+        """The same meter, if every charge has a date for it."""
+        self.pacer = self.meter if isinstance(self.meter, LeakyBucket) else None
+        """The same meter, if requests are let out of a queue one by one."""
+        self.additive = self.dated is None or self.dated.additive
+        """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
+        self.capacity = pool.capacity * self.unit
+        self.nominal = pool.nominal * self.unit
+        self.quota = pool.quota * self.unit
+        self.cost_max = pool.cost_max * self.unit
+
+    def begin_counting(self) -> None:
+        """Nothing has been charged, and nothing waits."""
+        self.listeners: dict[str, Listener] = {}
+        """The listeners for better news, by the name of the limit that they wait for: this one, or one made of it."""
+        self.overflow: Cell | None = None
+        """In which the keys beyond the cap are counted together."""
+        self.overflowed = 0
+        """Decisions about keys beyond the cap."""
+        self.reentered = 0
+        """Calls that came in the middle of a decision, on its thread."""
+        self.left_early = 0
+        """Keys that have left while they were not idle yet."""
+        self.deferred = 0
+        """New keys that had to wait for a later exchange than the next one before the hub was told of them."""
+        self.tallies = [Tally() for _ in self.kernel.shards]
+        """What was charged and given back, by shard."""
+
+    def start_over(self) -> None:
+        """Drop all cells and numbers, and whatever lock another thread may have held."""
+        self.lock = Lock(self.kernel)
+        self.born_ns = self.now_ns()
+        self.cells.start_over()
+        self.begin_counting()
+        self.evicted.forget()
+
+    def all_cells(self) -> list[Cell]:
+        """Every cell there is at this moment."""
+        overflow = self.overflow
+        return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
+
+    @property
+    def staked(self) -> bool:
+        """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound.
+
+        What is used counts for longer than a lease then, so that lines are kept small; see `hub/headroom.py`. A smooth
+        limit's line is a part of the rate, of which nothing is held unused.
+        """
+        if self.smooth:
+            return False
+        runs_out_ns = self.window_ns
+        if self.meter.bucket:
+            drains_ns = self.window_ns * self.capacity // self.quota
+            runs_out_ns = max(runs_out_ns, drains_ns) if self.stepwise else drains_ns
+        return self.policy.overshoot_milli != UNBOUNDED and runs_out_ns > min(self.lease_ns, self.kernel.lease_ns)
+
+    @property
+    def region_ppm(self) -> int:
+        """The part of every capacity that this node's region has by itself, in millionths."""
+        return self.kernel.region_ppm
+
+    @property
+    def relearns_ns(self) -> int:
+        """For how long a hub that has lost its data grants no lines on this limit; the hub has it as `learning_us`.
+
+        Until all that may still be used of lines from before is over, where the policy has no overshoot. Elsewhere it
+        is no longer than until the next exchanges.
+        """
+        if self.policy.overshoot_milli:
+            return 0
+        runs_out_ns = self.window_ns
+        if self.meter.bucket:
+            runs_out_ns = max(runs_out_ns, -(-self.window_ns * self.capacity // self.quota))
+        return min(self.kernel.lease_ns + 2 * runs_out_ns, NEVER_NS // 2)
+
+    @property
+    def admitted(self) -> int:
+        """Decisions in favour."""
+        return self.cells.admitted
+
+    @property
+    def refused(self) -> int:
+        """Decisions against."""
+        return self.cells.refused

@@ -1,0 +1,173 @@
+"""What waiters for a key ask of one quota. How all quotas of a limit are asked at once is decided above."""
+
+# Theory of operation.
+#
+# Demand is what arrives, so a waiter is counted on arrival, and not again with every try. Every limit lets the first in
+# the queue through as soon as it would admit the request; a paced limit as soon as what went before is paid for.
+#
+# What is let out of a paced limit's queue is not reported as use. It goes on credit: it is paid for before anything
+# else goes, so it need not tie up the node's line, and lines settle in proportion to what the nodes need. A line that
+# moves costs rate, as what is given back is used by no node until another one's next exchange; hence
+# `state.PACED_GIVE_BACK_MIN`.
+
+from __future__ import annotations
+
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
+from reconverge.kernel.algorithms.paced import LeakyBucket
+from reconverge.kernel.cell import DEMAND_MAX, usable_line
+from reconverge.kernel.engine import Cell
+from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early
+from reconverge.kernel.table.explain import next_turn_ns, retry_after_ns
+from reconverge.kernel.table.slow_path import cold_reach, commit, evaluate, view_of
+from reconverge.kernel.table.state import LimitState
+
+
+class Waiter:
+    """How one limit is waited for. The caller holds the lock."""
+
+    def __init__(self, table: LimitState) -> None:
+        self._table = table
+
+    def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+        """What is spare, and whether the first waiter may go; nothing is charged yet."""
+        return evaluate(self._table, cell, cost, now_ns)
+
+    def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
+        """Charge the waiter that may go, as was weighed."""
+        commit(self._table, cell, cost, spare, True, now_ns)
+
+    def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
+        """Have the hub hear of what cannot go yet; the waiter has not been refused."""
+        cell.ask = max(cell.ask, self.indivisible(cost))
+        if not cell.shard.alone:
+            self._go_on_asking(cell, spare, now_ns)
+
+    def indivisible(self, cost: int) -> int:
+        """The part of a cost that must fit into the line at once."""
+        return cost
+
+    def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """How long until what does not fit may fit, unless there is news."""
+        table = self._table
+        remaining = max(0, cell.capacity - table.meter.fleet_used(cell, now_ns))
+        return retry_after_ns(table, cell, cost, remaining, now_ns)
+
+    def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
+        """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
+
+        Zero in a fleet, where others may hand on what they have left, unless that is known to be nothing.
+        """
+        table = self._table
+        if not table.keeps_spare:
+            return self.certainly_ns(cell, cost, now_ns)
+        line = usable_line(cell, now_ns)
+        together = min(cost + ahead, cell.capacity)
+        if not cell.shard.alone or together <= table.meter.spare(cell, line, now_ns):
+            return 0
+        return min(table.meter.wait_ns(cell, line, together, now_ns), NEVER_NS)
+
+    def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some."""
+        if not cell.heard:
+            return 0
+        table, meter = self._table, self._table.meter
+        table.edges.advance(cell, now_ns)
+        if meter.aligned and cell.used + meter.others(cell, now_ns) + cost <= cell.capacity:
+            return 0
+        wait_ns = meter.fleet_wait_ns(cell, cost, now_ns)
+        return wait_ns if wait_ns > MICROSECOND_NS else 0
+
+    def queue_up(self, cell: Cell, cost: int, now_ns: int) -> None:
+        """Note that a request waits."""
+        if not cell.waiters:
+            # Evaluated before the waiter counts, so that the time until now does not pass for the lateness of a timer.
+            fits = self.evaluate(cell, cost, now_ns)[1]
+            cell.head_cost = 0 if fits else self.indivisible(cost)
+        cell.waiters += 1
+        cell.waiting += cost
+        cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
+        if not cell.shard.alone:
+            cell.touched_ns = now_ns
+            report_soon(cell, now_ns)
+            if not cell.heard:
+                request_early(cell, now_ns)
+
+    @staticmethod
+    def step_out(cell: Cell, cost: int) -> None:
+        """A request does not wait any more."""
+        cell.waiters -= 1
+        cell.waiting -= cost
+        cell.head_cost = 0
+
+    def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
+        """Count a refusal; a request that has `waited` has been counted as demand."""
+        self._table.cells.refused += 1
+        if not waited:
+            cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
+        if not cell.shard.alone:
+            report_soon(cell, now_ns)
+
+    @staticmethod
+    def _go_on_asking(cell: Cell, spare: int, now_ns: int) -> None:
+        cell.touched_ns = now_ns
+        report_soon(cell, now_ns)
+        if not cell.heard:
+            request_early(cell, now_ns)
+        elif spare < cell.low_water:
+            ask_early(cell, spare, now_ns)
+
+
+class PacedWaiter(Waiter):
+    """How a paced limit is waited for: one request after the other goes, each when the one before is paid for."""
+
+    def __init__(self, table: LimitState, pacer: LeakyBucket) -> None:
+        super().__init__(table)
+        self._pacer = pacer
+
+    def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+        """A waiter may go, on credit, if nothing is owed and the node has a part of the rate."""
+        self._table.edges.advance(cell, now_ns)
+        spare = -1 if cell.line <= 0 else cell.low_water
+        return spare, cell.level <= 0 and self._reach(cell, cost, now_ns) > 0
+
+    def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
+        """See `Waiter.go`."""
+        table = self._table
+        tally, requests = table.tallies[cell.shard.index], cost // table.unit
+        arrived = min(cell.arrived + cost, DEMAND_MAX)
+        cell.charged += cost
+        tally.charged += requests
+        cell.arrived = arrived
+        table.cells.admitted += 1
+        self._pacer.go(cell, cost)
+        table.edges.set_until(cell, now_ns)
+        cell.room = -1
+        if not cell.shard.alone:
+            self._go_on_asking(cell, spare, now_ns)
+
+    def indivisible(self, cost: int) -> int:  # noqa: ARG002  # no part of it has to fit
+        """See `Waiter.indivisible`: it goes on credit."""
+        return 0
+
+    def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:  # noqa: ARG002  # it goes on credit
+        """See `Waiter.again_ns`."""
+        return next_turn_ns(self._table, cell, now_ns)
+
+    def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
+        """See `Waiter.at_least_ns`; in a fleet, as far as the line that the node has."""
+        turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
+        return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring a line at any time
+
+    def _reach(self, cell: Cell, cost: int, now_ns: int) -> int:
+        table = self._table
+        line = usable_line(cell, now_ns)
+        if line > 0 or cell.shard.alone:
+            return line
+        if not cell.heard:
+            return cold_reach(table, cell, now_ns)
+        return table.policy.reach(view_of(table, cell, line, cost, now_ns))
+
+
+def waiter_for(table: LimitState) -> Waiter:
+    """How a limit is waited for."""
+    return Waiter(table) if table.pacer is None else PacedWaiter(table, table.pacer)
