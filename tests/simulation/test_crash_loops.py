@@ -80,7 +80,7 @@ def _small_lines(limit: Limit, policy: Policy) -> bool:
     batch = node.syncer.take(SECOND_NS)
     assert batch is not None
     rule = Rule.of(batch.limits[0])
-    at_node, at_hub = node.table.staked, rule.small_lines(rule.lease_of_us(batch))
+    at_node, at_hub = node.table.small_lines, rule.small_lines(rule.lease_of_us(batch))
     assert at_node is at_hub
     return at_node
 

@@ -18,11 +18,11 @@ term(PyObject *terms, const char *name, i64 *value)
 static int
 read_terms(PyObject *terms, Terms *t)
 {
-    i64 kind, keeps_lines, merged_only, policy, soft, staked;
+    i64 kind, keeps_lines, merged_only, policy, soft, small_lines;
     PyObject *cold = PyDict_GetItemString(terms, "cold_allowance");
     if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_lines", &keeps_lines) ||
         term(terms, "merged_only", &merged_only) || term(terms, "policy", &policy) || term(terms, "soft", &soft) ||
-        term(terms, "staked", &staked) ||
+        term(terms, "small_lines", &small_lines) ||
         term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
         term(terms, "capacity", &t->capacity) || term(terms, "nominal", &t->nominal) ||
         term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
@@ -40,7 +40,7 @@ read_terms(PyObject *terms, Terms *t)
     t->merged_only = merged_only;
     t->policy = (int)policy;
     t->soft = soft;
-    t->staked = staked;
+    t->small_lines = small_lines;
     /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
     t->level_max = ((i128)1 << 110) / t->capacity;
     t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;

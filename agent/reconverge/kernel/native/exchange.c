@@ -93,7 +93,7 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     if (early) {
         need = larger(need, 2.0 * (double)cell->asked);
     }
-    if (terms->kind == BUCKET && !terms->staked) {
+    if (terms->kind == BUCKET && !terms->small_lines) {
         /* The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept
          * small it comes with use: what has not drained yet is held, and drains by as much. */
         double waiting = (double)cell->waiting * 1e9 / (double)(terms->interval_ns + cell->shard->round_trip_ns);
@@ -121,7 +121,7 @@ kept(const Terms *terms, const Cell *cell, double need, double needs)
         return left * share;
     }
     double all = need + SLACK_KEPT * (left - needs) * share;
-    return terms->staked ? smaller(all, headroom_max(need, left)) : all;
+    return terms->small_lines ? smaller(all, headroom_max(need, left)) : all;
 }
 
 /* Give back what is beyond this node's fair part of what was left at the last answer. */
@@ -137,7 +137,7 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
     }
     cell->line -= at_least(surplus, 0);
     double start = (double)cell->capacity * share;
-    if (terms->staked) {
+    if (terms->small_lines) {
         start = smaller(start, headroom_max(need, (double)cell->capacity));
     }
     if (terms->kind == FIXED && needs > 0 && start < BASE_SLACK * (double)cell->base) {
@@ -146,7 +146,7 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
     if (cell->overdraft > 0) {
         i64 overdrafts = (i64)floor_div((i128)cell->capacity * terms->overshoot_milli, 1000);
         cell->overdraft = at_most(cell->overdraft, (i64)floor_div(overdrafts, cell->nodes));
-        if (terms->staked) {
+        if (terms->small_lines) {
             i64 most = at_least((i64)floor(OVERDRAFT_FRACTION * (double)cell->capacity), 1);
             cell->overdraft = at_most(cell->overdraft, most);
         }

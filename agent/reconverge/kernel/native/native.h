@@ -231,7 +231,7 @@ enum { STRICT, BALANCED, AVAILABLE, NAIVE };
 /* What decides about a limit, if it is one that this kernel knows: the attributes of a Table. */
 typedef struct {
     bool plain; /* known here; the rest is meaningless if not */
-    bool keeps_lines, merged_only, soft, staked;
+    bool keeps_lines, merged_only, soft, small_lines;
     int kind, policy;
     i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
         lease_ns, relearns_ns;

@@ -57,7 +57,7 @@ The hub's half is the merge rule.
 # come from simulations: they decide how much is refused too early, and never how much is admitted.
 #
 # If a window outlasts the lease, a large line would be lost for hours with a process that is killed; then what a node
-# holds unused is small (`staked`).
+# holds unused is small (`small_lines`).
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
         # Ahead of time there is a surge, and the mean lags behind it. Twice what came since lets a line
         # double with each exchange.
         need = max(need, 2.0 * cell.asked)
-    if table.meter.bucket and not table.staked:
+    if table.meter.bucket and not table.small_lines:
         # The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept
         # small it comes with use: what has not drained yet is held, and drains by as much.
         waiting = float(cell.waiting) * SECOND_NS / float(table.interval_ns + cell.shard.round_trip_ns)
@@ -376,14 +376,14 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
         surplus = max(surplus, min(headroom, cell.reserved))
     cell.line -= max(0, surplus)
     start = cell.capacity * share
-    if table.staked:
+    if table.small_lines:
         start = min(start, headroom_max(need, cell.capacity, table.unit))
     if table.meter.aligned and needs > 0 and start < BASE_SLACK * cell.base:
         cell.base = ceil(start)
     if cell.overdraft > 0:
         overdrafts = cell.capacity * table.policy.overshoot_milli // 1000
         cell.overdraft = min(cell.overdraft, overdrafts // cell.nodes)
-        if table.staked:
+        if table.small_lines:
             cell.overdraft = min(cell.overdraft, overdraft_max(cell.capacity, table.unit))
 
 
@@ -394,7 +394,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
     if left < needs:
         return left * share
     kept = need + SLACK_KEPT * (left - needs) * share
-    return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.staked else kept
+    return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.small_lines else kept
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:

@@ -92,7 +92,7 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
         "interval_min_ns": table.interval_min_ns,
         "lease_ns": table.lease_ns,
         "relearns_ns": table.relearns_ns,
-        "staked": table.staked,
+        "small_lines": table.small_lines,
     }
 
 

@@ -155,7 +155,7 @@ class LimitState:
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
 
     @property
-    def staked(self) -> bool:
+    def small_lines(self) -> bool:
         """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound.
 
         What is used counts for longer than a lease then, so that lines are kept small; see `hub/headroom.py`. A smooth
