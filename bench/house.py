@@ -50,7 +50,9 @@ class House:
     largest_folder: int
     """Files in the fullest folder."""
     rooms_max: int
-    """Modules and folders side by side in the fullest folder."""
+    """Packages side by side in the fullest folder."""
+    beside_max: int
+    """Modules and packages side by side in the fullest folder."""
     median_lines: float
     short_files: int
     """Files of fewer than 60 lines."""
@@ -95,7 +97,7 @@ def table(houses: Sequence[House]) -> dict[str, list[str]]:
     """The rows, by their title."""
     return {
         "files; largest folder": [f"{house.files}; {house.largest_folder}" for house in houses],
-        "rooms on the fullest floor": [f"{house.rooms_max}" for house in houses],
+        "rooms on the fullest floor; files and rooms": [f"{house.rooms_max}; {house.beside_max}" for house in houses],
         "median file, lines": [f"{house.median_lines:g}" for house in houses],
         f"files under {SHORT_FILE} lines": [
             f"{house.short_files} ({100 * house.short_files / house.files:.0f} %)" for house in houses
@@ -124,7 +126,8 @@ def measured(package: Path) -> House:
         name=package.name,
         files=len(files),
         largest_folder=max(sum(path.parent == folder for path in files) for folder in folders),
-        rooms_max=max(rooms(folder) for folder in folders),
+        rooms_max=max(packages_in(folder) for folder in folders),
+        beside_max=max(packages_in(folder) + modules_in(folder) for folder in folders),
         median_lines=median(lengths),
         short_files=sum(length < SHORT_FILE for length in lengths),
         functions=len(functions),
@@ -168,10 +171,14 @@ def replacements(glossary: str) -> dict[str, str]:
     return {word: instead for words, instead in rows for word in words.split(", ")}
 
 
-def rooms(folder: Path) -> int:
-    """How many modules and packages lie side by side in a folder."""
-    modules = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
-    return modules + sum((path / "__init__.py").exists() for path in folder.iterdir() if path.is_dir())
+def modules_in(folder: Path) -> int:
+    """How many modules lie side by side in a folder."""
+    return sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+
+
+def packages_in(folder: Path) -> int:
+    """How many packages do."""
+    return sum((path / "__init__.py").exists() for path in folder.iterdir() if path.is_dir())
 
 
 def function_lengths(text: str) -> Iterator[int]:

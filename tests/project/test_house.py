@@ -35,7 +35,8 @@ def test_a_package_is_measured(package: Path) -> None:
         name="shop",
         files=2,
         largest_folder=1,
-        rooms_max=2,
+        rooms_max=1,
+        beside_max=2,
         median_lines=30.5,
         short_files=2,
         functions=1,
@@ -148,4 +149,5 @@ def test_the_layout_of_this_project_keeps_its_bounds(package: Path) -> None:
     assert house.short_files <= 0.1 * house.files
     assert house.comment_share >= 3.0
     assert house.largest_folder <= 15
+    assert house.rooms_max <= 12
     assert house.words <= 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.regions.loans import Holding
+from reconverge.exchange.regions.loans import Holding
 from reconverge.simulation import fuzz
 from reconverge.simulation.cases import REGIONS, draw_case
 from reconverge.simulation.fuzz import try_case

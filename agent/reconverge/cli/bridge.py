@@ -13,11 +13,11 @@ import typer
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting
+from reconverge.exchange.regions.bridge import Bridge
+from reconverge.exchange.regions.driver import BridgeDriver, close_quietly
 from reconverge.hub.port import Hub, Region
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.limit.checks import check_name
-from reconverge.regions.bridge import Bridge
-from reconverge.regions.driver import BridgeDriver, close_quietly
 from reconverge.settings import MILLION, check_seconds, checked_namespace
 
 PATIENCE_S: Final = 3.0

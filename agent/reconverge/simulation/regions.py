@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final
 
 from reconverge.clock import Clock
+from reconverge.exchange.regions.bridge import Bridge
 from reconverge.hub.merge_rule import RegionRule, open_merge_rule
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
-from reconverge.regions.bridge import Bridge
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import Arrival
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
 from reconverge.hub.report import UNBOUNDED
-from reconverge.policies import AVAILABLE, BALANCED, NAIVE, POLICIES, STRICT, View, choose
-from reconverge.policies.reach import FRESH_INTERVALS, hot_step
+from reconverge.policies import AVAILABLE, BALANCED, FRESH_INTERVALS, NAIVE, POLICIES, STRICT, View, choose, hot_step
 from tests.support.kernel.odd import HUGE, named
 
 WINDOW_NS = 60_000_000_000

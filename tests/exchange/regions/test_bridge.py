@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange.regions.bridge import HOLD_MIN_S, Bridge
+from reconverge.exchange.regions.loans import CLOCKS_APART_NS
 from reconverge.hub.report import Batch, Lent, Status, Totals, Wish, Wishes
-from reconverge.regions.bridge import HOLD_MIN_S, Bridge
-from reconverge.regions.loans import CLOCKS_APART_NS
 from reconverge_sync.memory import MemoryHub
 
 START_S = 1_750_000_000.0

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.exchange.regions.loans import CLOCKS_APART_NS, Holding, Lender, Lending, need_of
 from reconverge.hub.clock import DRIFT, HubClock
 from reconverge.hub.report import (
     WHOLE_MAX,
@@ -33,7 +34,6 @@ from reconverge.hub.report import (
     Wishes,
 )
 from reconverge.limit.limit import SLIDING_LOG
-from reconverge.regions.loans import CLOCKS_APART_NS, Holding, Lender, Lending, need_of
 from reconverge.settings import MILLION
 
 CELLS_MAX: Final = 256
