@@ -5,12 +5,14 @@ Method: nodes with room for few keys, alone and with a hub, past the moments at 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from reconverge import Agent
+from reconverge import Agent, Limiter
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.limit import METERED, Limit
-from reconverge.policies import BALANCED, STRICT
+from reconverge.limit import METERED, PACED, Limit
+from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.lone import Lone
 from tests.support.node import INTERVAL_NS, START_S, Node
@@ -48,6 +50,39 @@ def test_beyond_the_cap_keys_share_one_count(limit: Limit) -> None:
     together = sum(node.admits(key=f"late {number}") for number in range(20))
 
     assert (10, 9, 9) == (together, node.admitted_of(11, key="ada"), node.admitted_of(11, key="bob"))
+
+
+def strict_and_full(limit: Limit) -> Limiter:
+    """A strict limit on a node without a hub, which has room for one key and has it; another key was refused."""
+    agent = Agent("memory://", clock=ManualClock(START_S), max_keys=1, policy="strict")
+    limiter = agent.limit("limit", limit)
+    assert [True, False] == [limiter.allow("ada"), limiter.allow("late")]
+    return limiter
+
+
+@pytest.mark.parametrize("algorithm", [each for each in METERED if each not in PACED])
+def test_strict_refuses_keys_beyond_the_cap_whatever_becomes_of_the_quota(algorithm: str) -> None:
+    """Keys that share one count could exceed the limit; a larger quota does not change that."""
+    limit = Limit(10, WINDOW_S, algorithm=algorithm)
+    limiter = strict_and_full(limit)
+
+    limiter.change(replace(limit, quota=20))
+
+    assert 0 == sum(limiter.allow(f"late {number}") for number in range(5))
+    assert 19 == sum(limiter.allow("ada") for _ in range(25))
+
+
+@pytest.mark.parametrize(("before", "after", "admitted"), [(STRICT, BALANCED, 10), (BALANCED, STRICT, 0)])
+def test_keys_beyond_the_cap_go_by_the_policy_that_holds_now(
+    limit: Limit, before: Policy, after: Policy, admitted: int
+) -> None:
+    """A policy that becomes strict refuses them, and one that was strict does so no more."""
+    table = strict_and_full(limit).table
+    table.set_policy(before)
+
+    table.set_policy(after)
+
+    assert admitted == sum(table.allow(f"late {number}") for number in range(20))
 
 
 def test_decisions_beyond_the_cap_are_counted_and_reported(limit: Limit) -> None:

@@ -1,4 +1,4 @@
-"""Changing what a limit admits, and how often it is exchanged, without forgetting what was used."""
+"""Changing what a limit admits, without forgetting what was used."""
 
 # Theory of operation.
 #
@@ -15,6 +15,7 @@ from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.cell import low_water, measure
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import report_soon
+from reconverge.kernel.table.lookup import line_alone
 from reconverge.kernel.table.state import LimitState
 from reconverge.limit.limit import PACED, Limit
 
@@ -49,11 +50,10 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, now_ns: int) -> N
     """Have a cell keep to the new capacity, where it was `before`."""
     cell.room = -1
     if cell.shard.alone:
-        cell.line = cell.base = cell.capacity = table.capacity
+        cell.line = cell.base = line_alone(table, cell.key)
+        cell.capacity = table.capacity
     else:
         cell.capacity = min(cell.capacity, table.capacity) if cell.heard else table.capacity
-        # Lowering is always a node's own to do: once every node has done so, lines sum to the new
-        # capacity. Raising is the hub's, when the last node has told it.
         if table.capacity < before:
             cell.line = cell.line * table.capacity // before
             cell.base = cell.base * table.capacity // before
@@ -70,6 +70,8 @@ def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
     if policy.overshoot_milli != UNBOUNDED:
         overdrafts = cell.capacity * policy.overshoot_milli // 1000
         cell.overdraft = min(cell.overdraft, overdrafts // max(1, cell.nodes))
-    if not cell.shard.alone:
+    if cell.shard.alone:
+        cell.line = cell.base = line_alone(table, cell.key)
+    else:
         report_soon(cell, now_ns)
     table.edges.set_until(cell, now_ns)

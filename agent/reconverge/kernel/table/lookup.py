@@ -56,11 +56,19 @@ def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
     cell = Cell(key, table, table.kernel.shard_of(table.name, key), now_ns)
     table.meter.begin(cell, now_ns)
     if cell.shard.alone:
-        cell.line = cell.base = 0 if key == OVERFLOW_KEY and table.policy.overshoot_milli == 0 else table.capacity
+        cell.line = cell.base = line_alone(table, key)
         cell.level = table.withheld * table.window_ns
     else:
         cell.doubted = table.evicted.recall(key, now_ns)
     return cell
+
+
+def line_alone(table: LimitState, key: str) -> int:
+    """The line of a key on a node without a hub: all of the capacity; of the keys beyond the cap none, if strict.
+
+    A key that shares one count with others, and has one of its own before or after, could exceed its limit.
+    """
+    return 0 if key == OVERFLOW_KEY and table.policy.overshoot_milli == 0 else table.capacity
 
 
 def drop(table: LimitState, cell: Cell) -> bool:
