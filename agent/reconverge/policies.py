@@ -1,6 +1,7 @@
 """How far past its line a node may go: each policy by name, with its settings.
 
-`kernel/table/slow_path.py` asks them, and `kernel/native/reach.c` is their compiled twin.
+`kernel/table/slow_path.py` asks them, and of a paced limit `kernel/table/waiter.py`. Their compiled twin is
+`kernel/native/reach.c`.
 """
 
 # Theory of operation, of the policy `balanced`.

@@ -16,8 +16,8 @@
 #     limits at 3 s    x                 x                 x
 #     exchanges        x     x     x     x     x     x     x        the fourth carries both
 #
-# Back-off after failures, a sign of life without anything to report, and learning after a loss go by the agent's own
-# interval, because they are about the node and not about a limit.
+# Back-off after failures (`syncer.py`), a sign of life without anything to report, and learning after a loss go by the
+# agent's own interval, because they are about the node and not about a limit.
 #
 # `Pacing` applies the interval that is in force: the one that fleet settings publish, else the limit's own, else the
 # agent's (`remote_settings/layered.py`).

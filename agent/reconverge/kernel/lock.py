@@ -16,7 +16,7 @@
 # waiting for this thread: if the other lock is held, the answer is the same.
 #
 # While the lock is held nothing else is waited for and no callback runs. What is wanted of others, such as to wake the
-# loop, is noted at the kernel, and done after the lock was let go of (`Kernel.do_after_unlock`).
+# loop, is noted at the kernel, and done after the lock was let go of (`Node.do_after_unlock`).
 #
 # An exception may come out of an interruption, too: a soft time limit, Ctrl-C. CPython raises those only where
 # something is called, where a function begins and where a loop begins again. There is no such place between taking the
@@ -47,13 +47,13 @@ NAPS_MAX: Final = 2000
 
 
 class KernelFields:
-    """What `Kernel` counts its keys in."""
+    """What `Node` counts its keys in."""
 
     keys: int
     """Kept in all limits, overflow cells not among them."""
     keys_max: int
     after_unlock: bool
-    """Whether something waits until no lock is held; see `Kernel.do_after_unlock`."""
+    """Whether something waits until no lock is held; see `Node.do_after_unlock`."""
     wake_wanted: bool
     """Whether that is to wake the loop."""
 

@@ -1,6 +1,7 @@
 """What all limits of one node share: its clock and sizes, its shards, and what is put off until no lock is held.
 
-`Kernel` adds what the exchanges need. It stands here, below the limits, because they read and count in it.
+`Kernel` adds what the exchanges need. This part of a node stands below the limits, which read it and count
+in it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Node(KernelFields):
         self.region_ppm = MILLION
         """The part of every capacity that this node's region has by itself, in millionths."""
         self.interval_ns = self.interval_min_ns = self.lease_ns = 0
+        """How often cells are exchanged, how long at least between two exchanges, how long the node's name lasts."""
         self.wake: Callable[[], None] = _no_loop
         """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
         self.told_of_reentry: Callable[[str], None] = _ignore_reentry
@@ -101,6 +103,7 @@ class Node(KernelFields):
         self.keys = self.turn = 0
         self.after_unlock = self.wake_wanted = False
         self._put_off.clear()
+        self._reentry_noted = False
         for shard in self.shards:
             shard.start_over(offset_ns)
         self.flights.clear()

@@ -1,4 +1,7 @@
-"""How long to pause after failures: twice as long each time, up to a cap."""
+"""How long to pause after failures: twice as long each time, up to a cap.
+
+`exchange/syncer.py` asks it when an exchange has failed (`Syncer.failed`), and shortens the pause at random.
+"""
 
 # A node that is alone in failing loses little by asking once a second, and a hub that comes back is heard of within a
 # second. The cap is part of the protocol: a hub that has lost its data waits until all nodes can have spoken, and that

@@ -1,4 +1,5 @@
--- The merge rule inside Redis: merge/rule.py, merge/hearing.py, merge/granting.py and merge/ledger.py, its definition, statement by statement.
+-- The merge rule inside Redis. Its definition is sync/reconverge_sync/merge/ in Python: rule.py, hearing.py, granting.py,
+-- ledger.py, windows.py, bounds.py and, of loans.py, what a batch changes; here it stands statement by statement.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
 -- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)

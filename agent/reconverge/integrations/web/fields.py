@@ -1,4 +1,6 @@
-"""How decisions are written into the header fields of a response, in a named dialect.
+"""The header fields of a response that say what was decided, in a named dialect.
+
+`fields_of` makes them; the package of each framework puts them into its responses.
 
 `ietf-11` is draft-ietf-httpapi-ratelimit-headers-11, `draft-06` an earlier one of it with a field for each number, and
 `x-ratelimit` what services have sent for long, with the moment of the reset in seconds since 1970.

@@ -19,9 +19,9 @@
 # `until_ns` is the earliest of the window's end, the lease's end and what the meter says (`Meter.until_ns`).
 #
 # The clock may move in two ways. If an answer shows that the hub's clock is elsewhere than was thought, cells are
-# carried over to it with their counts (`rebase`): the clock has moved, and no time has passed. A clock that has gone
-# back by less than a window lets the cell wait for it; one that has gone back further is followed, at the price of one
-# extra window.
+# carried over to it with their counts (`rebase`): the clock has moved, and no time has passed. If the clock seems to
+# be in the window before the cell's, the cell waits for it; if it has gone back further, the cell follows, at the
+# price of one extra window. A bucket that refills at edges always waits, on a node that has a hub.
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Edges:
 
     def __init__(self, table: Placed) -> None:
         self._table = table
-        # Worked out last; one number that cells share is in the processor's cache, one each is not.
+        # Worked out last. Cells with the same number share one object, which is in the processor's cache.
         self._room = self._until_ns = 0
 
     def advance(self, cell: Cell, now_ns: int) -> None:
@@ -126,10 +126,7 @@ class Edges:
         return report, answer
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Carry the counts over to where the hub's clock is now known to be: it is the clock that moved, not time.
-
-        Returns whether there are any, so that the hub has to hear of them.
-        """
+        """Carry the counts over to where the hub's clock is now known to be; returns whether any are to be reported."""
         measure(cell)
         self._table.meter.rebase(cell, now_ns)
         cell.epoch = self._number(self._hub_ns(cell, now_ns))
@@ -198,7 +195,7 @@ class Edges:
                 cell.epoch = epoch
 
     def _forget_window(self, cell: Cell, steps: int) -> None:
-        """What was known of the fleet in the window before becomes what it was asked for then."""
+        """Begin to learn anew what the fleet is asked for; of the window that is over, keep only how much that was."""
         table = self._table
         unheard_ns = closes_ns(cell) - cell.heard_ns
         share = min(max(float(unheard_ns) / float(table.window_ns), 0.0), 1.0) if steps == 1 else 1.0

@@ -23,8 +23,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.algorithms.bucket import Bucket
 from reconverge.kernel.cell import Cell, lease_until_ns
@@ -33,22 +31,6 @@ from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 CATCH_UP_NS = 50 * MILLISECOND_NS
 """By how much waiters may be let through late without a loss of rate; what is later than that is lost. Timers
 are late by a millisecond, and a busy machine's by some tens."""
-
-
-class Pacer(Protocol):
-    """What waiting asks of a paced limit's meter; the cell has been settled."""
-
-    def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """How long until a request may go if `ahead` goes before it; NEVER_NS while nothing is paid off."""
-        ...
-
-    def go(self, cell: Cell, cost: int) -> None:
-        """Let a request through that has waited for its turn."""
-        ...
-
-    def taken(self, cell: Cell) -> int:
-        """What of the line is taken up by use, in cost times nanoseconds; others may not have that part meanwhile."""
-        ...
 
 
 class LeakyBucket(Bucket):
@@ -77,11 +59,14 @@ class LeakyBucket(Bucket):
         self._drain(cell, drained, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """See `Pacer`."""
+        """How long until a request may go if `ahead` goes before it; NEVER_NS while nothing is paid off."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
-        """See `Pacer`; the request is taken to have gone when the bucket ran dry, as far as lateness is made up for."""
+        """Let a request through that has waited for its turn.
+
+        It is taken to have gone when the bucket ran dry, as far as lateness is made up for.
+        """
         price = cost * self._window_ns
         level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
         cell.late = late
@@ -89,7 +74,7 @@ class LeakyBucket(Bucket):
         cell.credit = level
 
     def taken(self, cell: Cell) -> int:
-        """See `Pacer`."""
+        """See `Bucket.taken`; what was let out of the queue takes up nothing."""
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:
@@ -170,14 +155,14 @@ class Smooth(LeakyBucket):
         return min(self._paid_off_ns(cell, self._missing(cell), now_ns), 2 * self.idle_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
-        """See `Pacer`."""
+        """See `LeakyBucket`."""
         price = self._price(cell, cost * self._window_ns)
         level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
         cell.late = late
         cell.level = level
 
     def taken(self, cell: Cell) -> int:
-        """See `Pacer`: what is owed has gone, and holds up no other request."""
+        """See `Bucket.taken`: what is owed has gone, and holds up no other request."""
         return 0
 
     def _missing(self, cell: Cell) -> int:
@@ -231,7 +216,7 @@ class SmoothBursty(Smooth):
         return min(idle, self._stored_most(cell))
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """See `Pacer`."""
+        """See `LeakyBucket`."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.stored), now_ns)
 
     def _late_most(self, cell: Cell) -> int:

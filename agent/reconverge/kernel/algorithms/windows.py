@@ -1,4 +1,7 @@
-"""Counts by windows of the hub's clock: whole in a fixed window, and fading in a sliding one."""
+"""Counts by windows of the hub's clock: whole in a fixed window, and fading in a sliding one.
+
+When a window begins and ends is said in `edges.py`.
+"""
 
 from __future__ import annotations
 

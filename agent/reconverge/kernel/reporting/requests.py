@@ -1,5 +1,18 @@
 """Which cells the hub has to hear of, and how soon: asked for by decisions, heeded by the next exchange."""
 
+# Theory of operation.
+#
+#     function        called when                                what it sets            when the cell is reported
+#     mark_dirty      something has changed                      dirty, in a lane        with the next regular exchange
+#     report_soon     a decision has charged or refused          dirty; wakes a runner   likewise
+#     take_interest   a key was looked at, and not charged       as report_soon          likewise; if new, at once
+#     ask_early       headroom is below the low-water mark       urgent, if of use       ahead of time
+#     request_early   whatever must not wait                     urgent, early_ns        at that moment
+#
+# A key that the hub has never answered about is `fresh`: it waits in a queue of its limit (`kernel/newcomers.py`), from
+# which each exchange takes a few. A decision never exchanges, nor does it wake a loop under the lock: it notes that one
+# is to be woken (`kernel/node.py`).
+
 from __future__ import annotations
 
 from reconverge.kernel.cell import Cell

@@ -1,4 +1,4 @@
-"""What a decision is explained by, and what a key has used. The lock is held, and nothing is charged."""
+"""What a decision is explained by, and what a key has used. Nothing is charged, and the lock is held, but for one."""
 
 from __future__ import annotations
 
@@ -56,14 +56,17 @@ def usage_at(table: LimitState, key: str, now_ns: int) -> Usage:
     )
 
 
-def retry_after_ns(table: LimitState, cell: Cell, cost: int, remaining: int, now_ns: int) -> int:
-    """When the line lets it through, or when the next exchange may bring what the fleet has left."""
+def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: int) -> int:
+    """How long until the line lets it through, or until the next exchange may bring what the fleet has left.
+
+    `left` is that: what is left of the capacity.
+    """
     if table.smooth:
         return next_turn_ns(table, cell, now_ns)
     line = usable_line(cell, now_ns)
     if cell.shard.alone:
         return table.meter.wait_ns(cell, line, cost, now_ns)
-    if cost <= remaining:
+    if cost <= left:
         wait_ns = table.interval_ns
     else:
         wait_ns = table.meter.fleet_wait_ns(cell, cost, now_ns)
@@ -77,7 +80,7 @@ def retry_after_ns(table: LimitState, cell: Cell, cost: int, remaining: int, now
 
 
 def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """When the next request of a paced limit may go."""
+    """How long until the next request of a paced limit may go."""
     assert table.pacer is not None
     again_ns = table.pacer.turn_ns(cell, 0, now_ns)
     if cell.shard.alone or 0 < again_ns < NEVER_NS:

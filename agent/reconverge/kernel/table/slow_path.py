@@ -1,7 +1,7 @@
 """How one limit decides about one key: a cost is weighed against a cell, and charged. The lock is held.
 
-An exception may come out of a signal handler wherever something is called; so what a charge consists of is written down
-without a call in between.
+An exception may come out of a signal handler wherever something is called; so the fields that a charge changes are
+assigned one after the other, without a call in between.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early, take_interest
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.state import LimitState
-from reconverge.policies import View
+from reconverge.policies import FRESH_INTERVALS, View
 
 
 def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
@@ -29,7 +29,7 @@ def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, b
 
 
 def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cell | None = None) -> tuple[Cell, bool]:
-    """The same by everything that the one comparison leaves out: the cell's meter has seen the charge afterwards.
+    """The same by all that the one comparison leaves out; the cell's meter has then seen the charge.
 
     `cell` is that of the key, if it was found already.
     """
@@ -169,8 +169,8 @@ def view_of(table: LimitState, cell: Cell, line: int, cost: int, now_ns: int) ->
     interval_ns = table.interval_ns
     horizon_ns = interval_ns + cell.shard.round_trip_ns
     unheard_ns = staleness_ns + horizon_ns
-    if staleness_ns <= 3 * interval_ns:
-        unheard_ns = min(unheard_ns, 3 * horizon_ns)
+    if staleness_ns <= FRESH_INTERVALS * interval_ns:
+        unheard_ns = min(unheard_ns, FRESH_INTERVALS * horizon_ns)
     if table.meter.aligned:
         unheard_ns = min(unheard_ns, passed_ns)
         heard += cell.silent

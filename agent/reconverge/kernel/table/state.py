@@ -135,7 +135,7 @@ class LimitState:
         self.reentered = 0
         """Calls that came in the middle of a decision, on its thread."""
         self.left_early = 0
-        """Keys that have left while they were not idle yet."""
+        """Keys that have left to make room, before they had been quiet for so long that they leave by themselves."""
         self.deferred = 0
         """New keys that had to wait for a later exchange than the next one before the hub was told of them."""
         self.tallies = [Tally() for _ in self.kernel.shards]

@@ -11,6 +11,7 @@
 #     corrections.py  settles, refunds, resets
 #     waiter.py       lets those through that wait
 #     changes.py      adapts cells to another quota or policy
+#     fast_path.py    charges without the lock; native.py hands the limit to the compiled kernel
 #
 # and below, in rooms that other work on cells shares: `algorithms/` (how use is counted, when windows begin and end)
 # and `reporting/requests.py` (which cells the hub has to hear of). Functions take the lock as held; the methods here
@@ -79,7 +80,7 @@ class Charged(NamedTuple):
 
 
 class Table(LimitState):
-    """What callers ask of one limit."""
+    """One limit on this node, as callers see it."""
 
     is_share = False
 

@@ -1,4 +1,4 @@
-"""What waiters for a key ask of one quota. How all quotas of a limit are asked at once is decided above."""
+"""What waiters for a key ask of one quota. How all quotas of a limit are asked at once: `composite/gate.py`."""
 
 # Theory of operation.
 #
@@ -49,13 +49,14 @@ class Waiter:
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """How long until what does not fit may fit, unless there is news."""
         table = self._table
-        remaining = max(0, cell.capacity - table.meter.fleet_used(cell, now_ns))
-        return retry_after_ns(table, cell, cost, remaining, now_ns)
+        left = max(0, cell.capacity - table.meter.fleet_used(cell, now_ns))
+        return retry_after_ns(table, cell, cost, left, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
 
-        Zero in a fleet, where others may hand on what they have left, unless that is known to be nothing.
+        Zero in a fleet, where others may hand on what they have left; but if what is spare lies at the hub, as long as
+        there is certainly nothing.
         """
         table = self._table
         if not table.keeps_spare:
@@ -125,7 +126,11 @@ class PacedWaiter(Waiter):
         self._pacer = pacer
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """A waiter may go, on credit, if nothing is owed and the node has a part of the rate."""
+        """Whether a waiter may go, on credit: if nothing is owed and the node has a part of the rate.
+
+        What is said to be spare only decides whether to ask for a line ahead of time: below the low-water mark without
+        one, and at it with one.
+        """
         self._table.edges.advance(cell, now_ns)
         spare = -1 if cell.line <= 0 else cell.low_water
         return spare, cell.level <= 0 and self._reach(cell, cost, now_ns) > 0
