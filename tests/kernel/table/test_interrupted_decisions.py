@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -224,6 +225,28 @@ def test_a_decision_within_another_says_so(kind: str) -> None:
     assert [("a", False)] == told
     assert 8 == limiter.table.reentered
     assert not limiter.hit("ada").reentered
+
+
+def forgives() -> None:
+    """Handle an exception."""
+    try:
+        raise LookupError
+    except LookupError:
+        pass
+
+
+def test_an_interrupted_handler_leaves_no_exception_that_goes_on_being_handled() -> None:
+    """Else it would be the context of whatever the tests after these raise, as no signal handler makes it."""
+    number, handled = 0, []
+    reached = True
+    while reached:
+        with contextlib.suppress(Interrupted):
+            reached = interrupted_at(number, forgives, raise_interrupted, (__file__,))
+        handled.append(sys.exc_info()[1])
+        number += 1
+
+    assert number > 5
+    assert [None] * number == handled
 
 
 def test_a_thread_in_the_middle_of_a_decision_waits_for_no_other() -> None:
