@@ -8,10 +8,11 @@
 # a time. A bridge between regions, which waits for two hubs, has a driver of its own: `regions/driver.py`.
 #
 # The problem. A decision must do no input or output, and yet be able to call for an exchange ahead of time. The only
-# way to wake an event loop from elsewhere is to write to its pipe, a system call: chaos tests counted up to 800 of
-# 11,500 decisions that wrote one. So a decision sets a mark, and a loop that waits for one of several shards, or has
-# work between exchanges, looks every CALL_S whether it is set. With nothing under way the thread waits on a plain lock
-# instead. Fifty looks a second cost an agent at rest on a broker 1.1 % of a core instead of 0.5.
+# way to wake an event loop from elsewhere is to write to its pipe, which is a system call in the middle of a decision:
+# chaos tests counted up to 800 of them in 11,500 decisions. So a decision only sets a mark. A loop that waits for one
+# of several shards, or has work between exchanges, looks every CALL_S whether the mark is set; a thread with nothing
+# under way waits on a plain lock instead, because fifty looks a second cost an agent at rest on a broker 1.1 % of a
+# core instead of 0.5.
 #
 # Every shard is exchanged on its own. A loop that waits for all that is due before it looks again lets one server that
 # does not answer hold up all others for a second at a time.

@@ -14,7 +14,7 @@
 #
 #     limits at 1 s    x     x     x     x     x     x     x
 #     limits at 3 s    x                 x                 x
-#     exchanges        x     x     x     x     x     x     x        the fourth carries both
+#     exchanges        x     x     x     x     x     x     x        the 1st, 4th and 7th carry both
 #
 # Back-off after failures (`syncer.py`), a sign of life without anything to report, and learning after a loss go by the
 # agent's own interval, because they are about the node and not about a limit.

@@ -1,4 +1,7 @@
-"""How much of its line a node may keep unused: its margin over what it needs, and the bound in long windows."""
+"""How much of its line a node may keep unused: a margin over what it needs, and in long windows a small part at most.
+
+A line is what a node may use by itself; the lines of all nodes sum to the capacity at most.
+"""
 
 # Theory of operation.
 #
@@ -20,7 +23,7 @@
 # Both fractions are constants and not settings: the hub of a fleet has to know them. The hub grants no more, a node
 # keeps no more, so that lines become small again after a burst; `grant` and `_lower_lines` have their twins in Lua and
 # C. Policies without a bound have nothing to count, and keep large lines. The bound does not depend on the fractions,
-# so nodes and hubs with and without them work together. Decision 5 has the figures.
+# so nodes and hubs with and without them work together. `docs/decisions/` has the figures, in decision 5.
 
 from __future__ import annotations
 

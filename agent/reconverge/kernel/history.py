@@ -1,7 +1,7 @@
 """What a cell remembers of earlier charges, so that some of them can expire or be given back.
 
 `History` is for algorithms in which every charge expires as a whole: amounts by date. `Lows` is for buckets: how low
-the level has been, because what was poured in before that has drained and cannot be given back any more.
+the level has been since a charge. No more than that can be given back of the charge, as the rest has drained.
 """
 
 # Theory of operation.

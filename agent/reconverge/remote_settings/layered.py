@@ -3,7 +3,7 @@
 # Theory of operation. The rule, for every setting that can be published:
 #
 #   1. A published value comes before the node's own. Where nothing is published, the node's own value is in force.
-#   2. A cap bounds the published value: of one beyond the cap, as much is in force as the cap leaves.
+#   2. A cap bounds the published value: if that is beyond the cap, what the cap leaves of it is in force.
 #   3. A cap does not bound the node's own value, as the cap is the node's, too: `Limiter.change` may go past it.
 #   4. Each layer changes without the other. When settings expire, the node's own value is in force as it is then, and
 #      not as it was when they came.
@@ -13,15 +13,15 @@
 #   setting            cap                                                leaves
 #   quota and burst    the limit's `cap`; without one the node's own      the smaller, quota by quota
 #   max_overshoot      the node's own                                     the smaller
-#   switch             the node's own if the limit has a `cap`, or none   the one that refuses more
+#   switch             if the limit has a `cap`, the node's own; else -   the one that refuses more
 #   sync interval      none
 #
 # The layers have different writers: threads and signal handlers of the application, and the exchange. So a layer is
 # assigned by itself, in one step. A frozen value, made from the other layer as it was a moment ago, would undo what has
 # been said in that moment, which may be a kill switch.
 #
-# Where the published layer is said in parts, nothing is assigned: "50/minute" is the node's own limit with another
-# quota, so a new `Layered` is made of it whenever the node's own limit changes.
+# A published quota such as "50/minute" is only a part of a limit: the rest of it is the node's own. So its layer is
+# made anew whenever the node's own limit changes.
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 # Theory of operation.
 #
 # A fork copies lines, counts and connections, and the threads are gone. The child is a node of its own: it drops all
-# three and takes a new name, because two processes under one name would replace each other's counts at the hub.
+# three and takes a new name (`Agent.start_over_after_fork`), because two processes under one name would replace each
+# other's counts at the hub.
 #
 # A process that ends says its last words: all counts, and its lines go back at once instead of after a lease in which
 # they count as used. SIGTERM ends a process without `atexit`, so it is handled, but only where the application does

@@ -21,7 +21,8 @@
 # The clock may move in two ways. If an answer shows that the hub's clock is elsewhere than was thought, cells are
 # carried over to it with their counts (`rebase`): the clock has moved, and no time has passed. If the clock seems to
 # be in the window before the cell's, the cell waits for it; if it has gone back further, the cell follows, at the
-# price of one extra window. A bucket that refills at edges always waits, on a node that has a hub.
+# price of one extra window. A bucket that refills at edges always waits, on a node that has a hub: to enter an edge
+# twice would refill it twice.
 
 from __future__ import annotations
 

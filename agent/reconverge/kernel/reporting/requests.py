@@ -4,10 +4,14 @@
 #
 #     function        called when                                what it sets            when the cell is reported
 #     mark_dirty      something has changed                      dirty, in a lane        with the next regular exchange
-#     report_soon     a decision has charged or refused          dirty; wakes a runner   likewise
+#     report_soon     a decision has charged or refused          dirty; wants a runner   likewise
 #     take_interest   a key was looked at, and not charged       as report_soon          likewise; if new, at once
-#     ask_early       headroom is below the low-water mark       urgent, if of use       ahead of time
+#     ask_early       headroom is below the low-water mark       urgent, unless in vain  ahead of time
 #     request_early   whatever must not wait                     urgent, early_ns        at that moment
+#
+# The mark is set with each answer (`cell_reports.apply_answer`), and what decides compares with it:
+# `table/slow_path.py`, and `table/waiter.py` for requests that wait. To ask early is in vain while the fleet has
+# nothing left.
 #
 # A key that the hub has never answered about is `fresh`: it waits in a queue of its limit (`kernel/newcomers.py`), from
 # which each exchange takes a few. A decision never exchanges, nor does it wake a loop under the lock: it notes that one

@@ -1,4 +1,7 @@
-"""What a decision is explained by, and what a key has used. Nothing is charged, and the lock is held, but for one."""
+"""What a decision says (`limit`, `remaining`, `retry_after`, ...), and what a key has used.
+
+Nothing is charged. The lock is held, but for `usage_as_it_stands`.
+"""
 
 from __future__ import annotations
 

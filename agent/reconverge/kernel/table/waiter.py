@@ -1,14 +1,16 @@
-"""What waiters for a key ask of one quota. How all quotas of a limit are asked at once: `composite/gate.py`."""
+"""What a request that waits asks of one quota. How all quotas of a limit are asked at once: `composite/gate.py`."""
 
 # Theory of operation.
 #
 # Demand is what arrives, so a waiter is counted on arrival, and not again with every try. Every limit lets the first in
 # the queue through as soon as it would admit the request; a paced limit as soon as what went before is paid for.
 #
-# What is let out of a paced limit's queue is not reported as use. It goes on credit: it is paid for before anything
-# else goes, so it need not tie up the node's line, and lines settle in proportion to what the nodes need. A line that
-# moves costs rate, as what is given back is used by no node until another one's next exchange; hence
-# `state.PACED_GIVE_BACK_MIN`.
+# A paced limit lets a request go on credit: it goes when nothing is owed, and what it costs is paid off at the node's
+# part of the rate before the next one goes. So what was let out is not reported as use. It would take up the node's
+# line (what the node may use by itself), and nodes with a queue would ask for more than they need.
+#
+# A line of a paced limit is a part of the rate. One that is given back is used by no node until another one has
+# exchanged; so it is given back in steps of some size (`state.PACED_GIVE_BACK_MIN`).
 
 from __future__ import annotations
 
