@@ -21,7 +21,7 @@ from reconverge.clock import ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.web.first_answer import WAIT_MAX_S, Cold, cold_key, has_a_loop, said_s
-from reconverge.limiter.certainty import is_certain, unheard
+from reconverge.limiter.certainty import is_certain, leave_spare_at_hub, leaves_spare_at_hub, unheard
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -68,10 +68,9 @@ class Asking:
 
     def prepare(self, limiter: Limiter) -> None:
         """Have a small quota kept at the hub. To be called when it is declared."""
-        kernel = limiter.table.kernel
         made_up = isinstance(limiter.clock, ManualClock)  # by which a wait of milliseconds may last for ever
-        if self._within_s > 0 and limiter.limit.quota <= SMALL and not kernel.alone and not made_up:
-            limiter.table.leave_spare_at_hub()
+        if self._within_s > 0 and limiter.limit.quota <= SMALL and not made_up:
+            leave_spare_at_hub(limiter)
 
     def hit(self, limiter: Limiter, key: str, cost: int) -> Decision:
         """As `limiter.hit`, but in doubt it asks the hub and waits for the answer, on this thread."""
@@ -111,7 +110,7 @@ class Asking:
         return decision
 
     def _may_ask(self, limiter: Limiter) -> bool:
-        if self._within_s == 0 or limiter.table.keeps_spare:
+        if self._within_s == 0 or not leaves_spare_at_hub(limiter):
             return False
         return not self._agent.cut_off and self._agent.answers != self._in_vain
 
@@ -130,7 +129,7 @@ class Asking:
         self._in_vain = before if self._agent.answers == before else -1
 
     def _do_without(self, limiter: Limiter) -> None:
-        limiter.table.leave_spare_at_hub(leave=False)
+        leave_spare_at_hub(limiter, leave=False)
         if self._logged.is_new():
             logger.warning(
                 "reconverge: the limit %r is asked on the thread of an event loop, which must not wait, so in doubt"

@@ -34,6 +34,7 @@ from reconverge.limit.limit import (
     WINDOW_MAX_NS,
     Limit,
 )
+from reconverge.limiter.certainty import is_known, known_keys
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -223,7 +224,7 @@ class Book(Unbreakable):
         for entry in {*self._entries.values(), *self._odd.values()}:
             if entry.limiter is None:
                 continue
-            for name in list(entry.limiter.table.cells):
+            for name in known_keys(entry.limiter):
                 forgotten += entry.limiter.usage(name).total > 0
                 entry.limiter.reset(name)
         return forgotten
@@ -262,7 +263,7 @@ class Book(Unbreakable):
             name = key_of(key)
             for (kind, _, window), entry in list(self._odd.items()):
                 if kind == strategy and expiry in (None, window):
-                    if entry.limiter is not None and name in entry.limiter.table.cells:
+                    if entry.limiter is not None and is_known(entry.limiter, name):
                         places.append((entry, name))
         return places
 
