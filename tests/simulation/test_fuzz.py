@@ -89,6 +89,11 @@ def test_a_seed_that_fails_in_a_way_nobody_foresaw_is_told_like_any_other(monkey
     assert (SAFETY, 3, ["ZeroDivisionError: planted"]) == fuzz._try_seed((SAFETY, 3))
 
 
+def test_nodes_agree_when_a_name_that_one_of_them_gave_up_has_ended_too() -> None:
+    """Replies are lost for longer than a lease: what the former name may have used begins to count at the hub later."""
+    assert [] == try_case(draw_case(LIVENESS, 51403))
+
+
 @pytest.mark.parametrize("mode", [SAFETY, LIVENESS])
 def test_what_the_promises_exclude_is_not_drawn(mode: str) -> None:
     """Data are lost only while every node that was ever heard of is still there, and outside strict in touch."""

@@ -72,11 +72,23 @@ def try_case(case: Case) -> list[str]:
     if not forgotten and sum(fault.end_ns - fault.start_ns for fault in faults) < ACCOUNT_KEPT_NS:
         problems += world.miscounted()
     if case.mode == LIVENESS:
+        let_former_names_end(world)
         problems += world.unseen(history.decided)
         world.ask_everywhere()
         world.pass_until(world.now_ns + agreement_ns(fleet))
         problems += world.disagreements()
     return problems
+
+
+def let_former_names_end(world: World) -> None:
+    """Wait for the leases of names that nodes have given up, if there is time.
+
+    A node whose lease ended goes by another name. The lease of the former one ends at the hub as well, and then all
+    that the node may have used under it begins to count: that is news, as a killed node's is.
+    """
+    end_ns = world.now_ns + (world.fleet.lease_ns or 0)
+    if world.lapsed() and end_ns < LEASES_END_FRACTION_MAX * world.fleet.limit.window_ns:
+        world.pass_until(end_ns)
 
 
 def agreement_ns(fleet: Fleet) -> int:

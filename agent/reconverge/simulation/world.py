@@ -160,7 +160,7 @@ class World:
             self.now_ns + self.fleet.longest_interval_ns + self.fleet.timeout_ns + 5 * self.fleet.round_trip_ns
         )
         crashes = any(fault.kind is Kind.CRASH for fault in self._faults)
-        lapses = crashes or any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
+        lapses = crashes or self.lapsed()
         problems = []
         for key, charged in most.items():
             seen = observer.table.cells[key].used + observer.table.cells[key].others_current
@@ -168,6 +168,10 @@ class World:
             if seen < least[key] - self._unreported[LIMIT_NAME] or (seen > charged and not lapses):
                 problems.append(f"{key}: {charged} was charged, but a node that asks hears of {seen}")
         return problems
+
+    def lapsed(self) -> bool:
+        """Whether the lease of any node has ended before the hub was heard again."""
+        return any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
 
     def ask_everywhere(self) -> None:
         """Have every node be asked about every key that it knows; nothing is charged."""
