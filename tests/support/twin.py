@@ -51,7 +51,7 @@ def everything(world: World) -> Data:
             ]
             if kernel.alone:
                 for cell in table.all_cells():
-                    measure(cell)  # what was charged is counted now or then, as nobody hears of it
+                    measure(cell)  # what was charged is counted now or then, as no node hears of it
             known[f"{where} tallies"] = [[tally.charged, tally.refunded] for tally in table.tallies]
             for cell in table.all_cells():
                 names = LONE_ATTRIBUTES if kernel.alone else ATTRIBUTES

@@ -45,7 +45,6 @@ class LimitState:
     """Whether rights that no caller has asked this node for yet may lie on it; see `Table.leave_spare_at_hub`."""
     own_pace: Pace | None = None
     """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
-
     compiled = False
     """Whether the compiled kernel decides about it; see `native.serve`."""
 
@@ -56,11 +55,11 @@ class LimitState:
         limit: Limit,
         policy: Policy,
         *,
-        lease_ns: int = NODES_LEASE_NS,
-        peers: Mapping[str, LimitState] | None = None,
+        lease_ns: int,
+        peers: Mapping[str, LimitState],
     ) -> None:
         self.kernel = kernel
-        self.peers = {} if peers is None else peers
+        self.peers = peers
         """The limits of the node, which share its room for keys."""
         self.name = name
         self.limit = limit

@@ -41,7 +41,7 @@ from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.native import serve
 from reconverge.kernel.table.slow_path import decide, decide_slowly, foresee
-from reconverge.kernel.table.state import NODES_LEASE_NS, LimitState
+from reconverge.kernel.table.state import LimitState
 from reconverge.kernel.table.waiter import waiter_for
 from reconverge.limit.checks import cost_of
 from reconverge.limit.limit import QUOTA_MAX, Limit
@@ -91,11 +91,16 @@ class Table(LimitState):
         limit: Limit,
         policy: Policy,
         *,
-        lease_ns: int = NODES_LEASE_NS,
-        peers: Mapping[str, LimitState] | None = None,
+        lease_ns: int,
+        peers: Mapping[str, LimitState],
     ) -> None:
         super().__init__(kernel, name, limit, policy, lease_ns=lease_ns, peers=peers)
         self.choose_path()
+
+    def count_by(self, pool: Limit) -> None:
+        """See `LimitState.count_by`; how it is waited for goes with the meter."""
+        super().count_by(pool)
+        self.waiter = waiter_for(self)
 
     def choose_path(self) -> None:
         """Have the fastest code that knows this limit decide about it; to be called again when the limit has changed.
@@ -103,8 +108,6 @@ class Table(LimitState):
         This is the one place where `allow` and `hit` of an instance are replaced: by those of the compiled kernel, or
         by those of Python without the lock.
         """
-        self.waiter = waiter_for(self)
-        """How it is waited for."""
         self.evicted.fade_ns = max(self.evicted.fade_ns, 2 * self.meter.idle_ns)
         if COMPILED:
             serve(self)
