@@ -23,6 +23,7 @@ FIELDS = {
     "over_max_pct",
     "under_mean_pct",
     "under_max_pct",
+    "falsely_refused_pct",
     "messages_per_node_window",
     "bound_pct",
     "bound_violations",
@@ -302,12 +303,20 @@ def test_the_table_fits_into_eighty_columns_and_is_explained() -> None:
     (head,) = (line for line in lines if "policy" in line)
 
     assert max(map(len, lines)) <= COLUMNS
-    assert ["over", "mean/99th/max", "bound", "broken", "under", "mean/max", "messages"] == head.split()[1:]
+    assert ["over", "mean/99th/max", "bound", "broken", "under", "mean/max", "refused", "messages"] == head.split()[1:]
     assert {"strict": "0", "balanced": "18", "available": "300", "naive": "none", "predictive": "none"} == (
         {words[0]: words[6] for words in map(str.split, lines) if words and words[0] in COMPARED}
     )
     assert "…" not in said.stdout
-    for word in ("4 nodes share 50/10s", "over, ", "bound, ", "under, ", "broken: ", "messages: "):
+    for word in (
+        "4 nodes share 50/10s",
+        "over, ",
+        "bound, ",
+        "under, ",
+        "refused: falsely, over the whole run",
+        "broken: ",
+        "messages: ",
+    ):
         assert word in " ".join(said.stdout.split())
 
 

@@ -261,6 +261,7 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("bound", lambda each: f"{each.bound_pct:g}"),
     ("broken", lambda each: str(each.bound_violations)),
     ("under mean/max", lambda each: joined(each.under_mean_pct, each.under_max_pct)),
+    ("refused", lambda each: joined(each.falsely_refused_pct)),
     ("messages", lambda each: f"{each.messages_per_node_window:.1f}"),
 )
 
@@ -283,8 +284,9 @@ def _rows(figures: dict[str, Figures]) -> list[list[str]]:
 def _table(figures: dict[str, Figures]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
-        padding=(0, 1),
+        padding=(0, 1, 0, 0),
         pad_edge=False,
+        show_edge=False,
     )
     table.add_column("policy", no_wrap=True)
     for heading, _ in _COLUMNS:
@@ -301,7 +303,8 @@ def _explanation(experiment: Experiment) -> str:
         f"{experiment.fleet.nodes} nodes share {limit}, simulated for {windows} windows, of which the first "
         f"{experiment.judged_warmup} count for `broken` alone. In % of the limit, by window: over, what was "
         "admitted above it; bound, the most that is declared for that; under, how much less was admitted than by one "
-        "central limiter. broken: windows above the bound. messages: by node and window."
+        "central limiter, also where the next window makes up for it. refused: falsely, over the whole run, in % of "
+        "what a central limiter admits. broken: windows above the bound. messages: by node and window."
     )
 
 

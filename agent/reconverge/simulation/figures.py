@@ -137,7 +137,6 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
     under = [value for run in runs for value in run.under_pct] or [0.0]
     messages = [value for run in runs for value in run.messages_per_node] or [0.0]
     admitted, ideal = sum(run.admitted for run in runs), sum(run.ideal for run in runs)
-    within = admitted - sum(run.exceeding for run in runs)
     return Figures(
         over_mean_pct=_rounded(sum(over) / len(over)),
         over_p99_pct=_rounded(over[-(-len(over) * 99 // 100) - 1]),
@@ -148,8 +147,16 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
         bound_pct=_rounded(max(run.bound_pct for run in runs)),
         bound_violations=sum(len(run.broken) for run in runs),
         admitted_pct=_rounded(PERCENT * admitted / max(1, ideal)),
-        falsely_refused_pct=_rounded(PERCENT * max(0, ideal - within) / max(1, ideal)),
+        falsely_refused_pct=falsely_refused_pct(ideal, admitted, sum(run.exceeding for run in runs)),
     )
+
+
+def falsely_refused_pct(ideal: int, admitted: int, exceeding: int) -> float:
+    """How much less than the `ideal` of a central limiter was admitted within the limit over a run, in % of the ideal.
+
+    `exceeding` is the part of `admitted` that was above the limit of its window: it makes up for nothing.
+    """
+    return _rounded(PERCENT * max(0, ideal - (admitted - exceeding)) / max(1, ideal))
 
 
 def _rounded(value: float) -> float:

@@ -145,6 +145,26 @@ def test_over_admission_elsewhere_does_not_make_up_for_under_admission() -> None
     assert 50.0 == judgement.under_admission_pct
 
 
+def test_what_a_later_window_makes_up_for_was_not_refused_falsely_over_the_run() -> None:
+    """A bucket that admits its ten in the second window, not in the first, has admitted all that a central one does.
+
+    By window it lacks ten of twenty; over the run it lacks nothing.
+    """
+    bucket = replace(LIMIT, algorithm="token-bucket")
+    judgement = judged([(1.0, 10), (10.0, 10), (11.0, 1)], limit=bucket, refused=(0,))
+
+    assert 10 == judgement.admitted_cost - 1
+    assert 1 == judgement.ideal_admitted - 1
+    assert (90.909, 0.0) == (judgement.under_admission_pct, judgement.falsely_refused_pct)
+
+
+def test_excess_makes_up_for_no_false_refusal_over_the_run() -> None:
+    """Of twenty that a central limiter admits the fleet has admitted fifteen within the limit, and five above it."""
+    judgement = judged([(1.0, 10), (2.0, 5), (11.0, 5), (12.0, 5)], refused=(2,))
+
+    assert 25.0 == judgement.falsely_refused_pct
+
+
 def test_what_settling_adds_is_debt_and_no_over_admission() -> None:
     """Ten were admitted and turned out to cost thirteen."""
     judgement = judged([(1.0, 10)], settled={0: (3.0, 3)})

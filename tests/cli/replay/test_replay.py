@@ -29,6 +29,7 @@ FIELDS = {
     "over_admission_max_pct",
     "over_admission_mean_pct",
     "under_admission_pct",
+    "falsely_refused_pct",
     "bound_pct",
     "hub_total",
     "hub_total_equals_admitted",

@@ -15,6 +15,7 @@ from typing import Final
 from reconverge.cli.replay.fleet import Outcome
 from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES, Policy
+from reconverge.simulation.figures import falsely_refused_pct
 from reconverge.simulation.truth import (
     Bounds,
     Charge,
@@ -45,6 +46,8 @@ class Judgement:
     """Over all windows of all keys in which anything was asked for."""
     under_admission_pct: float
     """Cost that the central limiter admits and the fleet did not, window by window, as a share of the former."""
+    falsely_refused_pct: float
+    """The same over the whole run: what a later window made up for is not counted, and excess makes up for nothing."""
     bound_pct: float
     """The declared bound that applies to the worst window."""
     known_over_admission_max_pct: float
@@ -145,6 +148,9 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
         over_admission_max_pct=_percent(max(excess.values(), default=0), limit.capacity),
         over_admission_mean_pct=_percent(sum(excess.values()) / len(places), limit.capacity),
         under_admission_pct=_percent(_missed(arrivals, ideal), max(1, sum(ideal.values()))),
+        falsely_refused_pct=falsely_refused_pct(
+            sum(ideal.values()), sum(one.cost for one in arrivals if one.allowed), sum(excess.values())
+        ),
         bound_pct=_percent(bounds.of(worst), limit.capacity),
         known_over_admission_max_pct=_percent(known_excess, limit.capacity),
         known_bound_pct=_percent(bounds.of(None), limit.capacity),
