@@ -1,0 +1,227 @@
+"""What fleets refuse falsely, over a grid of them. Run as `python -m reconverge.simulation.studies.grid`.
+
+A cell is a fleet, a limit and traffic, drawn from its number alone; so the first N cells are the same at every commit.
+A third of them are held out: they are skipped unless `--held-out` is given, which is for the end, when all constants
+are fixed. Constants that were chosen by looking at the other cells have then not seen these.
+"""
+
+# Two runs of the same cell differ in the code alone, as time is virtual and all chance comes from the seed: so figures
+# of two commits may be compared to the last digit, whatever machine they were made on.
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
+from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.policies import POLICIES, STRICT, Policy
+from reconverge.simulation.figures import PERCENT, Figures, commit_of, summed_up
+from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.pattern import Traffic
+from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
+
+PATTERNS: Final = ("uniform", "batches", "rotating", "onoff", "burst", "zipf", "flash", "surge")
+ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
+WINDOWS_OF: Final = {5: 22, 12: 18, 20: 14, 60: 10, 300: 7, 1000: 6, 2000: 6}
+"""The quotas, and for how many windows each is simulated: of a small one a single request is a large part."""
+NODES: Final = (4, 8, 16, 32, 64, 128)
+DEMANDS: Final = (0.9, 2.0)
+WARMUP: Final = 2
+SHARE_MIN, SHARE_MAX = 0.03, 0.2
+"""The sync interval, as a part of a window of WINDOW_S."""
+WINDOW_S: Final = 10.0
+LONG_SHARE: Final = 0.25
+"""So many cells have a window of a minute and a sync interval of a tenth of a second, as an agent has by default."""
+LONG_WINDOW_S: Final = 60.0
+LONG_INTERVAL_NS: Final = 100 * MILLISECOND_NS
+HELD_OUT_SHARE: Final = 1 / 3
+SMALL_MAX: Final = 60
+"""The largest quota that is called small."""
+ALL: Final = "all"
+SIZES: Final = (f"L ≤ {SMALL_MAX}", f"L > {SMALL_MAX}")
+CELLS: Final = 60
+"""Those that are not held out take about two minutes on one core."""
+WORST_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A fleet, a limit and traffic."""
+
+    number: int
+    held_out: bool
+    pattern: str
+    algorithm: str
+    nodes: int
+    quota: int
+    window_s: float
+    sync_interval_ns: int
+    demand: float
+
+    def experiment(self) -> Experiment:
+        """What is simulated."""
+        limit = Limit(self.quota, self.window_s, algorithm=self.algorithm)
+        fleet = Fleet(self.nodes, limit, self.sync_interval_ns)
+        return Experiment(fleet, Traffic(self.pattern, self.demand), WINDOWS_OF[self.quota], WARMUP)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.number}: {self.pattern} {self.demand:g} L, {self.quota}/{self.window_s:g}s {self.algorithm}, "
+            f"{self.nodes} nodes, T = {self.sync_interval_ns / SECOND_NS:.3g} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a cell came to."""
+
+    cell: Cell
+    figures: Figures
+    of_limit_pct: float
+    """What was refused falsely in % of the quotas of all windows, however much was asked for in them."""
+
+
+def draw_cell(number: int) -> Cell:
+    """The cell of a number. Patterns and algorithms take turns, so that the first cells have all of them."""
+    random = Random(f"grid {number}")
+    long = random.random() < LONG_SHARE
+    share = SHARE_MIN * (SHARE_MAX / SHARE_MIN) ** random.random()
+    return Cell(
+        number=number,
+        held_out=Random(f"held out {number}").random() < HELD_OUT_SHARE,
+        pattern=PATTERNS[number % len(PATTERNS)],
+        algorithm=ALGORITHMS[number % len(ALGORITHMS)],
+        nodes=random.choice(NODES),
+        quota=random.choice(list(WINDOWS_OF)),
+        window_s=LONG_WINDOW_S if long else WINDOW_S,
+        sync_interval_ns=LONG_INTERVAL_NS if long else int(share * WINDOW_S * SECOND_NS),
+        demand=random.choice(DEMANDS),
+    )
+
+
+def chosen(count: int, *, held_out: bool) -> list[Cell]:
+    """The first so many cells, or those of them that are not held out."""
+    return [cell for cell in map(draw_cell, range(count)) if held_out or not cell.held_out]
+
+
+def tried(what: tuple[Cell, Policy]) -> Outcome:
+    """Simulate a cell."""
+    cell, policy = what
+    experiment = cell.experiment()
+    run = run_once(experiment, policy, experiment.arrivals(cell.number), seed=cell.number)
+    offered = cell.quota * (experiment.windows - experiment.warmup)
+    missing = max(0, run.ideal - (run.admitted - run.exceeding))
+    return Outcome(cell, summed_up([run]), round(PERCENT * missing / offered, 3))
+
+
+Row = Sequence[str]
+
+
+def page(outcomes: Sequence[Outcome], before: dict[int, Figures]) -> str:
+    """The figures in Markdown: by size and algorithm, by pattern, and the worst cells.
+
+    `before` are another commit's, by the number of the cell.
+    """
+    heads = ["", "cells", "refused mean", "max", "of L", "over max", "messages"]
+    heads += ["refused before", "messages before"] if before else []
+    rows = [_row(name, group, before) for name, group in _groups(outcomes)]
+    worst = sorted(outcomes, key=lambda each: -each.figures.falsely_refused_pct)[:WORST_SHOWN]
+    lines = [
+        "refused: falsely, over the whole run, in % of what one central limiter admits; of L: in % of the",
+        "limit, as a mean; over: above the limit, in % of it, at worst; messages: by node and window.",
+        "",
+        *_table(heads, rows),
+        "",
+        "The cells that refuse most:",
+        "",
+        *(f"- {each.cell}: {each.figures.falsely_refused_pct:.2f} %" for each in worst),
+    ]
+    return "\n".join(lines)
+
+
+def _groups(outcomes: Sequence[Outcome]) -> Iterable[tuple[str, list[Outcome]]]:
+    """The parts of the grid that have a row: all, sizes, sizes with algorithms, patterns."""
+    groups: defaultdict[str, list[Outcome]] = defaultdict(list)
+    for each in outcomes:
+        size = _size_of(each.cell)
+        for name in (ALL, size, f"{size}, {each.cell.algorithm}", each.cell.pattern):
+            groups[name].append(each)
+    of_sizes = [f"{size}, {algorithm}" for size in SIZES for algorithm in ALGORITHMS]
+    return ((name, groups[name]) for name in (ALL, *SIZES, *of_sizes, *PATTERNS) if name in groups)
+
+
+def _size_of(cell: Cell) -> str:
+    return SIZES[cell.quota > SMALL_MAX]
+
+
+def _row(name: str, group: Sequence[Outcome], before: dict[int, Figures]) -> Row:
+    refused = [each.figures.falsely_refused_pct for each in group]
+    row = [
+        name,
+        str(len(group)),
+        f"{fmean(refused):.2f}",
+        f"{max(refused):.1f}",
+        f"{fmean(each.of_limit_pct for each in group):.2f}",
+        f"{max(each.figures.over_max_pct for each in group):.2f}",
+        f"{fmean(each.figures.messages_per_node_window for each in group):.1f}",
+    ]
+    if before:
+        then = [before[each.cell.number] for each in group if each.cell.number in before]
+        row += [f"{fmean(each.falsely_refused_pct for each in then):.2f}" if then else "-"]
+        row += [f"{fmean(each.messages_per_node_window for each in then):.1f}" if then else "-"]
+    return row
+
+
+def _table(heads: Row, rows: Iterable[Row]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def as_json(outcomes: Sequence[Outcome], made_at: str) -> dict[str, object]:
+    """All cells with their figures, and the commit they are of."""
+    return {"commit": made_at, "cells": [asdict(each) for each in outcomes]}
+
+
+def read_before(path: Path) -> dict[int, Figures]:
+    """The figures in a file that `--json` wrote, by the number of their cell."""
+    said = json.loads(path.read_text())
+    return {each["cell"]["number"]: Figures(**each["figures"]) for each in said["cells"]}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the page; status 1 when a bound was broken."""
+    parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.studies.grid", description=__doc__)
+    parser.add_argument("--cells", type=int, default=CELLS, help="how many are drawn (default: %(default)s)")
+    parser.add_argument(
+        "--held-out", action="store_true", help="also those that are held out until constants are fixed"
+    )
+    parser.add_argument("--policy", choices=sorted(POLICIES), default=STRICT.name)
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every cell there")
+    parser.add_argument("--beside", type=Path, metavar="FILE", help="figures of another commit, to be shown beside")
+    options = parser.parse_args(arguments)
+    made_at = commit_of()
+    before = {} if options.beside is None else read_before(options.beside)
+    tasks = [(cell, POLICIES[options.policy]) for cell in chosen(options.cells, held_out=options.held_out)]
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    outcomes = list(mapped(tried, tasks, processes=options.processes))
+    if options.json is not None:
+        options.json.write_text(json.dumps(as_json(outcomes, made_at), indent=1))
+    print(page(outcomes, before))
+    broken = sum(each.figures.bound_violations for each in outcomes)
+    took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
+    print(f"{len(tasks)} cells of {made_at or 'no clone'}, {broken} bounds broken, {took_s:.0f} s", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
