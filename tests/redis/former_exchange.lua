@@ -1,4 +1,5 @@
--- The merge rule inside Redis: merge/rule.py and merge/ledger.py, which are its definition, statement by statement.
+-- The merge rule inside Redis. Its definition is sync/reconverge_sync/merge/ in Python: rule.py, hearing.py, granting.py,
+-- ledger.py, windows.py, bounds.py and, of loans.py, what a batch changes; here it stands statement by statement.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
 -- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
@@ -9,7 +10,16 @@
 -- Everything is checked before the first write, so that a batch is merged whole or not at all.
 --
 -- Most of it runs for each cell of each exchange. So what is at hand is in variables, not in tables; what depends on
--- the limit alone is worked out once; and numbers are read from strings, and written, many at a time.
+-- the limit alone is worked out once; and numbers are read from strings, and written, many at a time. The commands of
+-- Redis are little of it: 0.4 to 0.8 us each, three for a cell. msgpack arrays that became tables and tables that became
+-- msgpack again, a checking call for each number, and fields looked up by a number that had to be looked up first made
+-- a cell cost 17.5 us where it costs 6.6.
+--
+-- The answer is packed in one piece, because Redis' Lua hashes every byte of every string that is made; a sixth of the
+-- time goes there, and shorter keys save more than shorter code. The expiry of a cell moves in steps of a quarter of its
+-- time to live, so that PEXPIRE is seldom called. Tried and left: storing as doubles (no faster together with all else,
+-- twice the memory), storing in narrow integers (faster with Redis 7, slower with 6.2), all of a cell in one string
+-- (saves no call, and the cost and the traffic to a replica grow with the fleet).
 
 -- What is at hand: a cell, one of its entries, a report, and the rule of the limit, field by field. As variables,
 -- not in tables, because they are looked up some two hundred times for each cell.
@@ -21,13 +31,15 @@ local cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, c
 local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft
 local entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base
 local entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
+local entry_lease_us
 local report_epoch, report_current, report_previous, report_line, report_base, report_overdraft
 local report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand, report_reset_us
 local rule, fixed, sliding, bucket, dated, window_us
 local lent = 0
 
--- All else is in a function of its own: what is local outside of it, the functions inside find at once, and with every
--- exchange they are made anew.
+-- All else is in a function of its own. For each closure that is made, Lua searches a list for each local that it
+-- captures, unless that is captured already: with the variables above inside of this function, that alone took 30 us of
+-- each exchange, in which all functions are made anew.
 local function exchange()
 
 local VERSION = 3
@@ -48,7 +60,15 @@ local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local LOANS = 'l'
 local MOST = 9007199254740992
-local CELLS_MAX = 256 -- so that nobody else waits for longer than that takes
+local NOT_TAKEN = -1
+local OUT_OF_MEMORY = 'OOM command not allowed'
+local FORGOTTEN = 2147483647
+local CELLS_MAX = 256 -- so that no other node waits for longer than these take
+local HEADROOM_FRACTION, OVERDRAFT_FRACTION = 0.04, 0.01
+local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
+local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
+local SAID_MAX, RESET_AHEAD_MAX_US = 8796093022208, 86400000000
+local SCANNED_MAX, TURN = 3000, 61
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 local call = redis.call
@@ -74,7 +94,7 @@ end
 
 local function check(ok, what)
   if not ok then
-    error({ err = 'RCINVALID the batch is malformed: ' .. what })
+    error('RCINVALID the batch is malformed: ' .. what, 0)
   end
 end
 
@@ -84,16 +104,18 @@ local function check_batch(raw, rows)
   check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
   check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or incarnation')
   check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0), 'header')
+  check(raw[8] <= INTERVAL_MAX_US and raw[9] <= LEASE_MAX_US, 'interval or lease')
   local limits = raw[11]
   check(type(limits) == 'table', 'limits')
   for _, limit in ipairs(limits) do
     check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
     check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
     check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
+    check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
     check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
-    check(text(limit[9]) and whole(limit[10], 0), 'variant')
+    check(text(limit[9]) and whole(limit[10], 0) and limit[10] <= limit[5], 'variant')
     check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
-    check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1), 'interval')
+    check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1) and limit[14] <= INTERVAL_MAX_US, 'interval')
     check(limit[15] == nil or whole(limit[15], 1), 'part')
   end
   local cells, known = #KEYS - 3, #limits
@@ -118,16 +140,22 @@ local function check_batch(raw, rows)
   return REPORT_WIDE, REPORT_WIDE_BYTES
 end
 
+-- Whether the node forgets the key with the report at hand.
+local forgotten = false
 -- What one exchange is about: set once.
 local hub_us, meta, batch, node, stirred_us, calm_us
--- What is looked up for each cell of what its limit says.
+-- How many entries may still be read by scans.
+local scans_left = SCANNED_MAX
+local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
+-- Fields of the rule at hand that each cell needs: variables, because they are looked up faster than fields of a table.
 -- The capacity is what can be granted without a loan.
-local rule_capacity, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us, rule_overdrafts, rule_elsewhere
+local rule_capacity, rule_small_lines, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
+local rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
 
-local function time_to_live(of)
-  local lives_us = of.counts_for_us + 2 * batch.lease_us + 4 * max(batch.interval_us, of.own_interval_us)
+local function time_to_live(of, lease_us, interval_us)
+  local lives_us = of.counts_for_us + 2 * lease_us + 4 * max(interval_us, of.own_interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
 end
 
@@ -142,6 +170,15 @@ local function learns_until(of)
   return meta.born_us + learning_us(of, meta.lost)
 end
 
+local function has_small_lines(of)
+  local runs_out_us = of.window_us
+  if of.kind == BUCKET then
+    local drains_us = of.window_us * of.capacity / of.quota
+    runs_out_us = of.stepwise and max(runs_out_us, drains_us) or drains_us
+  end
+  return of.overshoot_milli >= 0 and runs_out_us > of.lease_us
+end
+
 local function rule_of(limit)
   local made = {
     name = limit[1], kind = limit[2], window_us = limit[3], quota = limit[4], capacity = limit[5],
@@ -154,9 +191,22 @@ local function rule_of(limit)
   if made.own_interval_us > 0 then made.interval_us = made.own_interval_us end
   made.own = made.capacity - made.apart
   local runs_out_us = made.window_us
-  if made.kind == BUCKET then runs_out_us = max(runs_out_us, ceil(made.window_us * made.capacity / made.quota)) end
+  if made.kind == BUCKET then
+    runs_out_us = max(runs_out_us, ceil(min(made.window_us * made.capacity / made.quota, WINDOW_MAX_US)))
+  end
+  made.fill_max_milli = 1000 * DEBT_MAX * max(made.capacity, made.quota)
+  made.need_max_milli = min(1000 * NEEDS_MAX * made.capacity, NEED_MAX_MILLI)
+  made.ask_max = max(made.capacity, made.quota)
+  made.overdraft_max = made.capacity
+  if made.overshoot_milli >= 0 then
+    made.overdraft_max = min(floor(made.capacity * made.overshoot_milli / 1000), SAID_MAX)
+  end
   made.counts_for_us = 2 * runs_out_us
-  made.lives_us = time_to_live(made)
+  -- The lease of a limit travels in the field `window`, which is in use only with a calendar: told_limit in hub/report.py.
+  made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
+  made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
+  made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
+  made.small_lines = has_small_lines(made)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
   made.epoch = floor(hub_us / made.window_us)
@@ -170,8 +220,8 @@ local function use_rule(of)
   rule, window_us = of, of.window_us
   fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
-  rule_apart = of.apart > 0
-  -- Who leaves is granted nothing.
+  rule_apart, rule_small_lines = of.apart > 0, of.small_lines
+  -- A node that leaves is granted nothing.
   rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
 end
 
@@ -260,14 +310,22 @@ local function read_entry(packed)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
-    entry_current_until_us, entry_previous_until_us = unpack_(packed)
+    entry_current_until_us, entry_previous_until_us, entry_lease_us = unpack_(packed)
   if not entry_reset_us then
     entry_base, entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = entry_base or 0, 0, 0, 0, 0
   end
   if not entry_previous_until_us then entry_current_until_us, entry_previous_until_us = 0, 0 end
+  if not entry_lease_us then entry_lease_us = 0 end
 end
 
 local function written_entry()
+  if entry_lease_us ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+      entry_current_until_us, entry_previous_until_us, entry_lease_us)
+  end
   if dated then
     return pack(
       entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
@@ -296,6 +354,7 @@ local function new_entry()
   entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity = 0, 0, 0, 0
   entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
+  entry_lease_us = 0
 end
 
 -- ------------------------------------------------------------------ merge/ledger.py
@@ -452,11 +511,13 @@ local function forget()
 end
 
 -- The answer, piece by piece: its header, which is written last, and a row for each cell.
-local pieces, answered, wide, row_format = { '' }, 1, false, ANSWER
+-- The rows are made in any order; `place` is where the one at hand belongs.
+local pieces, place, rows_told, wide, row_format = { '' }, 1, 0, false, ANSWER
 
 local function widen()
-  for position = 2, answered do
-    pieces[position] = to_bytes(ANSWER_WIDE, from_bytes(ANSWER, pieces[position]))
+  for position = 2, #KEYS - 2 do
+    local row = pieces[position]
+    if row then pieces[position] = to_bytes(ANSWER_WIDE, from_bytes(ANSWER, row)) end
   end
   wide, row_format = true, ANSWER_WIDE
 end
@@ -489,9 +550,9 @@ local function cell_answer()
       + demand_milli + last_demand + window_demand
     if all > NARROW_MAX or current < 0 then widen() end
   end
-  answered = answered + 1
-  pieces[answered] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
-    silent, needs_milli, demand_milli, cell_active, last_demand, window_demand, cell_reset_us)
+  pieces[place] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
+    silent, needs_milli, demand_milli, forgotten and FORGOTTEN or cell_active, last_demand, window_demand,
+    cell_reset_us)
 end
 
 -- ------------------------------------------------------------------ merge/rule.py
@@ -517,7 +578,7 @@ local function take_counts()
   if bucket then
     local drained = refilled(cell_filled_us, hub_us) * rule.quota * 1000 / window_us
     local charged = counted and (report_current - entry_current) * 1000 or 0
-    cell_fill_milli = max(0, max(0, cell_fill_milli - drained) + charged)
+    cell_fill_milli = min(max(0, max(0, cell_fill_milli - drained) + charged), rule.fill_max_milli)
     cell_filled_us = hub_us
     entry_current = report_current
     entry_previous = counted and report_previous or 0
@@ -540,7 +601,7 @@ local function take_counts()
   else
     entry_ask = 0
   end
-  entry_seen_us, entry_capacity = hub_us, rule_capacity
+  entry_seen_us, entry_capacity, entry_lease_us = hub_us, rule_capacity, rule.entry_lease_us
   if rule_capacity < cell_capacity then cell_capacity = rule_capacity end
   return used
 end
@@ -562,6 +623,12 @@ local function raise(target, pool, used, free)
   return 0
 end
 
+local function headroom_max(need, left)
+  local most = HEADROOM_FRACTION * left
+  if most < 1 then most = 1 end
+  return most > need and most or need
+end
+
 local function grant(used)
   local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
@@ -576,8 +643,13 @@ local function grant(used)
   if not fixed or (report_epoch == cell_epoch and not resting()) then
     local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
     if pool >= needs then
-      local most = max(need, entry_line - used + ceil(TAKEN_AT_ONCE * free))
-      target = min(need + SLACK_SHARED * (pool - needs) * share, most)
+      local most = entry_line - used + ceil(TAKEN_AT_ONCE * free)
+      target = need + SLACK_SHARED * (pool - needs) * share
+      if target > most then target = most > need and most or need end
+      if rule_small_lines then
+        local headroom = headroom_max(need, pool)
+        if target > headroom then target = headroom end
+      end
     end
     if report_asked > 0 or target >= 1 then
       entry_line = entry_line + raise(target, pool, used, free)
@@ -585,14 +657,26 @@ local function grant(used)
     end
   end
   if fixed and report_epoch == cell_epoch and (report_asked > 0 or own * share >= 1) then
-    local wanted = ceil(own * share) - entry_base
-    entry_base = entry_base + max(0, min(wanted, own - cell_bases - entry_base))
+    local start = own * share
+    if rule_small_lines then
+      local headroom = headroom_max(need, own)
+      if start > headroom then start = headroom end
+    end
+    if start > entry_base then
+      entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
+    end
   end
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
-    if (entry_overdraft + 1) * nodes <= overdrafts then
-      local wanted = floor(overdrafts / nodes) - entry_overdraft
+    local part = overdrafts / nodes
+    if rule_small_lines then
+      local most = OVERDRAFT_FRACTION * own
+      if most < 1 then most = 1 end
+      if part > most then part = most end
+    end
+    if entry_overdraft + 1 <= part then
+      local wanted = floor(part) - entry_overdraft
       local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
       if wanted > free then wanted = free end
       if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
@@ -647,6 +731,23 @@ local function bury(key, kept)
   return true
 end
 
+-- What a node has used of a key that it forgets, the entry at hand, is counted with that of departed nodes.
+local function take_over(key)
+  depart(hub_us)
+  fold()
+  local kept = call('HGET', key, DEPARTED)
+  if kept then
+    read_entry(kept)
+    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
+    discount()
+  end
+  if bury(key, kept) then
+    cell_restless = 1
+  elseif kept then
+    call('HDEL', key, DEPARTED)
+  end
+end
+
 -- Counts everything anew but the entry of the node itself, which has yet to be granted its lines. Others are at hand
 -- meanwhile, one after the other.
 local function scan_others(key, fields)
@@ -668,7 +769,10 @@ local function scan_others(key, fields)
         interval_us, lease_us, left = record[3], record[4], record[5] == 1
         if record[1] > seen_us then seen_us = record[1] end
       end
-      if left or hub_us - seen_us > lease_us or hub_us - entry_seen_us > lives_us then
+      if entry_lease_us > 0 then lease_us = min(lease_us, entry_lease_us) end
+      local unheard_us = hub_us - entry_seen_us
+      local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
+      if left or hub_us - seen_us > lease_us or outlived then
         local held = entry_line > 0 or entry_overdraft > 0
         depart(held and seen_us + lease_us or entry_seen_us)
         fold()
@@ -698,12 +802,13 @@ local function scan_others(key, fields)
   cell_restless = (buried or first ~= '' or cell_silent > 0) and 1 or 0
 end
 
--- `own` is how many strings are stored for what is at hand; if there are no more, there is nobody else.
+-- `own` is how many strings are stored for what is at hand; if there are no more, there is no other node.
 local function scan(key, own)
   cell_scanned_us = hub_us
   clear()
   if dated then expire() end
   local fields = (own > 0 or rule.withheld > 0) and call('HGETALL', key) or {}
+  scans_left = scans_left - (#fields - own) / 2
   if #fields == own then
     local asks = entry_ask > 0
     cell_capacity, cell_first, cell_reserved, cell_restless = rule_capacity, asks and node or '', 0, asks and 1 or 0
@@ -713,15 +818,17 @@ local function scan(key, own)
     entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
   local need_milli, demand_milli, window_demand, capacity =
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
-  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us =
-    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
+  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us =
+    entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
+    entry_lease_us
   scan_others(key, fields)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft =
     epoch, seen_us, current, previous, line, base, overdraft
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
     need_milli, demand_milli, window_demand, capacity
-  entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us =
-    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us
+  entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
+    entry_lease_us =
+    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us
 end
 
 -- At least an interval after the last time, or if there was none.
@@ -797,6 +904,82 @@ local function look(key, listed, lasting)
   end
 end
 
+-- What is said of a key for which there is no room.
+local function not_taken(epoch)
+  if not wide and rule_capacity > NARROW_MAX then widen() end
+  pieces[place] = to_bytes(row_format, epoch, 0, 0, 0, rule_capacity, 0, 0, 0, 0, 0, 0, 0, NOT_TAKEN, 0, 0, 0)
+end
+
+-- Whether nothing would be lost with the cell, as far as is known without its entries.
+local function forgettable()
+  if cell_lines ~= 0 or cell_current ~= 0 or cell_previous ~= 0 or cell_needs_milli ~= 0 then return false end
+  if rule.withheld > 0 or hub_us < cell_learn_until_us or cell_fill_milli > 0 then return false end
+  if rule.first_hit and abs(cell_epoch) > hub_us - (cell_epoch >= 0 and window_us or 0) then return false end
+  return cell_reset_us == 0 or hub_us - cell_reset_us > rule.counts_for_us
+end
+
+-- Whether there is nothing in a cell but its sums and what is at hand. What is read counts like what is scanned; a cell
+-- that is not looked at stays until a later batch, or until it expires.
+local function no_other_node(key)
+  if scans_left <= 0 then return false end
+  local fields, alone = call('HGETALL', key), true
+  for position = 1, #fields, 2 do
+    local field = fields[position]
+    if field ~= 'g' and field ~= node then
+      alone = false
+      if field ~= LOANS then scans_left = scans_left - 1 end
+    end
+  end
+  return alone
+end
+
+-- What the node says is cut down to where more would have no effect; see merge/bounds.py. A comparison costs less than a call.
+local function keep_within_bounds()
+  local capacity = rule.capacity
+  if report_current > SAID_MAX then
+    report_current = SAID_MAX
+  elseif report_current < 0 then
+    report_current = bucket and max(-SAID_MAX, report_current) or 0
+  end
+  if bucket then
+    if report_previous > rule.fill_max_milli then report_previous = rule.fill_max_milli end
+  elseif report_previous > SAID_MAX and not dated then
+    report_previous = SAID_MAX
+  end
+  if report_line > capacity then report_line = capacity end
+  if report_base > capacity then report_base = capacity end
+  if report_overdraft > rule.overdraft_max then report_overdraft = rule.overdraft_max end
+  if report_need_milli > rule.need_max_milli then report_need_milli = rule.need_max_milli end
+  if report_ask > rule.ask_max then report_ask = 0 end
+  if report_demand_milli > SAID_MAX then report_demand_milli = SAID_MAX end
+  if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
+end
+
+-- Whether nothing in this report contradicts that the node forgets the key with it, see hub/report.py.
+local function is_farewell()
+  return report_line == 0 and report_base == 0 and report_overdraft == 0 and report_need_milli == 0
+    and report_demand_milli == 0
+end
+
+-- Writes what is at hand; returns whether the cell is still there.
+local function write(key, known, heard, loans, lasting)
+  local leaves = forgotten or (entry_line == 0 and empty())
+  if leaves then discount() end
+  if leaves and heard then call('HDEL', key, node) end
+  if forgotten then take_over(key) end
+  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
+  if leaves and forgettable() and no_other_node(key) then
+    if known then call('DEL', key) end
+    return false
+  end
+  if leaves then
+    call('HSET', key, 'g', written_cell())
+  else
+    call('HSET', key, 'g', written_cell(), node, written_entry())
+  end
+  return true
+end
+
 local function merge_cell(key)
   local found
   if rule_apart then found = call('HMGET', key, 'g', node, LOANS) else found = call('HMGET', key, 'g', node) end
@@ -812,6 +995,7 @@ local function merge_cell(key)
   local epoch = rule_epoch
   if report_epoch ~= epoch or rule_elsewhere then epoch = epoch_of(known and cell_epoch) end
   if not known then
+    if cramped then return not_taken(epoch) end
     heard = false
     new_cell(key, epoch)
   end
@@ -821,6 +1005,7 @@ local function merge_cell(key)
   if rule_elsewhere and rule.first_hit then
     report_epoch = same_window(report_epoch, cell_epoch) and cell_epoch or cell_epoch - 1
   end
+  if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
   if report_reset_us > cell_reset_us then forget() end
   if heard then
     read_entry(heard)
@@ -833,24 +1018,22 @@ local function merge_cell(key)
   end
   local used = take_counts()
   local scanned_ago_us = hub_us - cell_scanned_us
-  if (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0) and due(scanned_ago_us) then
+  if
+    scans_left > 0
+    and (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0)
+    and due(scanned_ago_us)
+  then
     scan(key, (heard and 4 or known and 2 or 0) + (loans and 2 or 0))
     if dated then used = used_of(entry_current, entry_previous) end
   end
   if cell_first == node then cell_first, cell_reserved = '', 0 end
   lent = 0
   if loans then lent, lasting = lent_by(loans) end
-  if hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
+  forgotten = report_asked == FORGOTTEN and is_farewell()
+  if not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
   count()
   cell_answer()
-  if entry_line == 0 and empty() then
-    discount()
-    call('HSET', key, 'g', written_cell())
-    if heard then call('HDEL', key, node) end
-  else
-    call('HSET', key, 'g', written_cell(), node, written_entry())
-  end
-  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
+  if not write(key, known, heard, loans, lasting) then return end
   if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
 end
 
@@ -930,8 +1113,8 @@ end
 -- ------------------------------------------------------------------ one exchange
 
 local function answer(status)
-  pieces[1] = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, answered - 1, hub_us)
-  pieces[answered + 1] = meta.incarnation
+  pieces[1] = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, rows_told, hub_us)
+  pieces[rows_told + 2] = meta.incarnation
   return table.concat(pieces)
 end
 
@@ -940,7 +1123,9 @@ local fine, raw = pcall(unpack_, ARGV[1])
 if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
 local well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
 if not well_formed then
-  return redis.error_reply(type(report_format) == 'table' and report_format.err or 'RCINVALID the batch is malformed')
+  -- A string that says what is wrong, unless the batch is so odd that a check has failed itself.
+  local what = tostring(report_format)
+  return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
 end
 batch = {
   node = raw[2], account = raw[3], sequence = raw[4], incarnation = raw[5], candidate = raw[6],
@@ -960,6 +1145,14 @@ meta = {
 local schema = tonumber(fields[5] or 0)
 if meta.incarnation and schema > VERSION then
   return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. VERSION)
+end
+-- A server that has reached its maxmemory refuses a script the first write that may take memory, and none that comes
+-- after another write. So the first one is tried, and if it was refused, one that takes no memory goes before all others.
+local tried = redis.pcall('HSET', KEYS[1], 'schema', VERSION)
+if type(tried) == 'table' and tried.err and string.find(tried.err, OUT_OF_MEMORY, 1, true) then
+  if not meta.incarnation or schema < VERSION then return tried end
+  cramped = true
+  call('PEXPIRE', KEYS[1], max(call('PTTL', KEYS[1]), KEPT_MS))
 end
 if not meta.incarnation or schema < VERSION then
   -- What an older schema has stored is lost to this one: its cells have other keys.
@@ -1005,13 +1198,19 @@ for position, limit in ipairs(rules) do
   rules[position] = rule_of(limit)
   lives_ms = max(lives_ms, ceil(rules[position].kept_us / 1000))
 end
--- Every time, so that whoever may not do this hears of it before there is a cell that would never expire.
+-- Every time, so that a user without this right fails before there is a cell that would never expire.
 call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
 node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us
 local limit, used_limit
-local keys = KEYS
-for position = 1, #keys - 3 do
+local keys, cells = KEYS, #KEYS - 3
+-- Another cell is the first one each time, so that each has its turn at being scanned.
+rows_told = cells
+for position = 2, cells + 1 do pieces[position] = false end -- in order, so that a row finds its place without a search
+local first = cells > 0 and batch.sequence % cells * TURN % cells or 0
+for turn = 0, cells - 1 do
+  local position = (first + turn) % cells + 1
+  place = position + 1
   report_epoch, report_reset_us, limit, report_current, report_previous, report_line, report_base, report_overdraft,
     report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand =
     from_bytes(report_format, rows, (position - 1) * report_bytes + 1)
@@ -1019,6 +1218,7 @@ for position = 1, #keys - 3 do
     use_rule(rules[limit + 1])
     used_limit = limit
   end
+  keep_within_bounds()
   merge_cell(keys[position + 3])
 end
 live_at_least(KEYS[1], lives_ms)

@@ -23,7 +23,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Batch, CellReport, LimitReport, heard_limit, told_limit
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing.claims.fleet import KEYS, LEASE_NS, Fleet, Member
+from reconverge.testing.claims.fleet import INTERVAL_NS, KEYS, LEASE_NS, Fleet, Member
 from reconverge_sync.mqtt.messages import read_batch, write_batch
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.resp import bulks, packed
@@ -50,12 +50,13 @@ class FormerHub(RedisHub):
 
 
 class MixedFleet(Fleet):
-    """A fleet of which the nodes of this version have a lease on the limit that is shorter than that on their names."""
+    """A fleet of which the nodes of this version ask in doubt, and have a lease on the limit that is their own."""
 
     def _member(self, hub: Hub) -> Member:
         member = super()._member(hub)
         if not isinstance(hub, FormerHub):
             member._table.take_lease(OWN_LEASE_NS)
+            member.asks = True
         return member
 
 
@@ -103,6 +104,31 @@ def test_both_versions_meet_on_one_redis(redis_server: RedisServer, algorithm: s
     assert 0 >= excess
     assert 0 == rebirths
     assert admitted > 0
+
+
+@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG])
+def test_nodes_that_ask_and_nodes_that_know_no_asking_share_a_key(redis_server: RedisServer, algorithm: str) -> None:
+    """Each is admitted its part of what there is in four windows, and all together no more than the quota."""
+
+    async def check() -> tuple[list[int], float]:
+        meeting = Meeting(redis_server, Limit(40, 6.0, algorithm=algorithm), STRICT, 0)
+        fleet, excess = meeting.fleet, 0.0
+        for _ in range(240):
+            for member in fleet.members:
+                fleet.ask(member, "ada", 1, times=1)
+                await member.exchanges()
+                for key, cost, epoch in member.goes_on():
+                    fleet.truth[key].changes(cost, epoch)
+                excess = max(excess, fleet.truth["ada"].excess())
+            meeting.clock.advance_ns(INTERVAL_NS)
+        for hub in meeting.hubs:
+            await hub.close()
+        return [member.charged for member in fleet.members], excess
+
+    admitted, excess = asyncio.run(check())
+
+    assert 0 >= excess
+    assert min(admitted) >= 8
 
 
 def test_what_the_version_before_has_stored_is_no_lost_data(redis_server: RedisServer) -> None:

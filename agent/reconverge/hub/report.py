@@ -28,6 +28,11 @@ FORGOTTEN = 2**31 - 1
 """In place of `asked` in a report: with this report the node forgets the key, see `CellReport.forgotten`. In place of
 `nodes` in the answer to such a report: the hub has taken over what the node has used. A hub that does not know this
 mark merges the report as any other and answers without the mark, so the node keeps the key."""
+ASKS = 2**31
+"""Added to `asked` in a report: the node asks the hub when it is in doubt, and what is added to the mark is the cost
+that waits for the answer. A hub that does not know this mark takes it for a large demand, and grants a line as ever."""
+WAITING_MAX = 2**30 - 1
+"""The largest cost that is told to wait."""
 
 
 class Status(IntEnum):
@@ -129,7 +134,7 @@ class CellReport(NamedTuple):
     ask: int
     """The largest cost refused since the last exchange, 0 when none was."""
     asked: int
-    """Cost asked for since the last exchange, admitted or not."""
+    """Cost asked for since the last exchange, admitted or not; see also FORGOTTEN and ASKS."""
     demand_milli: int
     """Cost asked for per second, admitted or not, in thousandths."""
     window_demand: int
@@ -146,6 +151,16 @@ class CellReport(NamedTuple):
         """
         held = self.line or self.base or self.overdraft
         return self.asked == FORGOTTEN and not (held or self.need_milli or self.demand_milli)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the node asks the hub when it is in doubt."""
+        return ASKS <= self.asked <= ASKS + WAITING_MAX
+
+    @property
+    def waiting(self) -> int:
+        """The cost that waits for the answer."""
+        return self.asked - ASKS if self.asks else 0
 
 
 @runtime_checkable
@@ -207,7 +222,7 @@ class CellAnswer(NamedTuple):
     needs_milli: int
     demand_milli: int
     nodes: int
-    """How many nodes have a need on this key; NOT_TAKEN if the hub has no room for it."""
+    """How many nodes have a need on this key, see also AT_HUB; NOT_TAKEN if the hub has no room for it."""
     last_demand: int
     """Cost asked for by all nodes in the window before."""
     window_demand: int

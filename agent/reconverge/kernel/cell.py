@@ -167,6 +167,7 @@ class Limited(Protocol):
     smooth: bool
     additive: bool
     keeps_spare: bool
+    asks: bool
 
     @property
     def meter(self) -> ReportedMeter: ...
@@ -202,6 +203,7 @@ class Cell(Headroom):
         "arrived",
         "ask",
         "asked",
+        "asking_ns",
         "back_off_ns",
         "base",
         "before_ns",
@@ -353,6 +355,8 @@ class Cell(Headroom):
         """The same since the last report."""
         self.ask = 0
         """The largest cost refused since the last report."""
+        self.asking_ns = -NEVER_NS
+        """When a request waited here last that asked in doubt; see `LimitState.asks`."""
         self.window_demand = 0
         self.demand = 0.0
         self.measured_ns = now_ns

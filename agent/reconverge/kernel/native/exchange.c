@@ -153,6 +153,16 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
     }
 }
 
+/* What was asked for; of a key about which requests in doubt ask the hub, what waits for its answer. */
+static i64
+said_asked(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    if (now_ns - cell->asking_ns < 2 * terms->idle_ns) {
+        return ASKS + at_most(cell->waiting != 0 ? cell->waiting : cell->ask, WAITING_MAX);
+    }
+    return at_most(cell->asked, FORGOTTEN - 1);
+}
+
 int
 report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
 {
@@ -200,7 +210,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         .overdraft = cell->overdraft,
         .need_milli = cell->need_milli,
         .ask = at_least(cell->ask, cell->head_cost),
-        .asked = cell->asked,
+        .asked = said_asked(terms, cell, now_ns),
         .demand_milli = (i64)(cell->demand * 1000),
         .window_demand = cell->window_demand,
         .reset_us = cell->reset_us,

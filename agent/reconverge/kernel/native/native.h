@@ -27,6 +27,9 @@ typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 b
 
 #define NEVER_NS ((i64)1 << 62)
 #define NOT_TAKEN -1 /* in place of the number of nodes: the hub has no room for the key */
+#define FORGOTTEN (((i64)1 << 31) - 1) /* see hub/report.py, as for the marks that follow */
+#define ASKS ((i64)1 << 31)
+#define WAITING_MAX (((i64)1 << 30) - 1)
 #define SECOND_NS 1000000000LL
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -181,6 +184,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
     X(overdraft, 0) X(capacity, 0) X(heard_ns, -NEVER_NS) X(others_current, 0) X(others_previous, 0) X(silent, 0)    \
     X(free, 0) X(reserved, 0) X(nodes, 1) X(fleet_window, 0) X(last_demand, 0) X(share, 0) X(waiters, 0)             \
     X(waiting, 0) X(head_cost, 0) X(counted, 0) X(arrived, 0) X(asked, 0) X(ask, 0) X(window_demand, 0)               \
+    X(asking_ns, -NEVER_NS)                                                                                           \
     X(measured_ns, now_ns) X(touched_ns, now_ns) X(reported_ns, -NEVER_NS) X(need_milli, 0) X(confirmed_epoch, -1)   \
     X(confirmed_current, 0) X(confirmed_previous, 0) X(low_water, 0) X(early_ns, NEVER_NS) X(back_off_ns, 0)
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)

@@ -88,7 +88,7 @@ release_all_cells(Reports *self)
     while (self->count > 0) {
         Cell *cell = self->cells[--self->count];
         const Report *row = &self->rows[self->count];
-        if (row->asked > 0 && cell->charged > row->asked) {
+        if (row->asked > 0 && (cell->charged > row->asked || row->asked >= ASKS)) {
             Py_DECREF(cell); /* it was asked about before, and is again: it had better stay */
         } else {
             let_rest(cell);
@@ -429,7 +429,8 @@ take_back(Reports *reports)
 {
     for (Py_ssize_t at = 0; at < reports->count; at++) {
         Cell *cell = reports->cells[at];
-        cell->asked = at_most(cell->asked + reports->rows[at].asked, DEMAND_MAX);
+        i64 asked = reports->rows[at].asked;
+        cell->asked = at_most(cell->asked + (asked >= ASKS ? asked - ASKS : asked), DEMAND_MAX);
         cell->ask = at_least(cell->ask, reports->rows[at].ask);
         if (mark_dirty(cell) < 0) {
             PyErr_Clear(); /* there is no memory; the next charge tries again */

@@ -65,7 +65,7 @@ from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
-from reconverge.hub.report import FORGOTTEN, NOT_TAKEN, CellAnswer, CellReport
+from reconverge.hub.report import ASKS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
 from reconverge.kernel.cell import DEMAND_MAX, Cell, lease_until_ns, low_water, measure
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 
@@ -149,11 +149,21 @@ def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellRep
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
         ask=max(cell.ask, cell.head_cost),
-        asked=FORGOTTEN if leaves else cell.asked,
+        asked=FORGOTTEN if leaves else _said_asked(cell, now_ns),
         demand_milli=0 if leaves else int(cell.demand * 1000),
         window_demand=cell.window_demand,
         reset_us=cell.reset_us,
     )
+
+
+def _said_asked(cell: Cell, now_ns: int) -> int:
+    """What was asked for; of a key about which requests in doubt ask the hub, what waits for its answer.
+
+    A request that was refused without waiting counts as one that waits, if none does: it may well come again.
+    """
+    if now_ns - cell.asking_ns < 2 * cell.table.meter.idle_ns:
+        return ASKS + min(cell.waiting or cell.ask, WAITING_MAX)
+    return min(cell.asked, FORGOTTEN - 1)
 
 
 def _leaves(cell: Cell, in_touch: bool) -> bool:
@@ -169,7 +179,7 @@ def unreport_cell(cell: Cell, report: CellReport) -> None:
     if report.forgotten:
         let_stay(cell)
     else:
-        cell.asked = min(cell.asked + report.asked, DEMAND_MAX)
+        cell.asked = min(cell.asked + (report.waiting if report.asks else report.asked), DEMAND_MAX)
         cell.ask = max(cell.ask, report.ask)
     mark_dirty(cell)
 

@@ -41,6 +41,8 @@ class Waiter:
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
         """Have the hub hear of what cannot go yet; the waiter has not been refused."""
         cell.ask = max(cell.ask, self.indivisible(cost))
+        if self._table.asks:
+            cell.asking_ns = now_ns
         if not cell.shard.alone:
             self._go_on_asking(cell, spare, now_ns)
 
@@ -86,6 +88,8 @@ class Waiter:
             # Evaluated before the waiter counts, so that the time until now does not pass for the lateness of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
             cell.head_cost = 0 if fits else self.indivisible(cost)
+        if self._table.asks:
+            cell.asking_ns = now_ns
         cell.waiters += 1
         cell.waiting += cost
         cell.arrived = min(cell.arrived + cost, DEMAND_MAX)

@@ -11,7 +11,7 @@ from reconverge.clock import SECOND_NS, Clock, ManualClock
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.port import Hub
 from reconverge.hub.report import Batch, Totals
-from reconverge.kernel import Kernel
+from reconverge.kernel import Cell, Kernel, gate_of
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_LOG, Limit
 from reconverge.policies import Policy
 
@@ -23,6 +23,8 @@ LAST_WORDS_MAX: Final = 20
 """After so many exchanges a node that leaves must have said everything."""
 LATE_MAX: Final = 12
 """How many lost messages may still turn up."""
+ASKS_MAX: Final = 5
+"""How many requests of a node wait for the hub's word at once."""
 
 
 class Member:
@@ -54,6 +56,7 @@ class Member:
             for shard in range(hub.shards)
         ]
         self._table = self._kernel.declare(LIMIT_NAME, limit, policy)
+        self._asked: list[tuple[str, int, list[Cell]]] = []
         self.charged = 0
         self.refunded = 0
 
@@ -62,6 +65,37 @@ class Member:
         verdict = self._table.decide(key, cost, self._clock.monotonic_ns())
         self.charged += cost if verdict.allowed else 0
         return verdict.epoch if verdict.allowed else None
+
+    @property
+    def asks(self) -> bool:
+        """Whether requests in doubt wait for the hub's word."""
+        return self._table.asks
+
+    @asks.setter
+    def asks(self, asks: bool) -> None:
+        self._table.asks = asks
+
+    def waits(self, key: str, cost: int) -> None:
+        """Have a request wait for the hub's word, unless enough of them do."""
+        if len(self._asked) < ASKS_MAX:
+            cells: list[Cell] = []
+            gate_of(self._table).queue_up(key, self._table.costs_of(cost), cells)
+            self._asked.append((key, cost, cells))
+
+    def goes_on(self) -> list[tuple[str, int, int]]:
+        """Let the requests through that have waited, as far as they may go now, and have the others wait no longer.
+
+        Returns the key, the cost and the window of each that was admitted.
+        """
+        gate, admitted = gate_of(self._table), list[tuple[str, int, int]]()
+        for key, cost, cells in self._asked:
+            costs = self._table.costs_of(cost)
+            if gate.try_turn(key, costs, again=True).decision is not None:
+                admitted.append((key, cost, self._table.observe(key, self._clock.monotonic_ns()).epoch))
+                self.charged += cost
+            gate.step_out(cells, costs)
+        self._asked = []
+        return admitted
 
     def gives_back(self, key: str, cost: int, epoch: int) -> None:
         """Settle for less than was admitted in that window."""
@@ -187,6 +221,8 @@ class Fleet:
             self.ask(member, random.choice(KEYS), random.choice([1, 1, 2, 5]), times=random.randrange(1, 40))
         elif chance < 0.7:
             await member.exchanges()
+            for key, cost, epoch in member.goes_on():
+                self.truth[key].changes(cost, epoch)
         elif chance < 0.8:
             self._turns_up_later(member.loses_a_request())
         elif chance < 0.9:
@@ -212,6 +248,8 @@ class Fleet:
                 if self._random.random() < 0.05:
                     member.gives_back(key, 1, epoch)
                     truth.changes(-1, epoch)
+            elif member.asks:
+                member.waits(key, cost)
 
     async def leaves(self, member: Member) -> None:
         """One node says its last words, and another one starts in its place."""

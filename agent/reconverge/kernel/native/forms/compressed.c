@@ -6,7 +6,7 @@
  * node that shares a million keys is asked about few of them at any moment; all others are quiet: reported, answered,
  * and with nothing to say until their promise is due.
  *
- * What was found. Of the 58 numbers of a quiet key some 25 are not what they were at first. But 250 keys that were
+ * What was found. Of the 59 numbers of a quiet key some 25 are not what they were at first. But 250 keys that were
  * reported in one batch share all moments and nearly all lines. What differs is how much was used, how much is asked
  * for, and when: two to six small numbers.
  *
