@@ -220,6 +220,7 @@ def grounds(decision: Decision, usage: Usage) -> None:
     assert_type(decision.binding, str)
     assert_type(decision.over_quota, bool)
     assert_type(decision.borrowed, bool)
+    assert_type(decision.certain, bool)
     assert_type(bool(decision), bool)
     assert_type(usage.own, int)
     assert_type(usage.total, int)

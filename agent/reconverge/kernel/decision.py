@@ -28,6 +28,9 @@ class Decision:
     """Admitted above the quota, as the limit's `soft` allows."""
     borrowed: bool = False
     """Admitted beyond the limit's own share, out of what its parent has left for all."""
+    certain: bool = True
+    """No word of the hub would change the answer: admitted within the node's own part of the limit, or refused while by
+    what all nodes have said nothing can be free. Else the node was in doubt, as about a key that is new to it."""
     switch: ClassVar[str] = "on"
     """How the limit was switched: "on", "shadow" or "off"."""
     would_refuse: ClassVar[bool] = False

@@ -92,6 +92,14 @@ class Bucket(Meter):
         excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
         return max(1, -(-excess // self._quota))
 
+    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`: until enough of this node's own fill has drained, as fast as it may with the longest line.
+
+        What others have used has drained since they last spoke, and the hub hears of that when they speak again.
+        """
+        excess = self._own_excess(cell, cost, now_ns)
+        return excess // self._quota if excess > 0 else 0
+
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
         return -(-self._fleet_fill(cell, now_ns) // self._quota)
@@ -144,6 +152,10 @@ class Bucket(Meter):
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
         """How full the buckets of all nodes are together, as far as this one knows."""
         return self._fill(cell, now_ns) + round(self.others(cell, now_ns) * self._window_ns)
+
+    def _own_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """By how much `cost` is too much beside what this node has used itself, in cost times nanoseconds."""
+        return self._fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
 
     def _rate(self, cell: Cell) -> int:
         """What drains per nanosecond, times the capacity."""
@@ -207,6 +219,11 @@ class StepBucket(Bucket):
         """See `Meter`."""
         excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
         return self._edges_ns(cell, excess, self._quota, now_ns)
+
+    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Bucket.fleet_earliest_ns`."""
+        excess = self._own_excess(cell, cost, now_ns)
+        return self._edges_ns(cell, excess, self._quota, now_ns) - cell.lag_ns if excess > 0 else 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""

@@ -89,6 +89,15 @@ class Dated(Meter):
         others_ns = history_of(cell).others_until_ns - now_ns
         return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
 
+    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`: until enough of this node's own has expired, whatever becomes of the others' use.
+
+        The hub counts what another node has in use until that node says that it has expired; so some of what is known
+        of the others may be free by now.
+        """
+        excess = cell.used + cost - cell.capacity
+        return self._freed_ns(cell, excess, now_ns) - cell.shard.lag_ns if excess > 0 else 0
+
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
         others_ns = history_of(cell).others_until_ns - now_ns if self.others(cell, now_ns) else 0

@@ -81,6 +81,14 @@ class Meter:
         """How long until `cost` fits below the capacity, all nodes counted."""
         raise NotImplementedError
 
+    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """For how long `cost` certainly does not fit below the capacity, all nodes counted: never longer than that.
+
+        `fleet_wait_ns` is later by what the clocks may err (`lag_ns`), and its rounding is within the microsecond that
+        callers leave out.
+        """
+        return self.fleet_wait_ns(cell, cost, now_ns) - cell.lag_ns
+
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """How long until nothing counts any more, on any node."""
         raise NotImplementedError

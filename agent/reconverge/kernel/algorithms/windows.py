@@ -55,6 +55,12 @@ class FixedWindow(Meter):
         """See `Meter`."""
         return max(1, closes_ns(cell) - now_ns)
 
+    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`: until the window ends, if the quota is used up."""
+        if cell.used + cell.others_current + cost <= cell.capacity:
+            return 0
+        return super().fleet_earliest_ns(cell, cost, now_ns)
+
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
         return self.fleet_wait_ns(cell, 0, now_ns) if cell.used + cell.others_current > 0 else 0

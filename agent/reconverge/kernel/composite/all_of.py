@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from reconverge.errors import UnknownKind
 from reconverge.kernel.cell import Cell
@@ -305,10 +306,17 @@ class AllQuotas:
 
 
 def binding(answers: Sequence[Decision]) -> Decision:
-    """Of quotas that refuse, the answer of the one to wait for longest; of those that admit, of the scarcest."""
+    """Of quotas that refuse, the answer of the one to wait for longest; of those that admit, of the scarcest.
+
+    That all admit is certain if each of them is; that one refuses is certain if any is that does.
+    """
     if answers[0].allowed:
-        return min(answers, key=lambda answer: (not answer.over_quota, answer.remaining, -answer.reset_after))
-    return max(answers, key=lambda answer: answer.retry_after)
+        found = min(answers, key=lambda answer: (not answer.over_quota, answer.remaining, -answer.reset_after))
+        certain = all(answer.certain for answer in answers)
+    else:
+        found = max(answers, key=lambda answer: answer.retry_after)
+        certain = any(answer.certain for answer in answers)
+    return found if found.certain == certain else replace(found, certain=certain)
 
 
 def settle(charges: Sequence[Charged], key: str, difference: int) -> None:

@@ -129,7 +129,8 @@ class ShareLimit:
             if answer.allowed:
                 return replace(answer, borrowed=True) if answer.binding == self._pool.name else answer
             refusals.append(answer)
-        return min(refusals, key=lambda refusal: refusal.retry_after)
+        found = min(refusals, key=lambda refusal: refusal.retry_after)
+        return replace(found, certain=all(refusal.certain for refusal in refusals))
 
 
 def what_is_left(pool: Limit, share: Limit) -> Limit:

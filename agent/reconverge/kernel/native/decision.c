@@ -12,13 +12,14 @@ static PyObject *
 Decision_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"allowed",   "limit",   "remaining",  "retry_after", "reset_after",
-                            "staleness", "binding", "over_quota", "borrowed",    NULL};
-    int allowed, over_quota = 0, borrowed = 0;
+                            "staleness", "binding", "over_quota", "borrowed",    "certain", NULL};
+    int allowed, over_quota = 0, borrowed = 0, certain = 1;
     long long limit, remaining;
     double retry_after, reset_after, staleness;
     PyObject *binding = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "pLLddd|Upp:Decision", names, &allowed, &limit, &remaining,
-                                     &retry_after, &reset_after, &staleness, &binding, &over_quota, &borrowed)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "pLLddd|Uppp:Decision", names, &allowed, &limit, &remaining,
+                                     &retry_after, &reset_after, &staleness, &binding, &over_quota, &borrowed,
+                                     &certain)) {
         return NULL;
     }
     Decision *self = (Decision *)type->tp_alloc(type, 0);
@@ -28,6 +29,7 @@ Decision_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->allowed = (char)allowed;
     self->over_quota = (char)over_quota;
     self->borrowed = (char)borrowed;
+    self->certain = (char)certain;
     self->limit = limit;
     self->remaining = remaining;
     self->retry_after = retry_after;
@@ -50,9 +52,10 @@ static PyObject *
 fields(PyObject *object)
 {
     Decision *self = (Decision *)object;
-    return Py_BuildValue("(NLLdddONN)", PyBool_FromLong(self->allowed), (long long)self->limit,
+    return Py_BuildValue("(NLLdddONNN)", PyBool_FromLong(self->allowed), (long long)self->limit,
                          (long long)self->remaining, self->retry_after, self->reset_after, self->staleness,
-                         self->binding, PyBool_FromLong(self->over_quota), PyBool_FromLong(self->borrowed));
+                         self->binding, PyBool_FromLong(self->over_quota), PyBool_FromLong(self->borrowed),
+                         PyBool_FromLong(self->certain));
 }
 
 static PyObject *
@@ -61,7 +64,7 @@ Decision_repr(PyObject *object)
     PyObject *all = fields(object);
     PyObject *name = PyType_GetQualName(Py_TYPE(object));
     PyObject *form = PyUnicode_FromString("(allowed=%r, limit=%r, remaining=%r, retry_after=%r, reset_after=%r, "
-                                          "staleness=%r, binding=%r, over_quota=%r, borrowed=%r)");
+                                          "staleness=%r, binding=%r, over_quota=%r, borrowed=%r, certain=%r)");
     PyObject *told = all == NULL || form == NULL ? NULL : PyUnicode_Format(form, all);
     PyObject *text = name == NULL || told == NULL ? NULL : PyUnicode_Concat(name, told);
     Py_XDECREF(name);
@@ -117,6 +120,7 @@ static PyMemberDef Decision_members[] = {
     {"binding", T_OBJECT_EX, offsetof(Decision, binding), READONLY, NULL},
     {"over_quota", T_BOOL, offsetof(Decision, over_quota), READONLY, NULL},
     {"borrowed", T_BOOL, offsetof(Decision, borrowed), READONLY, NULL},
+    {"certain", T_BOOL, offsetof(Decision, certain), READONLY, NULL},
     {NULL},
 };
 

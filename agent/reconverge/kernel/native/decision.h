@@ -9,7 +9,7 @@ typedef struct {
     PyObject *binding;
     i64 limit, remaining;
     double retry_after, reset_after, staleness;
-    char allowed, over_quota, borrowed;
+    char allowed, over_quota, borrowed, certain;
 } Decision;
 
 extern PyType_Spec Decision_spec;

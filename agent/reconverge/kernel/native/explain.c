@@ -3,6 +3,8 @@
 
 #include "decision.h"
 
+#define MICROSECOND_NS 1000
+
 static i128
 retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now_ns)
 {
@@ -28,6 +30,25 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
     return wait_ns < relearned_ns ? relearned_ns : wait_ns;
 }
 
+/* What is refused has not been charged; what is admitted has. */
+static inline bool
+is_certain(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+{
+    if (cell->shard->alone) {
+        return true;
+    }
+    if (!is_heard(cell)) {
+        return false;
+    }
+    if (allowed) {
+        return meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns) >= 0;
+    }
+    if (now_ns < cell->shard->lost_ns + terms->relearns_ns) {
+        return false;
+    }
+    return meter_fleet_earliest_ns(terms, cell, cost, now_ns) > MICROSECOND_NS;
+}
+
 ALWAYS_INLINE PyObject *
 explained(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
 {
@@ -48,6 +69,7 @@ explained(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_
                                              : Py_HUGE_VAL;
     decision->binding = Py_NewRef(store->name);
     decision->over_quota = allowed && terms->soft && used > nominal;
+    decision->certain = is_certain(terms, cell, cost, allowed, now_ns);
     return (PyObject *)decision;
 }
 

@@ -214,6 +214,20 @@ meter_fleet_wait_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
     }
 }
 
+/* For how long `cost` certainly does not fit below the capacity, all nodes counted; of a bucket, what is its own. */
+static inline i128
+meter_fleet_earliest_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
+{
+    if (terms->kind == BUCKET) {
+        i128 excess = bucket_fill(terms, cell, now_ns) + (i128)(cost - cell->capacity) * terms->window_ns;
+        return excess > 0 ? floor_div(excess, terms->quota) : 0;
+    }
+    if (terms->kind == FIXED && cell->used + cell->others_current + cost <= cell->capacity) {
+        return 0;
+    }
+    return meter_fleet_wait_ns(terms, cell, cost, now_ns) - cell->lag_ns;
+}
+
 static inline i128
 meter_fleet_reset_ns(const Terms *terms, const Cell *cell, i64 now_ns)
 {

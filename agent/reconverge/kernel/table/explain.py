@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import ceil, inf
 
-from reconverge.clock import NEVER_NS, seconds
+from reconverge.clock import MICROSECOND_NS, NEVER_NS, seconds
 from reconverge.kernel.cell import usable_line
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Cell, Decision
@@ -31,7 +31,36 @@ def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int
         _staleness_s(cell, now_ns),
         table.name,
         allowed and table.soft and (used if charged else used + cost) > nominal,
+        False,
+        is_certain(table, cell, 0 if charged and allowed else cost, allowed, now_ns),
     )
+
+
+def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int) -> bool:
+    """Whether no word of the hub would change the answer about `cost`, which has not been charged yet.
+
+    Of a key that the hub has not answered about nothing is certain: not even when its window ends is known. A smooth
+    limit that refuses has something to pay off, and would be faster with a longer line.
+    """
+    if cell.shard.alone:
+        return True
+    if not cell.heard:
+        return False
+    if not allowed:
+        return not table.smooth and nothing_free_ns(table, cell, cost, now_ns) > 0
+    line = usable_line(cell, now_ns)
+    return line > 0 if table.smooth else cost <= table.meter.spare(cell, line, now_ns)
+
+
+def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
+    """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some.
+
+    A hub that has lost its data may know less than it did, so nothing is certain until that is over.
+    """
+    if now_ns < cell.shard.lost_ns + table.relearns_ns:
+        return 0
+    free_ns = table.meter.fleet_earliest_ns(cell, cost, now_ns)
+    return free_ns if free_ns > MICROSECOND_NS else 0
 
 
 def usage_as_it_stands(table: LimitState, key: str) -> Usage:

@@ -303,7 +303,7 @@ class Table(LimitState):
     def refuse_reentry(self) -> Decision:
         """The answer to what asks for admission on a thread that is in the middle of a decision."""
         self.note_reentry()
-        return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name)
+        return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name, certain=False)
 
     def note_reentry(self) -> None:
         """Count it, and have it said once."""
