@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import SECOND_NS
+from reconverge.kernel import is_certain
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
 from tests.support.kernel.talker import Talker, World
@@ -117,16 +118,34 @@ def test_what_does_not_live_by_its_line_is_left_as_it_is(algorithm: str, policy:
     assert node.table.keeps_spare
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
 def test_a_refusal_is_certain_once_the_hub_has_said_that_all_is_used(algorithm: str) -> None:
     """And not while it may have some left."""
     world = kept_at_hub(algorithm)
     used, other = world.nodes
-    cell = other.table.cells["ada"]
-    assert 0 == other.table.waiter.certainly_ns(cell, 1, world.clock.monotonic_ns())
+    assert not is_certain(other.table, "ada", 1)
 
     assert [True] * 3 == [asks(world, used) for _ in range(3)]
     settle(world)
     assert not asks(world, other)
 
-    assert other.table.waiter.certainly_ns(cell, 1, world.clock.monotonic_ns()) > 0
+    assert is_certain(other.table, "ada", 1)
+
+
+@pytest.mark.parametrize("algorithm", ["sliding-log", "sliding-slices"])
+def test_a_refusal_is_in_doubt_while_what_another_node_used_may_have_expired_unheard(algorithm: str) -> None:
+    """The hub counts it until that node says so; of its own use a node knows when it ends."""
+    world = kept_at_hub(algorithm)
+    used, other = world.nodes
+    assert asks(world, used)
+    settle(world, 30.0)
+    assert [True] * 2 == [asks(world, used) for _ in range(2)]
+    settle(world)
+
+    assert not asks(world, used)
+    assert not asks(world, other)
+    assert is_certain(used.table, "ada", 1)
+    assert not is_certain(other.table, "ada", 1)
+
+    settle(world, 40.0)
+    assert asks(world, other)

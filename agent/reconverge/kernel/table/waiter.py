@@ -14,12 +14,12 @@
 
 from __future__ import annotations
 
-from reconverge.clock import MICROSECOND_NS, NEVER_NS
+from reconverge.clock import NEVER_NS
 from reconverge.kernel.algorithms.paced import LeakyBucket
 from reconverge.kernel.cell import DEMAND_MAX, usable_line
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early
-from reconverge.kernel.table.explain import next_turn_ns, retry_after_ns
+from reconverge.kernel.table.explain import next_turn_ns, nothing_free_ns, retry_after_ns
 from reconverge.kernel.table.slow_path import cold_reach, commit, evaluate, view_of
 from reconverge.kernel.table.state import LimitState
 
@@ -75,12 +75,8 @@ class Waiter:
         """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some."""
         if not cell.heard:
             return 0
-        table, meter = self._table, self._table.meter
-        table.edges.advance(cell, now_ns)
-        if meter.aligned and cell.used + meter.others(cell, now_ns) + cost <= cell.capacity:
-            return 0
-        wait_ns = meter.fleet_wait_ns(cell, cost, now_ns)
-        return wait_ns if wait_ns > MICROSECOND_NS else 0
+        self._table.edges.advance(cell, now_ns)
+        return nothing_free_ns(self._table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int) -> None:
         """Note that a request waits."""
