@@ -12,6 +12,7 @@ SYNC_INTERVAL_MIN: Final = 0.001
 SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
 LEASE_INTERVALS_MIN: Final = 6
+ASKS_LIMIT: Final = 100_000
 MILLION: Final = 1_000_000
 LEASE_TIMEOUTS_MIN: Final = 3
 REMOVED: Final = {"hints": "was removed; leave it out, and shorten sync_interval if nodes refuse too early"}
@@ -34,6 +35,7 @@ class AgentSettings:
     sigterm: bool
     max_keys: int
     new_keys_max: int
+    asks_max: int
     key_bytes_max: int
     region_ppm: int
     """The region's part of every limit, in millionths."""
@@ -51,6 +53,7 @@ class AgentSettings:
         sigterm: bool,
         max_keys: int,
         new_keys_max: int,
+        asks_max: int,
         key_bytes_max: int,
         region_share: float,
     ) -> Self:
@@ -67,6 +70,7 @@ class AgentSettings:
         check_truth("sigterm", sigterm)
         check_count("max_keys", max_keys)
         check_count("new_keys_max", new_keys_max)
+        check_asks(asks_max)
         check_count("key_bytes_max", key_bytes_max)
         return cls(
             namespace=namespace,
@@ -79,6 +83,7 @@ class AgentSettings:
             sigterm=sigterm,
             max_keys=max_keys,
             new_keys_max=new_keys_max,
+            asks_max=asks_max,
             key_bytes_max=key_bytes_max,
             region_ppm=checked_share(region_share),
         )
@@ -142,6 +147,12 @@ def check_truth(name: str, value: object) -> None:
     """Raise InvalidSetting unless `value` is True or False: "no" would count as true."""
     if not isinstance(value, bool):
         raise InvalidSetting(name, value, "must be True or False")
+
+
+def check_asks(value: object) -> None:
+    """Raise InvalidSetting unless `value` is a whole number of exchanges per second that asks may call for."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ASKS_LIMIT:
+        raise InvalidSetting("asks_max", value, f"must be a whole number from 0 (none asks) to {ASKS_LIMIT}")
 
 
 def check_count(name: str, value: object) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from reconverge.exchange.answer_stats import BEYOND_CAP, AnswerStats, Durations
+from reconverge.exchange.answer_stats import BEYOND_CAP, AnswerStats
 from reconverge.exchange.syncer import SyncerStats
-from reconverge.limiter.modes import ON, Enforcement
+from reconverge.limiter.asking import AskStats
+from reconverge.limiter.modes import Enforcement
+from reconverge.limiter.switches import ON
 from reconverge.remote_settings.poller import FleetSettingsStats
+from reconverge.runtime.durations import Durations
 
 if TYPE_CHECKING:
     from reconverge.kernel import Table
@@ -43,6 +46,9 @@ class LimitStats:
     """Answers about a key of which another node declares a smaller quota under the same name."""
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
+    asks: AskStats = field(default_factory=AskStats)
+    """What became of requests that memory could not settle, see `Limiter.ask`. Of several quotas, told with the first
+    for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +84,15 @@ def stats_of_limits(
     tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats
 ) -> dict[str, LimitStats]:
     """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
-    told: dict[str, tuple[int, int, int, str]] = {}
+    told: dict[str, tuple[int, int, int, str, AskStats]] = {}
     for board in boards:
         for number, table in enumerate(board.tables):
             would_refuse, unlimited = (0, 0) if number else (board.would_refuse, board.unlimited)
-            told[table.name] = (board.disregarded(table), would_refuse, unlimited, board.state)
+            asks = AskStats() if number else board.on.asking.stats
+            told[table.name] = (board.disregarded(table), would_refuse, unlimited, board.state, asks)
     stats: dict[str, LimitStats] = {}
     for name, table in tables.items():
-        disregarded, would_refuse, unlimited, switch = told.get(name, (0, 0, 0, ON))
+        disregarded, would_refuse, unlimited, switch, asks = told.get(name, (0, 0, 0, ON, AskStats()))
         stats[name] = LimitStats(
             admitted=table.admitted,
             refused=max(0, table.refused - disregarded),
@@ -100,6 +107,7 @@ def stats_of_limits(
             reentered=table.reentered,
             evicted=table.left_early,
             deferred=table.deferred,
+            asks=asks,
         )
     return stats
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
-from reconverge.limiter.modes import SWITCHES
+from reconverge.limiter.switches import SWITCHES
 from reconverge.remote_settings.signed import (
     AHEAD_MAX_S,
     HEADER_BYTES,

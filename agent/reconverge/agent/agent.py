@@ -28,11 +28,11 @@ from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
 from reconverge.hub.port import Hub
-from reconverge.kernel import IMPLEMENTATION, NEW_KEYS_MAX
+from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.limiter import Limiter
-from reconverge.limiter.modes import Switch, checked_switch, switch_as_said
+from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
 from reconverge.policies import Policy, choose
 from reconverge.remote_settings.caps import caps_as_said
 from reconverge.remote_settings.signed import FleetSettings
@@ -98,6 +98,8 @@ class Agent:
             in `strict`.
         new_keys_max: how many keys per second the hub is asked about for the first time; further ones wait for that and
             are decided about by `cold_allowance` meanwhile. Limits share it evenly.
+        asks_max: how many exchanges per second requests in doubt may call for, see `Limiter.ask`; beyond that memory
+            answers. 0: none asks.
         key_bytes_max: the longest key, in UTF-8.
         exchange_timeout: seconds that one exchange may take.
         stop_timeout: seconds that the last words may take.
@@ -135,6 +137,7 @@ class Agent:
         cold_allowance: float | None = None,
         max_keys: int = 100_000,
         new_keys_max: int = NEW_KEYS_MAX,
+        asks_max: int = ASKS_MAX,
         key_bytes_max: int = 256,
         exchange_timeout: Seconds = 1.0,
         stop_timeout: Seconds = 2.0,
@@ -158,6 +161,7 @@ class Agent:
             sigterm=sigterm,
             max_keys=max_keys,
             new_keys_max=new_keys_max,
+            asks_max=asks_max,
             key_bytes_max=key_bytes_max,
             region_share=region_share,
         )

@@ -64,6 +64,7 @@ def assemble(
         lease_ns=None if settings.lease_ttl is None else round(settings.lease_ttl * SECOND_NS),
         lease_min_ns=round(settings.lease_min * SECOND_NS),
         new_keys_max=settings.new_keys_max,
+        asks_max=settings.asks_max,
         hash_key=token_bytes(HASH_KEY_BYTES),
     )
     if opened.hub is None:

@@ -13,22 +13,20 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import ceil, inf
+from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from reconverge.hub.report import Answer, Batch, CellAnswer, Status
+from reconverge.runtime.durations import Durations
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.settings import MILLION
 
 if TYPE_CHECKING:
     from reconverge.kernel import Cell, Kernel
 
-BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
-"""Of the buckets into which exchanges are sorted by how long they took."""
 NEAR_SHARE: Final = 0.8
 """A key is near to its quota's end when so much of it is used."""
 KEYS_SEEN_MAX: Final = 10_000
@@ -38,24 +36,6 @@ SMALLER_GRACE_US: Final = 30_000_000
 KEYS_TOLD_MAX: Final = 100
 DURATIONS_TOLD_MAX: Final = 1000
 """Between two looks of the dispatcher; newer ones take the place of older ones."""
-
-
-@dataclass(slots=True)
-class Durations:
-    """How long exchanges took, in seconds."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS_S))
-    """How many took up to the bound of the same place, and longer than the one before."""
-    sum: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """One more took so long."""
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
-        self.sum += seconds
-
-    def copy(self) -> Durations:
-        """As they are now."""
-        return Durations(list(self.counts), self.sum)
 
 
 @dataclass(slots=True)

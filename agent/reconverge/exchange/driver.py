@@ -12,7 +12,7 @@
 # chaos tests counted up to 800 of them in 11,500 decisions. So a decision only sets a mark. A loop that waits for one
 # of several shards, or has work between exchanges, looks every CALL_S whether the mark is set; a thread with nothing
 # under way waits on a plain lock instead, because fifty looks a second cost an agent at rest on a broker 1.1 % of a
-# core instead of 0.5.
+# core instead of 0.5. A request that asks the hub waits anyway, and wakes the loop by its pipe.
 #
 # Every shard is exchanged on its own. A loop that waits for all that is due before it looks again lets one server that
 # does not answer hold up all others for a second at a time.
@@ -24,8 +24,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
@@ -90,6 +92,8 @@ class ExchangeDriver(Ownership):
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
         """A caller wants the round in progress to look at what is due."""
+        self._nudge: Callable[[], object] | None = None
+        """Has the round in progress look at once, by a write to its loop's pipe."""
         self._logged = LoggedOnce()
         self.answered = 0
         """How many exchanges were answered."""
@@ -163,8 +167,16 @@ class ExchangeDriver(Ownership):
             await asyncio.sleep(BUG_PAUSE_S)
 
     def wake(self) -> None:
-        """Have exchanges that are being carried out look soon at what else is due. Never waits, and never fails."""
+        """Have exchanges that are being carried out look soon at what else is due. Never waits, and never fails.
+
+        At once if a request waits for the hub: it is not a decision that does no input or output.
+        """
         self._called = True
+        nudge = self._nudge
+        if nudge is not None and any(syncer.asking for syncer in self._syncers):
+            # The loop may be closing, or its pipe broken; then there is nothing to be had from it.
+            with contextlib.suppress(RuntimeError, OSError):
+                nudge()
 
     def take_over(self) -> None:
         """Begin to drive: what the runner before left under way will not be answered."""
@@ -267,9 +279,11 @@ class ExchangeDriver(Ownership):
                 alarm = loop.call_at(min(until_s, now_s + CALL_S), look)
 
         alarm = loop.call_soon(look)
+        self._nudge = partial(loop.call_soon_threadsafe, nudged.set)
         try:
             await nudged.wait()
         finally:
+            self._nudge = None
             alarm.cancel()
 
     async def _exchange_one_of_many(self, syncer: Syncer) -> None:

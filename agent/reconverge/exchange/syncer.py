@@ -164,6 +164,11 @@ class Syncer:
         return self._failures_in_a_row > 0
 
     @property
+    def asking(self) -> bool:
+        """Whether a request waits for the next exchange."""
+        return self._shard.asking
+
+    @property
     def answers(self) -> int:
         """How many exchanges the hub has answered."""
         return self._exchanges
@@ -189,7 +194,7 @@ class Syncer:
             self._shard.later.give_back(self._shard)
         if self._failures_in_a_row:
             return regular.due_ns
-        if self._more or self._lapsed or self.renounced or self._leaving or self._asked:
+        if self._more or self._lapsed or self.renounced or self._leaving or self._asked or self._shard.asking:
             return now_ns
         early_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         if not self._answered:
@@ -242,6 +247,7 @@ class Syncer:
             self._started_ns = now_ns
             return self._batch((), (), leaving=False)  # says nothing but the new name
         early, about = self._topics(now_ns)
+        self._shard.asking = False  # first, as a request that asks meanwhile may come too late for this batch
         limits, cells, self._more, everything = self._kernel.take(
             self._shard.index,
             now_ns=now_ns,
@@ -358,6 +364,7 @@ class Syncer:
             shard.voided.clear()
         if self.renounced:
             self._void_lines(now_ns)
+        shard.wake_askers()
 
     def _set_clock(self, hub_us: int, *, sent_ns: int, now_ns: int) -> None:
         shard = self._shard
@@ -380,6 +387,8 @@ class Syncer:
         # before and are not added.
         self._take_back()
         self._regular.all_at(max(now_ns, self._started_ns + self._delay_ns(self._failures_in_a_row)))
+        self._shard.note_in_vain()
+        self._shard.wake_askers()
 
     def _begin_anew(self, now_ns: int) -> None:
         """An answer calls for another exchange at once; a hub that does so time and again may not set the pace."""

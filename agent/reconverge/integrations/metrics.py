@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from reconverge.errors import InvalidSetting
+from reconverge.limiter.asking import RESULTS as ASKED
+from reconverge.limiter.asking import AskStats
 from reconverge.remote_settings.poller import FleetSettingsStats
 from reconverge.remote_settings.signed import REASONS
 from reconverge.stats import STATES, AgentStats, Health, LimitStats
@@ -49,6 +51,8 @@ METRICS: Final = (
     Metric("reconverge_evicted_keys_total", "counter", "Keys forgotten before they were idle.", ("limit",)),
     Metric("reconverge_deferred_keys_total", "counter", "New keys whose first report had to wait.", ("limit",)),
     Metric("reconverge_overflowed_total", "counter", "Decisions about keys that found no room.", ("limit",)),
+    Metric("reconverge_asks_total", "counter", "Requests in doubt, by what became of them.", ("limit", "result")),
+    Metric("reconverge_ask_wait_seconds_total", "counter", "Time that requests in doubt have waited.", ("limit",)),
     Metric(DURATIONS, "histogram", "How long exchanges took that were answered."),
     Metric("reconverge_sync_failures_total", "counter", "Exchanges that failed, by the class of failure.", ("class",)),
     Metric("reconverge_pending_reports", "gauge", "Keys that have something to report to the hub."),
@@ -110,6 +114,14 @@ class Readings:
             "reconverge_evicted_keys_total": [Reading((name,), limit.evicted) for name, limit in limits.items()],
             "reconverge_deferred_keys_total": [Reading((name,), limit.deferred) for name, limit in limits.items()],
             "reconverge_overflowed_total": [Reading((name,), limit.overflowed) for name, limit in limits.items()],
+            "reconverge_asks_total": [
+                Reading((name, result), limit.asks.results[result])
+                for name, limit in limits.items()
+                for result in ASKED
+            ],
+            "reconverge_ask_wait_seconds_total": [
+                Reading((name,), limit.asks.durations.sum) for name, limit in limits.items()
+            ],
             "reconverge_sync_failures_total": [Reading((kind,), count) for kind, count in failures.items()],
             "reconverge_pending_reports": [Reading((), sum(shard.pending for shard in stats.exchanges))],
             "reconverge_keys_not_taken_total": [Reading((), sum(shard.not_taken for shard in stats.exchanges))],
@@ -147,4 +159,5 @@ def _together(limits: list[LimitStats]) -> LimitStats:
         evicted=sum(limit.evicted for limit in limits),
         smaller=sum(limit.smaller for limit in limits),
         deferred=sum(limit.deferred for limit in limits),
+        asks=sum((limit.asks for limit in limits), AskStats()),
     )

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from reconverge.agent.agent import Agent
 from reconverge.errors import MissingExtra
-from reconverge.exchange.answer_stats import BOUNDS_S, Durations
 from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import LIMITS_MAX, METRICS, RESULTS, Labels, Metric, Readings
+from reconverge.runtime.durations import BOUNDS_S, Durations
 from reconverge.runtime.owner import Owned, this_process
 from reconverge.stats import AgentStats
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from reconverge.clock import NEVER_NS
 from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.all_of import AllQuotas, settle
+from reconverge.kernel.composite.asking import AskGate, Rule, Settled, Word
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel.composite.many import Many, many_of
@@ -28,10 +29,12 @@ from reconverge.kernel.fleet_wait import for_any_node, is_certain
 from reconverge.kernel.kernel import Kernel
 from reconverge.kernel.lock import in_a_decision
 from reconverge.kernel.newcomers import NEW_KEYS_MAX
+from reconverge.kernel.reporting.asks import ASKS_MAX
 from reconverge.kernel.reporting.deferred import Pace
 from reconverge.kernel.table.table import Charged, Table, Verdict
 
 __all__ = [
+    "ASKS_MAX",
     "COMPILED",
     "HASH_KEY_BYTES",
     "IMPLEMENTATION",
@@ -40,6 +43,7 @@ __all__ = [
     "NEW_KEYS_MAX",
     "AllOf",
     "AllQuotas",
+    "AskGate",
     "Cell",
     "Charged",
     "Costs",
@@ -51,6 +55,8 @@ __all__ = [
     "Pace",
     "Reentered",
     "Reentry",
+    "Rule",
+    "Settled",
     "Shadowed",
     "ShareLimit",
     "Table",
@@ -58,6 +64,7 @@ __all__ = [
     "Unlimited",
     "Usage",
     "Verdict",
+    "Word",
     "WouldRefuse",
     "first_odd_cell",
     "for_any_node",

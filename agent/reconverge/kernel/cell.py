@@ -68,7 +68,11 @@ class Shard(Protocol):
     unconfirmed: int
     leaving: int
     refreshed_ns: int
+    acked_ns: int
+    asking: bool
 
+    @property
+    def in_vain(self) -> bool: ...
     @property
     def dirty(self) -> Lane: ...
     @property
@@ -132,11 +136,20 @@ class Tally(Protocol):
     def fresh(self) -> Lane: ...
 
 
+class Budget(Protocol):
+    """See `reporting.asks.AskBudget`."""
+
+    def take(self, now_ns: int, /) -> bool: ...
+
+
 class Waker(Protocol):
-    """What is done when no lock is held any more; see `node.Node`."""
+    """What is done when no lock is held any more, and how often that may be to ask; see `node.Node`."""
 
     after_unlock: bool
     wake_wanted: bool
+
+    @property
+    def asks(self) -> Budget: ...
 
 
 class Limited(Protocol):

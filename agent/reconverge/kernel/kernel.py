@@ -17,6 +17,7 @@ from reconverge.kernel.evicted import HASH_KEY_BYTES
 from reconverge.kernel.eviction import Room
 from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
 from reconverge.kernel.node import Node
+from reconverge.kernel.reporting.asks import ASKS_MAX
 from reconverge.kernel.reporting.cell_reports import unreport_cell
 from reconverge.kernel.reporting.deferred import Pace, hold_back, let_ask_again
 from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
@@ -56,6 +57,7 @@ class Kernel(Node):
         lease_ns: int | None = None,
         lease_min_ns: int = 0,
         new_keys_max: int = NEW_KEYS_MAX,
+        asks_max: int = ASKS_MAX,
         hash_key: bytes = bytes(HASH_KEY_BYTES),
     ) -> None:
         super().__init__(
@@ -66,6 +68,7 @@ class Kernel(Node):
             shards=shards,
             alone=alone,
             hash_key=hash_key,
+            asks_max=asks_max,
         )
         self.interval_ns = interval_ns
         self.interval_min_ns = interval_min_ns

@@ -14,6 +14,7 @@ from reconverge.clock import NEVER_NS, Clock
 from reconverge.kernel.algorithms.edges import solo_offset_ns
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import KernelFields, Reports
+from reconverge.kernel.reporting.asks import ASKS_MAX, AskBudget
 from reconverge.kernel.shard import ShardState, shard_of
 from reconverge.settings import MILLION
 
@@ -31,6 +32,7 @@ class Node(KernelFields):
         shards: int,
         alone: bool,
         hash_key: bytes,
+        asks_max: int = ASKS_MAX,
     ) -> None:
         self.clock = clock
         self.namespace = namespace
@@ -55,6 +57,7 @@ class Node(KernelFields):
         self._reentry_noted = False
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
+        self.asks = AskBudget(asks_max)
         self.flights: dict[int, Reports] = {}
         """The batch under way to each shard."""
         self.taken_ns = [-NEVER_NS] * shards
@@ -104,6 +107,7 @@ class Node(KernelFields):
         self.after_unlock = self.wake_wanted = False
         self._put_off.clear()
         self._reentry_noted = False
+        self.asks.start_over()
         for shard in self.shards:
             shard.start_over(offset_ns)
         self.flights.clear()

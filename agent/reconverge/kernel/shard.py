@@ -7,10 +7,11 @@ from hashlib import blake2b
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel.engine import ShardFields, TallyFields
+from reconverge.kernel.reporting.asks import AskState
 from reconverge.kernel.reporting.deferred import Later
 
 
-class ShardState(ShardFields):
+class ShardState(ShardFields, AskState):
     """One shard of the hub as seen from here. Moments are monotonic nanoseconds."""
 
     def __init__(self, index: int, *, alone: bool, offset_ns: int) -> None:
@@ -54,6 +55,7 @@ class ShardState(ShardFields):
         """When to exchange ahead of time, because a cell wants it."""
         self.later = Later()
         """What waits until its limit is due."""
+        self.forget_asks()
         self.begin()
 
 

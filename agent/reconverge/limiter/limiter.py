@@ -9,8 +9,10 @@ from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidKey, InvalidLimit, shown
 from reconverge.kernel import for_any_node
 from reconverge.limit.quotas import quotas_of
-from reconverge.limiter.modes import ON, Enforcement, Switch, checked_switch, layered_switch
+from reconverge.limiter.asking import WITHIN_S, checked_within_ns
+from reconverge.limiter.modes import Enforcement
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
+from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.remote_settings.caps import (
     Quotas,
     caps_as_said,
@@ -32,11 +34,11 @@ if TYPE_CHECKING:
 class Limiter:
     """Decides about one limit from this process's memory. Nothing fails for a healthy call.
 
-    Only `wait` and `wait_blocking` wait, and not for any input or output. All methods raise InvalidKey for a key that
-    is not a usable string, InvalidCost for a cost that is not a whole number of zero or more, and CostExceedsQuota for
-    one that could never be admitted. A cost of 0 asks whether the key is free to go on, and charges nothing. With a
-    `kind`, `cost` counts requests of that kind, each of which costs what the limit's `costs` say; UnknownKind is raised
-    for one that they do not name.
+    Only `wait` and `wait_blocking` wait, and `ask` and its kin in doubt, and not for any input or output. All methods
+    raise InvalidKey for a key that is not a usable string, InvalidCost for a cost that is not a whole number of zero or
+    more, and CostExceedsQuota for one that could never be admitted. A cost of 0 asks whether the key is free to go on,
+    and charges nothing. With a `kind`, `cost` counts requests of that kind, each of which costs what the limit's
+    `costs` say; UnknownKind is raised for one that they do not name.
 
     A limit may have several quotas. Then all of them must hold and are charged in one moment, or none is.
     """
@@ -343,6 +345,59 @@ class Limiter:
         """
         check_on_abandon(on_abandon)
         decision, charges = self.enforcement.answers.hit_and_mark(key, estimate, kind)
+        return Reservation(charges, key, estimate, decision, on_abandon)
+
+    async def ask(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:
+        """As `hit`, but in doubt it asks the hub: no refusal and no admission is a guess where there is time to ask.
+
+        A certain answer comes at once. In doubt (the key is new to this node, or its part of the limit is used up
+        while others may have some) the request joins the node's next batch to the hub, and is answered by what the hub
+        says; after `within` seconds (at most 10; 0: do not ask) by what memory says. No request waits for a hub that
+        has left one unanswered, until it answers again. What is cancelled is not charged.
+
+        Raises:
+            InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `hit` does.
+            InvalidSetting: `within` is no such number of seconds.
+        """
+        within_ns = checked_within_ns(in_seconds(within))
+        return (await self.enforcement.answers.ask(key, cost, kind, within_ns, marks=False))[0]
+
+    def ask_blocking(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:
+        """As `ask`, for a thread. On one that runs an event loop, in a signal handler or a finalizer, memory answers.
+
+        That is said once, and counted.
+        """
+        within_ns = checked_within_ns(in_seconds(within))
+        return self.enforcement.answers.ask_blocking(key, cost, kind, within_ns, marks=False)[0]
+
+    async def reserve_ask(
+        self,
+        key: str,
+        estimate: int,
+        kind: str | None = None,
+        *,
+        within: Seconds = WITHIN_S,
+        on_abandon: OnAbandon = KEEP,
+    ) -> Reservation:
+        """As `reserve`, but in doubt it asks the hub, as `ask` does."""
+        check_on_abandon(on_abandon)
+        within_ns = checked_within_ns(in_seconds(within))
+        decision, charges = await self.enforcement.answers.ask(key, estimate, kind, within_ns, marks=True)
+        return Reservation(charges, key, estimate, decision, on_abandon)
+
+    def reserve_ask_blocking(
+        self,
+        key: str,
+        estimate: int,
+        kind: str | None = None,
+        *,
+        within: Seconds = WITHIN_S,
+        on_abandon: OnAbandon = KEEP,
+    ) -> Reservation:
+        """As `reserve_ask`, for a thread; where it must not wait, memory answers."""
+        check_on_abandon(on_abandon)
+        within_ns = checked_within_ns(in_seconds(within))
+        decision, charges = self.enforcement.answers.ask_blocking(key, estimate, kind, within_ns, marks=True)
         return Reservation(charges, key, estimate, decision, on_abandon)
 
     def refund(self, key: str, cost: int = 1, kind: str | None = None) -> None:

@@ -9,74 +9,27 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from reconverge.errors import CostExceedsQuota, InvalidSetting
+from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Reentry, Shadowed, Unlimited, WouldRefuse, many_of
+from reconverge.limiter.asking import Asking
+from reconverge.limiter.switches import ON, SHADOW, Switch
 from reconverge.limiter.waiters import checked_timeout_ns, waiting_at
-from reconverge.remote_settings.layered import Layered
 from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
 
-Switch: TypeAlias = Literal["on", "shadow", "off"]
-ON: Final = "on"
-SHADOW: Final = "shadow"
-OFF: Final = "off"
-VARIABLE: Final = "RECONVERGE_SWITCH"
-"""The variable of the environment for the switch of agents."""
-SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
-"""Each refuses less than the one before."""
-
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
 """All that a decision says."""
 
 Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
-
-
-def checked_switch(switch: object) -> Switch:
-    """Return `switch` if it is one. Raises InvalidSetting."""
-    if not isinstance(switch, str) or switch not in SWITCHES:
-        raise InvalidSetting("switch", switch, f"must be {', '.join(map(repr, SWITCHES))}")
-    return SWITCHES[switch]
-
-
-def switch_as_said(switch: object) -> Switch:
-    """The switch that a program says, or else the environment; on, if neither does. Raises InvalidSetting."""
-    if switch is not None:
-        return checked_switch(switch)
-    said = os.environ.get(VARIABLE)
-    if not said:
-        return ON
-    if said not in SWITCHES:
-        raise InvalidSetting(VARIABLE, said, f"must be {', '.join(map(repr, SWITCHES))}")
-    return SWITCHES[said]
-
-
-def weaker(one: Switch, other: Switch) -> Switch:
-    """Of the switches of an agent and of a limit, the one that refuses less."""
-    return max(one, other, key=list(SWITCHES).index)
-
-
-def stricter(one: Switch, other: Switch) -> Switch:
-    """Of two switches, the one that refuses more."""
-    return min(one, other, key=list(SWITCHES).index)
-
-
-def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
-    """The switch of a limit and that of its agent as one: layer by layer, the one that refuses less.
-
-    Of a limit with a cap, published settings cannot make either refuse less: that would admit more than the cap.
-    """
-    own, published = weaker(limits.own, agents.own), weaker(limits.in_force, agents.in_force)
-    return Layered(own, published, own if has_cap else None, leave=stricter)
 
 
 class Answers(Protocol):
@@ -117,6 +70,37 @@ class Answers(Protocol):
         """See `Limiter.wait_blocking`."""
         ...
 
+    async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        """See `Limiter.ask`; with `marks` the charges can be corrected, see `Limiter.reserve_ask`."""
+        ...
+
+    def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        """See `Limiter.ask_blocking`, and above."""
+        ...
+
+
+class AsksNothing:
+    """How a limit answers that never waits: an ask is a hit."""
+
+    hit: Callable[..., Decision]
+    hit_and_mark: Callable[[str, int, str | None], Marked]
+
+    async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        """See `Answers.ask`."""
+        return self.ask_blocking(key, cost, kind, within_ns, marks=marks)
+
+    def ask_blocking(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        within_ns: int,  # noqa: ARG002  # see the class
+        *,
+        marks: bool,
+    ) -> Marked:
+        """See `Answers.ask_blocking`."""
+        return self.hit_and_mark(key, cost, kind) if marks else (self.hit(key, cost, kind), ())
+
 
 class On:
     """The limit itself."""
@@ -126,6 +110,7 @@ class On:
         self.allow: Callable[..., bool] = table.allow
         self.hit: Callable[..., Decision] = table.hit
         self.allow_many = many_of(table)
+        self.asking = Asking(table)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
         """See `Answers.test`."""
@@ -155,8 +140,16 @@ class On:
         except Reentry:  # what this thread is in the middle of does not go on before this returns
             return self._table.refuse_reentry()
 
+    async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        """See `Answers.ask`."""
+        return await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
 
-class InShadow:
+    def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        """See `Answers.ask_blocking`."""
+        return self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
+
+
+class InShadow(AsksNothing):
     """Decides and charges as the limit does, and admits what that refuses.
 
     Mistakes are raised as ever, but for a cost that exceeds the quota: that is a question of the quota, which may be
@@ -264,7 +257,7 @@ class InShadow:
         return WouldRefuse(**grounds)
 
 
-class Off:
+class Off(AsksNothing):
     """Admits whatever comes, charges nothing, looks at nothing, and so raises nothing."""
 
     def __init__(self, enforcement: Enforcement) -> None:
@@ -359,6 +352,7 @@ class Enforcement:
         self._unlimited, self._would_refuse = Total(), Total()
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
+        self.on.asking.start_over()
 
     def turn(self, state: Switch) -> None:
         """Have the answers of another mode decide from now on; all waiters return, unless the limit is on."""

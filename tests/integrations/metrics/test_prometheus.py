@@ -67,7 +67,8 @@ def test_limits_beyond_the_bound_are_told_together() -> None:
         agent.limit(f"route-{number}", "1/hour").allow("ada")
     registry = registry_of(agent, limits_max=10)
     series = scraped(registry)
-    admitted = {labels[0]: count for (_, labels), count in series.items() if labels[1:] == ("admitted",)}
+    decisions = {labels: count for (name, labels), count in series.items() if "requests" in name}
+    admitted = {labels[0]: count for labels, count in decisions.items() if labels[1:] == ("admitted",)}
 
     assert 11 == len(admitted)
     assert 990 == admitted["(other)"]

@@ -119,7 +119,7 @@ def decisions() -> Callable[[int], None]:
         expect(
             made_of_all,
             lambda: made_of_all("x", "y"),
-            lambda: made_of_all(True, 1, 2, 0.0, 0.0, 0.0, "name", False, False, "too many"),
+            lambda: made_of_all(True, 1, 2, 0.0, 0.0, 0.0, "name", False, False, True, "too many"),
             lambda: setattr(made, "limit", 3),
             lambda: made < one,  # type: ignore[operator]
         )

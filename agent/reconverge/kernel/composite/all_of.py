@@ -53,7 +53,6 @@ class AllQuotas:
         self.limit = self.tables[0].limit
         self.policy = self.tables[0].policy
         self._kinds = any(table.costs is not None for table in self.tables)
-        self._counts_refused = any(table.limit.count_refused for table in self.tables)
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
@@ -206,7 +205,7 @@ class AllQuotas:
         return self._at_once(key, costs, now_ns) or self._decide(key, costs, now_ns)[1]
 
     def _hit(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
-        return self._explain(self._decide(key, costs, now_ns)[0], costs, now_ns)
+        return explain_all(self.tables, self._decide(key, costs, now_ns)[0], costs, now_ns)
 
     def _hit_and_mark(
         self, key: str, costs: Sequence[int], units: Sequence[int], now_ns: int
@@ -216,7 +215,7 @@ class AllQuotas:
             Charged(table, mark(table, cell), unit // table.unit)
             for table, (cell, _), unit in zip(self.tables, parts, units, strict=True)
         )
-        return self._explain(parts, costs, now_ns), marks
+        return explain_all(self.tables, parts, costs, now_ns), marks
 
     def _test(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
         cells = self._cells(key, costs, now_ns)
@@ -224,7 +223,7 @@ class AllQuotas:
             (cell, foresee(table, cell, each, now_ns))
             for table, cell, each in zip(self.tables, cells, costs, strict=True)
         ]
-        return self._explain(parts, costs, now_ns, charged=False)
+        return explain_all(self.tables, parts, costs, now_ns, charged=False)
 
     def _usages(self, key: str, now_ns: int) -> dict[str, Usage]:
         return {table.name: usage_at(table, key, now_ns) for table in self.tables}
@@ -260,49 +259,60 @@ class AllQuotas:
             for table, cell, cost, (spare, fits) in zip(self.tables, cells, costs, weighed, strict=True):
                 commit(table, cell, cost, spare, fits, now_ns)
             return [(cell, True) for cell in cells], True
-        return self._refuse(cells, costs, weighed, now_ns), False
-
-    def _refuse(
-        self, cells: Sequence[Cell], costs: Sequence[int], weighed: Sequence[tuple[int, bool]], now_ns: int
-    ) -> list[tuple[Cell, bool]]:
-        """Note what was refused, and return for each quota its cell and whether it has room afterwards.
-
-        A quota that counts refused requests counts those, too, that another quota refuses because it is used up. What
-        is asked for again then has to wait for both.
-        """
-        parts = list(zip(self.tables, cells, costs, weighed, strict=True))
-        used_up = [
-            self._counts_refused and not fits and is_used_up(table, cell, cost, now_ns)
-            for table, cell, cost, (_, fits) in parts
-        ]
-        counts = any(used_up)
-        answers = []
-        for (table, cell, cost, (spare, fits)), counted in zip(parts, used_up, strict=True):
-            has_room = fits
-            if not fits:
-                commit(table, cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
-            if counts and not counted and table.limit.count_refused:
-                has_room = count_refused_elsewhere(table, cell, cost, spare, now_ns) and fits
-            elif fits:
-                take_interest(cell, now_ns)  # it was not used, but asked about
-            answers.append((cell, has_room))
-        return answers
+        return refuse_all(self.tables, cells, costs, weighed, now_ns), False
 
     def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
         """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
         return [look_up(table, key, now_ns) for table in self.able(tuple(costs))]
 
-    def _explain(
-        self, parts: Sequence[tuple[Cell, bool]], costs: Sequence[int], now_ns: int, *, charged: bool = True
-    ) -> Decision:
-        """The answer of the quota that binds."""
-        refused = not all(fits for _, fits in parts)
-        answers = [
-            explain(table, cell, cost, fits, now_ns, charged=charged)
-            for table, (cell, fits), cost in zip(self.tables, parts, costs, strict=True)
-            if not (refused and fits)
-        ]
-        return binding(answers)
+
+def refuse_all(
+    tables: Sequence[Table],
+    cells: Sequence[Cell],
+    costs: Sequence[int],
+    weighed: Sequence[tuple[int, bool]],
+    now_ns: int,
+) -> list[tuple[Cell, bool]]:
+    """Note what was refused, and return for each quota its cell and whether it has room afterwards.
+
+    A quota that counts refused requests counts those, too, that another quota refuses because it is used up. What is
+    asked for again then has to wait for both.
+    """
+    parts = list(zip(tables, cells, costs, weighed, strict=True))
+    counting = any(table.limit.count_refused for table in tables)
+    used_up = [
+        counting and not fits and is_used_up(table, cell, cost, now_ns) for table, cell, cost, (_, fits) in parts
+    ]
+    counts = any(used_up)
+    answers = []
+    for (table, cell, cost, (spare, fits)), counted in zip(parts, used_up, strict=True):
+        has_room = fits
+        if not fits:
+            commit(table, cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
+        if counts and not counted and table.limit.count_refused:
+            has_room = count_refused_elsewhere(table, cell, cost, spare, now_ns) and fits
+        elif fits:
+            take_interest(cell, now_ns)  # it was not used, but asked about
+        answers.append((cell, has_room))
+    return answers
+
+
+def explain_all(
+    tables: Sequence[Table],
+    parts: Sequence[tuple[Cell, bool]],
+    costs: Sequence[int],
+    now_ns: int,
+    *,
+    charged: bool = True,
+) -> Decision:
+    """The answer of the quota that binds, of those whose cells and whether they have room are in `parts`."""
+    refused = not all(fits for _, fits in parts)
+    answers = [
+        explain(table, cell, cost, fits, now_ns, charged=charged)
+        for table, (cell, fits), cost in zip(tables, parts, costs, strict=True)
+        if not (refused and fits)
+    ]
+    return binding(answers)
 
 
 def binding(answers: Sequence[Decision]) -> Decision:

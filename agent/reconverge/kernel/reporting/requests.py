@@ -8,6 +8,7 @@
 #     take_interest   a key was looked at, and not charged       as report_soon          likewise; if new, at once
 #     ask_early       headroom is below the low-water mark       urgent, unless in vain  ahead of time
 #     request_early   whatever must not wait                     urgent, early_ns        at that moment
+#     ask_at_once     a request waits for the answer             urgent; shard asks      as soon as none is under way
 #
 # The mark is set with each answer (`cell_reports.apply_answer`), and what decides compares with it:
 # `table/slow_path.py`, and `table/waiter.py` for requests that wait. To ask early is in vain while the fleet has
@@ -74,6 +75,31 @@ def request_early(cell: Cell, when_ns: int) -> None:
     if when_ns < cell.shard.early_ns:
         cell.shard.early_ns = when_ns
         _want_wake(cell)
+
+
+def ask_at_once(cell: Cell, now_ns: int) -> bool:
+    """Have the cell reported with the next batch, which leaves as soon as none is under way, for a request that waits.
+
+    Returns False if that cannot be: the key is not counted by itself, it is one new key too many, or the budget for
+    asks is used up.
+    """
+    shard, table = cell.shard, cell.table
+    if table.policy.merged_only or _is_refused(cell):
+        return False
+    mark_dirty(cell)
+    if cell.fresh and now_ns < table.tallies[shard.index].fresh_from_ns:
+        return False
+    if not shard.asking and not table.kernel.asks.take(now_ns):
+        return False
+    shard.asking = True
+    cell.early_ns = now_ns
+    if not cell.urgent:
+        if not cell.fresh:
+            shard.urgent.append(cell)
+        cell.urgent = True
+    shard.early_ns = min(shard.early_ns, now_ns)
+    _want_wake(cell)
+    return True
 
 
 def let_stay(cell: Cell) -> None:

@@ -1,0 +1,259 @@
+"""What requests that ask the hub want of a whole limit: of all quotas at once, or of a share and then of its parent.
+
+How a request waits meanwhile: `limiter/asking.py`.
+"""
+
+# Theory of operation.
+#
+# Memory settles a request if its cost fits into the node's own part of every quota, or if by what all nodes have said
+# there is no room in one of them. Else the request asks, and the answer may leave it with one of three:
+#
+#     it fits into the lines that the node has now       it is charged
+#     the hub has answered, and it does not fit          it is refused; what a policy dares beyond the line is for when
+#                                                        the hub does not answer
+#     the hub has not answered in time                   memory decides, by the rule of the policy
+#
+# Nothing is charged before one of these is known, in one step under the lock, so a request that is cancelled while it
+# waits has not been charged. It counts as demand from when it begins to ask.
+#
+# A hub that has lost its data grants nothing until all nodes have spoken, and knows less than they do: what it answers
+# in that time settles nothing, and memory decides.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from typing import NamedTuple
+
+from reconverge.kernel.cell import Cell, measure, usable_line
+from reconverge.kernel.composite.all_of import explain_all, refuse_all
+from reconverge.kernel.composite.decider import Decider
+from reconverge.kernel.composite.gate import Costs
+from reconverge.kernel.engine import Decision, Reentry
+from reconverge.kernel.reporting.requests import ask_at_once
+from reconverge.kernel.shard import ShardState
+from reconverge.kernel.table.corrections import mark
+from reconverge.kernel.table.explain import is_certain
+from reconverge.kernel.table.lookup import look_up
+from reconverge.kernel.table.slow_path import commit, evaluate
+from reconverge.kernel.table.table import Charged, Table
+
+
+class Rule(Enum):
+    """By what a request is decided."""
+
+    LINE = auto()
+    """By the node's own part of the limit, as the hub has answered."""
+    MEMORY = auto()
+    """By the policy, as `hit` is."""
+
+
+class Word(Enum):
+    """What has become of an ask."""
+
+    ANSWERED = auto()
+    UNSETTLED = auto()
+    """The hub has answered, and knows too little."""
+    AWAITED = auto()
+    MISSED = auto()
+    """It was in no batch, and is in none that is to come."""
+
+
+class Settled(NamedTuple):
+    """A decision about a request that could ask, and what it charged."""
+
+    decision: Decision
+    charges: tuple[Charged, ...]
+
+
+class AskGate:
+    """Lets requests that ask through, of one limit. All methods raise CostExceedsQuota and Reentry."""
+
+    def __init__(self, limit: Decider) -> None:
+        self._limit = limit
+        self._now_ns = limit.tables[0].now_ns
+
+    def in_doubt(self, key: str, costs: Costs) -> bool:
+        """Whether memory cannot settle a request: there may be room, and this node has none."""
+        now_ns = self._now_ns()
+        groups = self._groups(costs)
+        if any(group.fits_at_once(key, costs, now_ns) for group in groups):
+            return False
+        return all(group.in_doubt(key, costs, now_ns) for group in groups)
+
+    def join(self, key: str, costs: Costs, cells: list[Cell]) -> bool:
+        """Note that a request waits, and have the hub asked for what it needs; returns whether it is.
+
+        The cells in which it waits are added to `cells`, each as soon as it does.
+        """
+        now_ns = self._now_ns()
+        asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]
+        return all(asked)
+
+    def ask_again(self, cells: Sequence[Cell]) -> bool:
+        """Have the hub asked about those cells again; returns whether it is."""
+        now_ns = self._now_ns()
+        asked = [cell.table.lock.run(ask_at_once, cell, now_ns) for cell in cells]
+        return any(asked)
+
+    def leave(self, cells: list[Cell], costs: Costs) -> None:
+        """A request does not wait any more in the cells that `join` has added, which are taken out of the list."""
+        while cells:
+            place = len(cells) - 1
+            _leave(cells[place], costs[place % len(costs)], self._limit.tables[0])
+            cells.pop()
+
+    def settle(
+        self, key: str, costs: Costs, rule: Rule, *, refuse: bool, counted: bool, units: Costs | None = None
+    ) -> Settled | None:
+        """Decide about a request by a rule; None if that would be a refusal, unless it is to `refuse`.
+
+        `counted` when it has joined, and so been counted as demand. With `units`, which say what a unit of it costs by
+        each quota, the charges can be corrected later.
+        """
+        now_ns = self._now_ns()
+        groups = self._groups(costs)
+        for group in groups:
+            settled = group.decide(key, costs, rule, now_ns, refuse=False, counted=counted, units=units)
+            if settled is not None:
+                borrowed = self._limit.is_share and group.tables[0] is self._limit.tables[-1]
+                return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
+        if not refuse:
+            return None
+        answers = [
+            settled.decision
+            for group in groups
+            if (settled := group.decide(key, costs, rule, now_ns, refuse=True, counted=counted)) is not None
+        ]
+        certain = all(answer.certain for answer in answers)
+        return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())
+
+    def shards(self, key: str) -> list[ShardState]:
+        """The shards of the hub that a request is asked of."""
+        return [table.kernel.shard_of(table.name, key) for table in self._limit.tables]
+
+    def word_on(self, cells: Sequence[Cell], since_ns: int) -> Word:
+        """What has become of an ask that was made at `since_ns`."""
+        now_ns = self._now_ns()
+        words = [_word_on(cell, since_ns, now_ns) for cell in cells]
+        return next((word for word in (Word.MISSED, Word.AWAITED, Word.UNSETTLED) if word in words), Word.ANSWERED)
+
+    def _groups(self, costs: Costs) -> list[_Together]:
+        if self._limit.is_share:
+            return [_Together((table,)) for table in self._limit.able(costs)]
+        return [_Together(self._limit.able(costs))]
+
+
+class _Together:
+    """Quotas all of which must have room; they share a lock."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.tables = tables
+        self._lock = tables[0].lock
+
+    def fits_at_once(self, key: str, costs: Costs, now_ns: int) -> bool:
+        """Whether one comparison says that there is room; takes no lock."""
+        for table, cost in zip(self.tables, costs, strict=True):
+            cell = table.cells.get(key)
+            if cell is None or not (cell.heard or cell.shard.alone):
+                return False
+            if cell.used + cost > cell.room or now_ns >= cell.until_ns:
+                return False
+        return True
+
+    def in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
+        """Whether neither an admission nor a refusal would be certain."""
+        return self._lock.run(self._in_doubt, key, costs, now_ns)
+
+    def _in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
+        fits = True
+        for table, cost in zip(self.tables, costs, strict=True):
+            cell = look_up(table, key, now_ns)
+            within = _within_line(table, cell, cost, now_ns)[1]
+            fits = fits and within and (cell.heard or cell.shard.alone)
+            if (
+                not within
+                and not evaluate(table, cell, cost, now_ns)[1]
+                and is_certain(table, cell, cost, False, now_ns)
+            ):
+                return False
+        return not fits
+
+    def join(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> bool:
+        """See `AskGate.join`."""
+        return self._lock.run(self._join, key, costs, cells, now_ns)
+
+    def _join(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> bool:
+        asked = True
+        for table, cost in zip(self.tables, costs, strict=True):
+            cell = look_up(table, key, now_ns)
+            cells.append(cell)
+            table.waiter.queue_up(cell, cost, now_ns)
+            cell.ask = max(cell.ask, cost)
+            asked = ask_at_once(cell, now_ns) and asked
+        return asked
+
+    def decide(
+        self,
+        key: str,
+        costs: Costs,
+        rule: Rule,
+        now_ns: int,
+        *,
+        refuse: bool,
+        counted: bool,
+        units: Costs | None = None,
+    ) -> Settled | None:
+        """See `AskGate.settle`."""
+        return self._lock.run(self._decide, key, costs, rule, now_ns, refuse, counted, units)
+
+    def _decide(
+        self, key: str, costs: Costs, rule: Rule, now_ns: int, refuse: bool, counted: bool, units: Costs | None
+    ) -> Settled | None:
+        weigh = evaluate if rule is Rule.MEMORY else _within_line
+        cells = [look_up(table, key, now_ns) for table in self.tables]
+        parts = list(zip(self.tables, cells, costs, strict=True))
+        weighed = [weigh(table, cell, cost, now_ns) for table, cell, cost in parts]
+        charges: tuple[Charged, ...] = ()
+        if all(fits for _, fits in weighed):
+            for (table, cell, cost), (spare, _) in zip(parts, weighed, strict=True):
+                commit(table, cell, cost, spare, True, now_ns)
+                measure(cell)
+            found = [(cell, True) for cell in cells]
+            if units is not None:
+                charges = tuple(
+                    Charged(table, mark(table, cell), unit // table.unit)
+                    for table, cell, unit in zip(self.tables, cells, units, strict=True)
+                )
+        elif refuse:
+            found = refuse_all(self.tables, cells, costs, weighed, now_ns)
+        else:
+            return None
+        if counted:  # when it began to ask
+            for cell, cost in zip(cells, costs, strict=True):
+                cell.arrived = max(0, cell.arrived - cost)
+        return Settled(explain_all(self.tables, found, costs, now_ns), charges)
+
+
+def _within_line(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+    """What is spare of the node's own part of the limit, and whether a cost fits into it."""
+    table.edges.advance(cell, now_ns)
+    spare = table.meter.spare(cell, usable_line(cell, now_ns), now_ns)
+    return spare, cost <= spare
+
+
+def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
+    shard, table = cell.shard, cell.table
+    under_way = cell.reported_ns > shard.acked_ns
+    if shard.acked_ns >= since_ns and cell.reported_ns >= since_ns and (not under_way or cell.heard_ns >= since_ns):
+        assert isinstance(table, Table)
+        return Word.UNSETTLED if now_ns < shard.lost_ns + table.relearns_ns else Word.ANSWERED
+    return Word.AWAITED if cell.dirty or under_way else Word.MISSED
+
+
+def _leave(cell: Cell, cost: int, table: Table) -> None:
+    try:
+        cell.table.lock.run(table.waiter.step_out, cell, cost)
+    except Reentry:
+        table.put_off(_leave, cell, cost, table)

@@ -1,0 +1,88 @@
+"""Requests that ask the hub: how many exchanges they may call for, and who is told of an answer."""
+
+# Theory of operation.
+#
+# A request that the node's memory cannot settle may ask: it waits for the next batch to the hub and for its answer, a
+# few milliseconds in all. That batch leaves as soon as none is under way, whatever the shortest interval says; else a
+# request would wait for that interval and not for the hub. So what bounds the exchanges is a budget of the node: a
+# batch that leaves for the sake of asks takes one from it, and carries all that ask by then. Beyond the budget no
+# request waits, and memory answers.
+#
+# No request waits for a hub that does not answer. After an ask that was left without an answer, or an exchange that
+# failed, asks to that shard are in vain until it has answered again.
+#
+# All that ask are told of each answer and of each failure, and see for themselves what it means to them: what they
+# asked about may have been in the batch before.
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from reconverge.clock import SECOND_NS
+
+ASKS_MAX = 1000
+"""Exchanges per second that asks of one node may call for: one for each round trip of a millisecond."""
+BURST_NS = SECOND_NS // 10
+"""So long a budget accumulates."""
+
+
+class Asker(Protocol):
+    """What waits for an answer of the hub."""
+
+    def wake(self) -> None:
+        """Look again. Never waits, and never fails."""
+
+
+class AskBudget:
+    """How many exchanges a node may begin for the sake of asks. The caller hands in the time."""
+
+    def __init__(self, per_second: int) -> None:
+        self.per_second = per_second
+        self.start_over()
+
+    def start_over(self) -> None:
+        """None has begun."""
+        self._most = max(SECOND_NS, self.per_second * BURST_NS)
+        """In exchanges times nanoseconds."""
+        self._credit = self._most
+        self._since_ns = 0
+
+    def take(self, now_ns: int) -> bool:
+        """Whether another exchange may begin, which is then taken from the budget."""
+        if not self.per_second:
+            return False
+        passed_ns = max(0, now_ns - self._since_ns)
+        credit = min(self._most, self._credit + self.per_second * passed_ns)
+        self._since_ns = max(now_ns, self._since_ns)
+        self._credit = credit - SECOND_NS if credit >= SECOND_NS else credit
+        return credit >= SECOND_NS
+
+
+class AskState:
+    """What asks have to do with one shard of the hub. Moments are monotonic nanoseconds."""
+
+    acked_ns: int
+    """When the last batch that was answered had been sent."""
+
+    def forget_asks(self) -> None:
+        """No request asks, and none has asked in vain."""
+        self.asking = False
+        """The next batch is to leave at once, for the sake of requests that ask."""
+        self.askers: dict[Asker, None] = {}
+        """What waits for an answer; changed in single steps, so that it needs no lock."""
+        self._in_vain_ns: int | None = None
+        """`acked_ns` as it was when an ask was left without an answer."""
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether the hub has left something unanswered, and has not answered since."""
+        return self._in_vain_ns == self.acked_ns
+
+    def note_in_vain(self) -> None:
+        """The hub has left something unanswered: no request waits for it until it answers again."""
+        self._in_vain_ns = self.acked_ns
+
+    def wake_askers(self) -> None:
+        """Have all that ask look again."""
+        for asker in list(self.askers):
+            asker.wake()

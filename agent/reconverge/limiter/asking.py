@@ -1,0 +1,296 @@
+"""Asking the hub about a request that memory cannot settle, and waiting for its answer for a few milliseconds."""
+
+# Theory of operation.
+#
+# Memory decides at once whatever is certain: an admission within the node's own part of a limit, a refusal while by
+# what all nodes have said nothing can be free. What is left is doubt: a key that is new to this node, or a part that is
+# used up while other nodes or the hub may have some. There a request joins the next batch to the hub and waits for the
+# answer (`kernel/composite/asking.py` says what the answer means).
+#
+# What a request does while it asks is a generator (`steps`) that yields for how long to sleep; the two shells, a
+# coroutine and a function, do nothing but sleep, as in `waiters.py`. There is no queue: each asker is told of every
+# answer of the hub, and looks for itself.
+#
+#     no request waits             because
+#     for a hub that is silent     the first ask that was left unanswered is noted at the shard, until it answers
+#     for a hub that is too far    its round trip is longer than the request would wait
+#     for what was refused just    each refusal in doubt of a key is followed by a pause, of one sync interval at first
+#     now                          and of eight at most: others need so long to give back what they hold
+#     in an event loop's thread    it would hold up the loop; nor in a signal handler or a finalizer, which interrupt
+#                                  what the answer may have to wait for
+#     by a clock that is set by    a wait of milliseconds might last for ever
+#     hand
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.errors import InvalidSetting
+from reconverge.kernel import AskGate, Cell, Reentry, Rule, Settled, Word
+from reconverge.limiter.waiters import LoopWaker, thread_waker
+from reconverge.runtime.durations import Durations
+from reconverge.runtime.interruptions import in_a_handler
+from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.runtime.threads import Section, Total
+
+if TYPE_CHECKING:
+    from reconverge.kernel import Costs, Decider
+    from reconverge.limiter.queue import Waker
+
+logger = logging.getLogger("reconverge")
+
+Result: TypeAlias = Literal["admitted", "refused", "unsettled", "timeout", "in_vain", "capped", "not_here"]
+"""What became of a request in doubt: the hub's answer admitted or refused it; or memory decided, because the hub knew
+too little, did not answer in time, has not answered before, was asked too much, or because it could not wait there."""
+RESULTS: Final[tuple[Result, ...]] = get_args(Result)
+WITHIN_S: Final = 0.025
+WITHIN_MAX_S: Final = 10.0
+RETRY_MAX: Final = 7
+"""Of pauses in sync intervals, one less than the longest."""
+PAUSES_MAX: Final = 1024
+"""So many keys are remembered as paused before those are forgotten whose pause is over."""
+
+Steps: TypeAlias = Generator[int, None, Settled]
+"""Yields the nanoseconds to sleep; woken earlier by the waker."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskStats:
+    """How requests of one limit have asked the hub."""
+
+    results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
+    durations: Durations = field(default_factory=Durations)
+    """How long those took that waited."""
+
+    def __add__(self, other: AskStats) -> AskStats:
+        both: dict[Result, int] = {result: self.results[result] + other.results[result] for result in RESULTS}
+        return AskStats(both, self.durations + other.durations)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for: of which key, what it costs by each quota, and how long it may wait.
+
+    With `units`, what one unit of it costs by each quota, its charges can be corrected later.
+    """
+
+    key: str
+    cost: int
+    kind: str | None
+    costs: Costs
+    within_ns: int
+    units: Costs | None = None
+
+
+class Asking:
+    """How requests of one limit ask."""
+
+    def __init__(self, limit: Decider) -> None:
+        self._limit = limit
+        self._gate = AskGate(limit)
+        self._tables = limit.tables
+        clock = self._tables[0].kernel.clock
+        self._now_ns = clock.monotonic_ns
+        self._manual = isinstance(clock, ManualClock)
+        self._logged = LoggedOnce()
+        self.start_over()
+
+    def start_over(self) -> None:
+        """After a fork: no request has asked."""
+        self._pauses: dict[str, tuple[int, int]] = {}
+        """Until when the hub is not asked about a key, and how long that pause is in sync intervals, less one."""
+        self._results: dict[Result, Total] = {result: Total() for result in RESULTS}
+        self._durations = Durations()
+        self._section = Section()
+        """Entered to add a duration."""
+
+    @property
+    def stats(self) -> AskStats:
+        """A snapshot."""
+        counts: dict[Result, int] = {result: total.value for result, total in self._results.items()}
+        return AskStats(counts, self._durations.copy())
+
+    def request(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool = False) -> Request:
+        """What is asked for; with `marks`, to be corrected later. Raises InvalidKey, InvalidCost or UnknownKind."""
+        limit = self._limit
+        units = limit.costs_of(1, kind) if marks else None
+        return Request(self._tables[0].check_key(key), cost, kind, limit.costs_of(cost, kind), within_ns, units)
+
+    async def ask(self, request: Request) -> Settled:
+        """Decide, and ask in doubt, waiting in the running event loop."""
+        settled = self._at_once(request)
+        if settled is not None:
+            return settled
+        if self._manual:
+            return self._from_memory(request, "not_here")
+        waker = LoopWaker()
+        steps = self.steps(request, waker)
+        try:
+            while True:
+                try:
+                    sleep_ns = next(steps)
+                except StopIteration as end:
+                    return _settled(end)
+                await waker.sleep(sleep_ns)
+        except Reentry:
+            return Settled(self._limit.refuse_reentry(), ())
+        finally:
+            steps.close()
+
+    def ask_blocking(self, request: Request) -> Settled:
+        """The same on the calling thread; from memory where that must not wait."""
+        settled = self._at_once(request)
+        if settled is not None:
+            return settled
+        if self._manual or (request.within_ns and not self._may_block()):
+            return self._from_memory(request, "not_here")
+        waker = thread_waker()
+        steps = self.steps(request, waker)
+        try:
+            while True:
+                try:
+                    sleep_ns = next(steps)
+                except StopIteration as end:
+                    return _settled(end)
+                waker.sleep(sleep_ns)
+        except Reentry:  # what this thread is in the middle of does not go on before this returns
+            return Settled(self._limit.refuse_reentry(), ())
+        finally:
+            steps.close()
+
+    def steps(self, request: Request, waker: Waker) -> Steps:
+        """Ask about a request that is in doubt, and decide as the hub answers, or from memory."""
+        gate, began_ns = self._gate, self._now_ns()
+        shards = gate.shards(request.key)
+        if any(shard.in_vain or shard.round_trip_ns >= request.within_ns for shard in shards):
+            return self._from_memory(request, "in_vain")
+        if began_ns < self._pauses.get(request.key, (0, 0))[0]:
+            return self._decide(request, Rule.LINE, counted=False)
+        for table in self._tables:
+            table.asks = True
+        cells: list[Cell] = []
+        try:
+            for shard in shards:
+                shard.askers[waker] = None
+            if not gate.join(request.key, request.costs, cells):
+                self._results["capped"].add()
+                return self._decide(request, Rule.MEMORY)
+            while (left_ns := began_ns + request.within_ns - self._now_ns()) > 0:
+                yield left_ns
+                settled = self._as_answered(request, cells, began_ns)
+                if settled is not None:
+                    return settled
+                if any(shard.in_vain for shard in shards):
+                    break
+            for shard in shards:
+                if shard.acked_ns < began_ns:
+                    shard.note_in_vain()
+            self._note("timeout", began_ns)
+            return self._decide(request, Rule.MEMORY)
+        finally:
+            for shard in shards:
+                shard.askers.pop(waker, None)
+            gate.leave(cells, request.costs)
+
+    def _as_answered(self, request: Request, cells: list[Cell], began_ns: int) -> Settled | None:
+        """The decision, if the hub has answered, or there is room without; None if the answer is yet to come."""
+        gate = self._gate
+        settled = gate.settle(request.key, request.costs, Rule.LINE, refuse=False, counted=True, units=request.units)
+        if settled is not None:
+            self._note("admitted", began_ns)
+            self._pauses.pop(request.key, None)
+            return settled
+        word = gate.word_on(cells, began_ns)
+        if word is Word.ANSWERED:
+            self._note("refused", began_ns)
+            self._pause(request.key)
+            return self._decide(request, Rule.LINE)
+        if word is Word.UNSETTLED:
+            self._note("unsettled", began_ns)
+            return self._decide(request, Rule.MEMORY)
+        if word is Word.MISSED:
+            gate.ask_again(cells)
+        return None
+
+    def _at_once(self, request: Request) -> Settled | None:
+        """The decision if it is certain; None in doubt, and nothing has been charged."""
+        try:
+            in_doubt = self._gate.in_doubt(request.key, request.costs)
+        except Reentry:
+            return Settled(self._limit.refuse_reentry(), ())
+        if in_doubt:
+            return None
+        if request.units is None:
+            return Settled(self._limit.hit(request.key, request.cost, request.kind), ())
+        return self._decide(request, Rule.MEMORY, counted=False)
+
+    def _from_memory(self, request: Request, result: Result) -> Settled:
+        self._results[result].add()
+        return self._decide(request, Rule.MEMORY, counted=False)
+
+    def _decide(self, request: Request, rule: Rule, *, counted: bool = True) -> Settled:
+        """The decision by a rule, about a request that was `counted` as demand when it began to ask."""
+        try:
+            settled = self._gate.settle(
+                request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
+            )
+        except Reentry:
+            return Settled(self._limit.refuse_reentry(), ())
+        assert settled is not None
+        return settled
+
+    def _note(self, result: Result, began_ns: int) -> None:
+        self._results[result].add()
+        seconds = max(0, self._now_ns() - began_ns) / SECOND_NS
+        self._section.run(lambda: self._durations.add(seconds))
+
+    def _pause(self, key: str) -> None:
+        """Do not ask about a key for some time, in which other nodes may give back what they hold."""
+        now_ns, pauses = self._now_ns(), self._pauses
+        until_ns, retry = pauses.get(key, (now_ns, 0))
+        if now_ns < until_ns:
+            return  # one of several that have asked at once
+        interval_ns = min(table.interval_ns for table in self._tables)
+        if len(pauses) >= PAUSES_MAX:
+            for over in [each for each, (until_ns, _) in list(pauses.items()) if until_ns <= now_ns]:
+                pauses.pop(over, None)
+        pauses[key] = now_ns + interval_ns * (1 + retry), min(RETRY_MAX, 2 * retry + 1)
+
+    def _may_block(self) -> bool:
+        """Whether this thread may wait here; if not, that is said once."""
+        where = "on the thread of an event loop" if _has_a_loop() else in_a_handler()
+        if where and self._logged.is_new():
+            logger.warning(
+                "reconverge: the limit %r was asked %s, which must not wait, so in doubt memory decides there, and"
+                " small limits may be refused or admitted falsely; ask with `await limiter.ask(...)`, or on another"
+                " thread",
+                self._limit.name,
+                where,
+            )
+        return not where
+
+
+def _settled(end: StopIteration) -> Settled:
+    settled = end.value
+    assert isinstance(settled, Settled)
+    return settled
+
+
+def _has_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def checked_within_ns(within: object) -> int:
+    """How long a request in doubt waits at most. Raises InvalidSetting."""
+    if isinstance(within, bool) or not isinstance(within, int | float) or not 0 <= within <= WITHIN_MAX_S:
+        raise InvalidSetting("within", within, f"must be a number of seconds from 0 (do not ask) to {WITHIN_MAX_S:g}")
+    return round(within * SECOND_NS)

@@ -1,0 +1,56 @@
+"""How a limit and an agent can be switched, and what is in force of several switches."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal, TypeAlias
+
+from reconverge.errors import InvalidSetting
+from reconverge.remote_settings.layered import Layered
+
+Switch: TypeAlias = Literal["on", "shadow", "off"]
+ON: Final = "on"
+SHADOW: Final = "shadow"
+OFF: Final = "off"
+VARIABLE: Final = "RECONVERGE_SWITCH"
+"""The variable of the environment for the switch of agents."""
+SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
+"""Each refuses less than the one before."""
+
+
+def checked_switch(switch: object) -> Switch:
+    """Return `switch` if it is one. Raises InvalidSetting."""
+    if not isinstance(switch, str) or switch not in SWITCHES:
+        raise InvalidSetting("switch", switch, f"must be {', '.join(map(repr, SWITCHES))}")
+    return SWITCHES[switch]
+
+
+def switch_as_said(switch: object) -> Switch:
+    """The switch that a program says, or else the environment; on, if neither does. Raises InvalidSetting."""
+    if switch is not None:
+        return checked_switch(switch)
+    said = os.environ.get(VARIABLE)
+    if not said:
+        return ON
+    if said not in SWITCHES:
+        raise InvalidSetting(VARIABLE, said, f"must be {', '.join(map(repr, SWITCHES))}")
+    return SWITCHES[said]
+
+
+def weaker(one: Switch, other: Switch) -> Switch:
+    """Of the switches of an agent and of a limit, the one that refuses less."""
+    return max(one, other, key=list(SWITCHES).index)
+
+
+def stricter(one: Switch, other: Switch) -> Switch:
+    """Of two switches, the one that refuses more."""
+    return min(one, other, key=list(SWITCHES).index)
+
+
+def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
+    """The switch of a limit and that of its agent as one: layer by layer, the one that refuses less.
+
+    Of a limit with a cap, published settings cannot make either refuse less: that would admit more than the cap.
+    """
+    own, published = weaker(limits.own, agents.own), weaker(limits.in_force, agents.in_force)
+    return Layered(own, published, own if has_cap else None, leave=stricter)

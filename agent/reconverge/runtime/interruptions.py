@@ -1,0 +1,37 @@
+"""Whether the caller has interrupted other code on its thread, which may hold what a wait would wait for."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+
+def in_a_handler() -> str:
+    """Says so if this thread is in a signal handler or in a finalizer, as far as its frames tell; else nothing.
+
+    A signal handler runs on the main thread, and is known by its function. A callback of a weak reference, or one of
+    the collector, looks like any other call.
+    """
+    handlers: set[CodeType] = set()
+    if threading.current_thread() is threading.main_thread():
+        found = (_code_of(signal.getsignal(number)) for number in signal.valid_signals())
+        handlers = {code for code in found if code is not None}
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # there is no other way to look
+    while frame is not None:
+        if frame.f_code in handlers:
+            return "in a signal handler"
+        if frame.f_code.co_name == "__del__":
+            return "in a finalizer"
+        frame = frame.f_back
+    return ""
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code of a handler that is a function, a method, or either with arguments filled in."""
+    function: Any = getattr(handler, "func", handler)
+    function = getattr(function, "__func__", function)
+    code: Any = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None
