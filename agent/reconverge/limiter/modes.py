@@ -142,10 +142,14 @@ class On:
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         """See `Answers.ask`."""
+        if not marks and self._table.settles(key, cost, kind):
+            return self.hit(key, cost, kind), ()
         return await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         """See `Answers.ask_blocking`."""
+        if not marks and self._table.settles(key, cost, kind):
+            return self.hit(key, cost, kind), ()
         return self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub.report import Status, Totals
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, STRICT
+from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.pair import HOUR_S, WINDOWS, Pair, generation
 from tests.support.kernel.talker import World, reported
-from tests.support.node import LEASE_NS
+from tests.support.node import LEASE_NS, START_S, Node
 
 # ---------------------------------------------------------------- the lease
 
@@ -38,6 +39,21 @@ def test_the_fast_path_ends_with_the_lease() -> None:
     pair.lease_ends()
 
     assert (0, 0) == (pair.node.admitted_of(5), pair.node.table.usage("ada").line)
+
+
+def test_the_fast_path_ends_with_the_first_lease() -> None:
+    """Which a node has with the answer that brought the line, and not before; nothing was exchanged since."""
+    clock = ManualClock(START_S)
+    node = Node(clock)
+    table = node.limit(Limit(100, 60.0, algorithm="fixed-window"), STRICT)
+    assert not table.allow("ada")
+    node.exchanges_with(MemoryHub(clock=clock))
+    assert table.allow("ada", 0)  # leaves room on the fast path for all of the line but the low-water mark
+
+    clock.advance_ns(LEASE_NS)
+
+    assert not table.allow("ada")
+    assert 0 == table.usage("ada").line
 
 
 def test_available_keeps_its_lines() -> None:

@@ -91,6 +91,13 @@ class AllQuotas:
         except Reentry:
             return self.refuse_reentry()
 
+    def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """As `Table.settles`: all quotas have room."""
+        costs = self.costs_of(cost, kind)
+        plain = self.check_key(key)
+        pairs = zip(self.tables, costs, strict=True)
+        return all(table.settles(plain, each // table.unit) for table, each in pairs)
+
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `Table.hit_and_mark`; every quota remembers where it was charged."""
         units = self.costs_of(1, kind)

@@ -59,6 +59,10 @@ class Decider(Protocol):
         """As `allow`, with the grounds."""
         ...
 
+    def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """Whether memory settles a request for certain; False, too, if a closer look has to tell."""
+        ...
+
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `hit`, for a charge that will be corrected later."""
         ...

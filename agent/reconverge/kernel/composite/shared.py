@@ -47,6 +47,10 @@ class ShareLimit:
         cost = self._share.cost_of(cost, kind)
         return self._first(table.hit(key, cost) for table in self.able((cost,)))
 
+    def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:  # noqa: ARG002  # as said
+        """As `Table.settles`: what the share refuses the pool may admit, so a closer look has to tell."""
+        return False
+
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `Table.hit_and_mark`; what was borrowed goes back to the pool."""
         unit = self._share.cost_of(1, kind)

@@ -287,6 +287,26 @@ decide_lone(Store *store, Place *place, i64 cost, i64 now_ns, bool *allowed, PyO
     return decision != NULL && *decision == NULL ? -1 : 0;
 }
 
+/* Whether memory settles a request, as `AskGate.in_doubt` says the opposite of one quota: it fits into the node's own part
+ * of the limit, or is refused, and certainly so. False, too, where Python has to look. Charges nothing. */
+static bool
+settled(Store *store, const Asked *asked, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    Place *place = store_place(store, asked->key);
+    if (place == NULL || form_of(place) == LONE) {
+        return place != NULL;
+    }
+    Cell *cell = whole(store, place);
+    if (cell == NULL || !fits_with(store, cell, asked->cost) || advance(store, cell, now_ns) < 0) {
+        return false;
+    }
+    if (asked->cost <= meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns)) {
+        return is_heard(cell) || cell->shard->alone;
+    }
+    return asked->cost > spare_beyond(store, cell, asked->cost, now_ns) && is_certain(terms, cell, asked->cost, false, now_ns);
+}
+
 /* Decide, and explain the decision if `decision` is not NULL. -1 with an error, or if something is missing; then nothing
  * has been charged. */
 static int
@@ -473,4 +493,33 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     decide_under_lock(store, &asked, now_ns, &allowed, &decision);
     Py_XDECREF(asked.cost_object);
     return decision;
+}
+
+PyObject *
+store_settles(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Store *store = (Store *)object;
+    Asked asked;
+    i64 now_ns;
+    if (ask(store, args, count, names, &asked) < 0) {
+        return NULL;
+    }
+    bool here = asked.cost <= store->terms.cost_max && asked.cost_object == NULL && PyUnicode_CheckExact(asked.key);
+    Py_XDECREF(asked.cost_object);
+    if (!here || !store->terms.plain) {
+        Py_RETURN_FALSE;
+    }
+    if (read_clock(store, &now_ns) < 0) {
+        return NULL;
+    }
+    Lock *lock = (Lock *)Py_NewRef((PyObject *)store->lock); /* it may be replaced meanwhile */
+    bool known = false;
+    int failed = 0;
+    if (lock_enter(lock)) {
+        known = settled(store, &asked, now_ns);
+        lock_leave(lock);
+        failed = do_after_unlock(lock->kernel);
+    }
+    Py_DECREF(lock);
+    return failed || PyErr_Occurred() ? NULL : PyBool_FromLong(known);
 }

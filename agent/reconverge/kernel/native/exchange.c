@@ -377,6 +377,9 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
         cell->back_off_ns = at_most(at_least(2 * cell->back_off_ns, terms->interval_min_ns), terms->interval_ns);
     }
     set_until(store, cell, now_ns);
+    if (!terms->keeps_lines && now_ns >= lease_until_ns(terms, cell)) {
+        cell->until_ns = now_ns; /* the lease that begins with this answer is noted after it */
+    }
     i64 headroom = meter_spare(terms, cell, cell->line, now_ns);
     cell->low_water = low_water_for(at_least(headroom, 0));
     cell->room = -1;

@@ -30,8 +30,7 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
     return wait_ns < relearned_ns ? relearned_ns : wait_ns;
 }
 
-/* What is refused has not been charged; what is admitted has. */
-static inline bool
+bool
 is_certain(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
 {
     if (cell->shard->alone) {

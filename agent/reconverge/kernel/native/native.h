@@ -365,6 +365,7 @@ int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **pl
 PyObject *store_allow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* many.c */ PyObject *store_allow_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *store_hit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *store_settles(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ------------------------------------------------------------------ exchange.c: what is said and heard of a cell */
 

@@ -327,6 +327,8 @@ static PyMethodDef Store_methods[] = {
      PyDoc_STR("allow_many(keys, costs=None): as `allow` for each key, in that order.")},
     {"hit", (PyCFunction)(void (*)(void))store_hit, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("hit(key, cost=1, kind=None): as `allow`, with the grounds.")},
+    {"settles", (PyCFunction)(void (*)(void))store_settles, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("settles(key, cost=1, kind=None): whether memory can settle that; False, too, if that is not known here.")},
     {"get", Store_get, METH_O, NULL},
     {"put", Store_put, METH_O, NULL},
     {"drop", Store_drop, METH_O, NULL},

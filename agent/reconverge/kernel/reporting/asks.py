@@ -1,4 +1,4 @@
-"""Requests that ask the hub: how many exchanges they may call for, and who is told of an answer."""
+"""Requests that ask the hub: how many exchanges they may call for, and how they are told of an answer."""
 
 # Theory of operation.
 #

@@ -220,6 +220,9 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         shortest_ns = table.interval_min_ns
         cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
     table.edges.set_until(cell, now_ns)
+    if not table.policy.keeps_lines and now_ns >= lease_until_ns(cell):
+        # The lease that begins with this answer is noted after it: the fast path must not outlast it.
+        cell.until_ns = now_ns
     headroom = table.meter.headroom(cell, now_ns)
     cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1

@@ -53,8 +53,10 @@ def serve(table: LimitState) -> None:
     table.compiled = terms is not None
     if table.compiled:
         vars(table)["hit"] = store.hit
+        vars(table)["settles"] = store.settles
     else:
         vars(table).pop("hit", None)
+        vars(table).pop("settles", None)
 
 
 def _known(table: LimitState) -> bool:

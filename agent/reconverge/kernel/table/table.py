@@ -142,6 +142,17 @@ class Table(LimitState):
         except Reentry:
             return self.refuse_reentry()
 
+    def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """Whether memory settles a request: it fits into this node's part of the limit, or is refused for certain.
+
+        False, too, if a closer look has to tell.
+        """
+        cost = self.cost_of(cost, kind) * self.unit
+        cell = self.cells.get(key) if type(key) is str else None
+        if cell is None or not (cell.heard or cell.shard.alone):
+            return False
+        return cell.used + cost <= cell.room and self.now_ns() < cell.until_ns
+
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """As `hit`, for a charge that will be corrected later."""
         unit = self.cost_of(1, kind)
