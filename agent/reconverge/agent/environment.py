@@ -31,6 +31,7 @@ NO_HUB: Final = (
 KNOWN: Final = frozenset(
     f"{PREFIX}{name}"
     for name in (
+        "ASKS_MAX",
         "COLD_ALLOWANCE",
         "CONFIG",
         "EXCHANGE_TIMEOUT",

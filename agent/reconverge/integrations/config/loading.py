@@ -39,6 +39,7 @@ VARIABLES: Final = {
     "cold_allowance": "RECONVERGE_COLD_ALLOWANCE",
     "max_keys": "RECONVERGE_MAX_KEYS",
     "new_keys_max": "RECONVERGE_NEW_KEYS_MAX",
+    "asks_max": "RECONVERGE_ASKS_MAX",
     "key_bytes_max": "RECONVERGE_KEY_BYTES_MAX",
     "exchange_timeout": "RECONVERGE_EXCHANGE_TIMEOUT",
     "stop_timeout": "RECONVERGE_STOP_TIMEOUT",
@@ -102,6 +103,7 @@ class Settings(BaseSettings):
     cold_allowance: float | None = None
     max_keys: int | None = None
     new_keys_max: int | None = None
+    asks_max: int | None = None
     key_bytes_max: int | None = None
     exchange_timeout: float | None = None
     stop_timeout: float | None = None
