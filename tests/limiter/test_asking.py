@@ -109,7 +109,7 @@ class Scene:
     def settles(self, node: int = 0, key: str = "ada", cost: int = 1) -> bool:
         """The answer to a request that asks, with an exchange if it waits for one."""
         asking = self.asking[node]
-        settled = asking._at_once(asking.request(key, cost, None, WITHIN_NS))
+        settled = asking.at_once(asking.request(key, cost, None, WITHIN_NS))
         if settled is not None:
             return settled.decision.allowed
         ask = self.asks(node, key, cost)

@@ -123,7 +123,7 @@ class Asking:
 
     async def ask(self, request: Request) -> Settled:
         """Decide, and ask in doubt, waiting in the running event loop."""
-        settled = self._at_once(request)
+        settled = self.at_once(request)
         if settled is not None:
             return settled
         if self._manual:
@@ -144,7 +144,7 @@ class Asking:
 
     def ask_blocking(self, request: Request) -> Settled:
         """The same on the calling thread; from memory where that must not wait."""
-        settled = self._at_once(request)
+        settled = self.at_once(request)
         if settled is not None:
             return settled
         if self._manual or (request.within_ns and not self._may_block()):
@@ -217,7 +217,7 @@ class Asking:
             gate.ask_again(cells)
         return None
 
-    def _at_once(self, request: Request) -> Settled | None:
+    def at_once(self, request: Request) -> Settled | None:
         """The decision if it is certain; None in doubt, and nothing has been charged."""
         try:
             in_doubt = self._gate.in_doubt(request.key, request.costs)

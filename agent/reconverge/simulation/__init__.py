@@ -2,7 +2,7 @@
 
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.figures import Figures, RunFigures
-from reconverge.simulation.fleet import COMPARED, Fleet
+from reconverge.simulation.fleet import COMPARED, Asks, Fleet
 from reconverge.simulation.pattern import PATTERNS, Arrival, Traffic
 from reconverge.simulation.studies.experiment import Experiment, run, run_once
 from reconverge.simulation.truth import History
@@ -12,6 +12,7 @@ __all__ = [
     "COMPARED",
     "PATTERNS",
     "Arrival",
+    "Asks",
     "Experiment",
     "Fault",
     "Figures",

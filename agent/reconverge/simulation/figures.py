@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from reconverge.clock import MILLISECOND_NS
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.truth import (
@@ -51,6 +52,12 @@ class Figures:
 
     Under-admission by window, on the other hand, also counts what is admitted one window later or earlier.
     """
+    asked_pct: float = 0.0
+    """How many of all requests waited for the hub's answer."""
+    waited_median_ms: float = 0.0
+    """How long those did."""
+    waited_p99_ms: float = 0.0
+    waited_max_ms: float = 0.0
 
     def as_json(self) -> dict[str, float]:
         """All figures by name."""
@@ -76,6 +83,10 @@ class RunFigures:
     """The key that was asked about most often; empty when nothing was asked for."""
     busiest_by_window: list[int]
     """What was admitted of it in every window, warm-up included."""
+    requests: int = 0
+    """How many there were, of whatever cost."""
+    waited_ns: list[int] = field(default_factory=list)
+    """How long those of them waited that asked."""
 
 
 def judge_run(
@@ -108,11 +119,12 @@ def judge_run(
     for charge in charges:
         admitted[charge.key, charge.epoch] += charge.cost
     ideal, _ = ideal_admissions(limit, decided, settle_after_ns=0, others=others)
-    counted = [
-        place
+    counted = {
+        place: None
         for place in dict.fromkeys((one.key, one.epoch) for one in decided)
         if first_epoch + warmup <= place[1] < first_epoch + windows
-    ]
+    }
+    told = [one for one in decided if (one.key, one.epoch) in counted]
     whole, quota = limit.capacity / PERCENT, limit.quota / PERCENT
     asked = Counter(one.key for one in decided)
     busiest = max(asked, key=asked.__getitem__, default="")
@@ -127,6 +139,8 @@ def judge_run(
         ideal=sum(ideal.get(place, 0) for place in counted),
         busiest=busiest,
         busiest_by_window=[admitted[busiest, first_epoch + number] for number in range(windows)],
+        requests=len(told),
+        waited_ns=[one.waited_ns for one in told if one.asked],
     )
 
 
@@ -137,6 +151,8 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
     under = [value for run in runs for value in run.under_pct] or [0.0]
     messages = [value for run in runs for value in run.messages_per_node] or [0.0]
     admitted, ideal = sum(run.admitted for run in runs), sum(run.ideal for run in runs)
+    waited_ns = [each for run in runs for each in run.waited_ns]
+    median_ms, p99_ms, max_ms = waits_ms(waited_ns)
     return Figures(
         over_mean_pct=_rounded(sum(over) / len(over)),
         over_p99_pct=_rounded(over[-(-len(over) * 99 // 100) - 1]),
@@ -148,6 +164,10 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
         bound_violations=sum(len(run.broken) for run in runs),
         admitted_pct=_rounded(PERCENT * admitted / max(1, ideal)),
         falsely_refused_pct=falsely_refused_pct(ideal, admitted, sum(run.exceeding for run in runs)),
+        asked_pct=_rounded(PERCENT * len(waited_ns) / max(1, sum(run.requests for run in runs))),
+        waited_median_ms=median_ms,
+        waited_p99_ms=p99_ms,
+        waited_max_ms=max_ms,
     )
 
 
@@ -157,6 +177,17 @@ def falsely_refused_pct(ideal: int, admitted: int, exceeding: int) -> float:
     `exceeding` is the part of `admitted` that was above the limit of its window: it makes up for nothing.
     """
     return _rounded(PERCENT * max(0, ideal - (admitted - exceeding)) / max(1, ideal))
+
+
+def waits_ms(waited_ns: Iterable[int]) -> tuple[float, float, float]:
+    """Of how long requests waited: the median, what 99 of 100 do not exceed, and the longest; zeros if none did."""
+    ordered = sorted(waited_ns) or [0]
+    median, p99 = (ordered[-(-len(ordered) * part // 100) - 1] for part in (50, 99))
+    return _in_ms(median), _in_ms(p99), _in_ms(ordered[-1])
+
+
+def _in_ms(duration_ns: int) -> float:
+    return _rounded(duration_ns / MILLISECOND_NS)
 
 
 def _rounded(value: float) -> float:

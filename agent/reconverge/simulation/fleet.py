@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.exchange.syncer import Syncer
@@ -14,12 +14,32 @@ from reconverge.hub.report import Batch
 from reconverge.kernel import Decider, Kernel, Pace, ShareLimit, Table, Verdict
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
+from reconverge.limiter.asking import Asking
 from reconverge.policies import POLICIES, Policy, View
 from reconverge.settings import MILLION
+
+if TYPE_CHECKING:
+    from reconverge.limiter.queue import Waker
+
+Judged: TypeAlias = tuple[str, Sequence[Verdict]]
+"""The key that a request counts for, and a verdict for each quota that is judged."""
 
 LIMIT_NAME: Final = "simulated"
 SHARED_KEY: Final = "shared"
 """The one key of all shares; a request's own key says of which share it is, by the number in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Which requests ask the hub in doubt, and for how long they wait for its answer."""
+
+    within_ns: int
+    nodes: int | None = None
+    """So many nodes know asking, the first of them; None for all."""
+    share: float = 1.0
+    """So many requests of those nodes may wait; the others never do."""
+    cancelled: float = 0.0
+    """So many of those that wait are cancelled meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +65,8 @@ class Fleet:
     """Each with a hub of its own; the nodes belong to one after the other in turn."""
     region_ppm: int = MILLION
     """The part of every capacity that each region has by itself, in millionths."""
+    asks: Asks | None = None
+    """None where memory decides in doubt."""
 
     @property
     def shortest_interval_ns(self) -> int:
@@ -88,15 +110,37 @@ class Asked:
     def __init__(self, limit: Decider, shares: Sequence[ShareLimit]) -> None:
         self._limit = limit
         self._shares = shares
+        self._asking = [Asking(each) for each in shares or (limit,)]
         self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
 
-    def decide(self, key: str, cost: int, now_ns: int) -> tuple[str, Sequence[Verdict]]:
+    def decide(self, key: str, cost: int, now_ns: int) -> Judged:
         """The key that is asked about, and a verdict for each quota that is judged."""
-        if self._shares:
-            number = int("".join(filter(str.isdigit, key)) or 0)
-            return SHARED_KEY, self._shares[number % len(self._shares)].decide(SHARED_KEY, cost, now_ns)[-1:]
-        verdicts = self._limit.decide(key, cost, now_ns)
-        return key, (verdicts,) if isinstance(verdicts, Verdict) else verdicts
+        limit, key, _ = self._of(key)
+        verdicts = limit.decide(key, cost, now_ns)
+        if isinstance(verdicts, Verdict):
+            return key, (verdicts,)
+        return key, verdicts[-1:] if limit.is_share else verdicts
+
+    def ask(self, key: str, cost: int, within_ns: int, waker: Waker) -> Generator[int, None, Judged]:
+        """The same about a request that asks in doubt, as `Limiter.ask` does; yields for how long to sleep."""
+        limit, key, asking = self._of(key)
+        request = asking.request(key, cost, None, within_ns)
+        settled = asking.at_once(request)
+        if settled is None:
+            settled = yield from asking.steps(request, waker)
+        # No time passes between the charge and this look at where it was put.
+        now_ns, decision = self.tables[0].now_ns(), settled.decision
+        places = limit.tables
+        if limit.is_share:
+            places = places[:1] if decision.allowed and not decision.borrowed else places[-1:]
+        return key, [table.observe(key, now_ns)._replace(allowed=decision.allowed) for table in places]
+
+    def _of(self, key: str) -> tuple[Decider, str, Asking]:
+        """The limit that is asked, about which key, and how requests ask there."""
+        if not self._shares:
+            return self._limit, key, self._asking[0]
+        number = int("".join(filter(str.isdigit, key)) or 0) % len(self._shares)
+        return self._shares[number], SHARED_KEY, self._asking[number]
 
 
 def _shortest_ns(interval_ns: int) -> int:

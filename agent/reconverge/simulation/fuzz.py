@@ -39,6 +39,7 @@ def try_case(case: Case) -> list[str]:
     arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
     last_ns = arrivals[-1].moment_ns if arrivals else 0
     history = world.run(arrivals, until_ns=last_ns)
+    last_ns = world.now_ns  # later, if the last of them asked
     problems = []
     for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
         figures = judge_run(

@@ -52,6 +52,15 @@ class Decided(NamedTuple):
     """The node had heard of the key before."""
     slice_number: int = 0
     """In which slice the node put it, for `sliding-slices`."""
+    asked: bool = False
+    """It waited for the hub's answer."""
+    waited_ns: int = 0
+    """So long; `hub_ns` is when it was decided."""
+
+    @property
+    def arrived_ns(self) -> int:
+        """When it arrived, by the hub's clock."""
+        return self.hub_ns - self.waited_ns
 
 
 @dataclass(slots=True)
@@ -294,6 +303,7 @@ def ideal_admissions(
 ) -> tuple[dict[Place, int], int]:
     """The cost that a central limiter admits of the same requests, by window, and the number of requests.
 
+    It decides each at the instant of its arrival: a fleet in which requests ask decides them later, in another order.
     `others` are the other quotas of the same limit; with them nothing is settled.
     """
     clock = ManualClock()
@@ -304,10 +314,10 @@ def ideal_admissions(
     admitted: defaultdict[Place, int] = defaultdict(int)
     count = 0
     over: list[tuple[int, int, Decided]] = []
-    for one in decided:
-        while over and over[0][0] <= one.hub_ns:
+    for one in sorted(decided, key=lambda each: each.arrived_ns):
+        while over and over[0][0] <= one.arrived_ns:
             _settle(clock, central, heapq.heappop(over))
-        clock.advance_ns(max(0, one.hub_ns - clock.monotonic_ns()))
+        clock.advance_ns(max(0, one.arrived_ns - clock.monotonic_ns()))
         try:
             # Asking the limiter itself takes longer.
             allowed = (
@@ -321,7 +331,7 @@ def ideal_admissions(
             count += 1
             admitted[one.key, one.epoch] += one.cost
             if one.settle:
-                heapq.heappush(over, (one.hub_ns + settle_after_ns, one.number, one))
+                heapq.heappush(over, (one.arrived_ns + settle_after_ns, one.number, one))
     return dict(admitted), count
 
 

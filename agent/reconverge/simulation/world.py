@@ -21,8 +21,9 @@ from reconverge.kernel import Kernel, measure
 from reconverge.limit.limit import FIRST_HIT
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
+from reconverge.simulation.asker import Asker
 from reconverge.simulation.fault import Direction, Fault, Kind
-from reconverge.simulation.fleet import LIMIT_NAME, Fleet, Member, NodeClock
+from reconverge.simulation.fleet import LIMIT_NAME, Fleet, Judged, Member, NodeClock
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
 
@@ -35,8 +36,9 @@ LATENCY_SPREAD: Final = 0.2
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
 KEY_BYTES_MAX: Final = 256
 
-WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT = range(5)
-"""What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes."""
+WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK = range(6)
+"""What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes, a request that
+asks looks whether it is answered."""
 
 
 class World:
@@ -64,6 +66,10 @@ class World:
         self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self._decided: list[list[Decided]] = [[] for _ in fleet.quotas]
+        self.askers: dict[Asker, None] = {}
+        """The requests that wait for an answer."""
+        self.chance = Random(f"asks {seed}")
+        """Draws which requests ask and which are cancelled; of its own, so that the rest is drawn as without asks."""
         self._lost_charged: Counter[str] = Counter()
         self._unreported: Counter[str] = Counter()
         self.nodes = [Member(index, NodeClock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
@@ -75,26 +81,65 @@ class World:
 
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
-        first_hit = self.fleet.limit.align == FIRST_HIT
-        for number, (moment_ns, index, key, cost) in enumerate(arrivals):
-            self.pass_until(moment_ns)
-            node = self.nodes[index]
+        for number, arrival in enumerate(arrivals):
+            self.pass_until(arrival.moment_ns)
+            node = self.nodes[arrival.node]
             if not node.alive:
                 continue  # a crashed node is not asked
-            try:
-                key, verdicts = node.asked.decide(key, cost, moment_ns)  # noqa: PLW2901  # the key that it counts for
-            except CostExceedsQuota:
-                continue
-            hub_ns = self.begin_ns + moment_ns
-            for decided, one in zip(self._decided, verdicts, strict=True):
-                allowed, epoch, told_ns, known, slice_number = one
-                if not known and epoch >= 0 and first_hit:
-                    epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that no answer has corrected yet
-                decided.append(Decided(hub_ns, number, key, epoch, cost, 0, index, allowed, known, slice_number))
+            if self._may_ask(node):
+                Asker(self, node, number, arrival).go_on()
+            else:
+                self._decide(node, number, arrival)
             if node.woken:
                 self._look_at(node)
         self.pass_until(until_ns)
+        while self.askers:  # each has a moment at which it goes without an answer
+            self.pass_until(max(asker.due_ns for asker in self.askers))
         return History(self._decided, self.messages, self._hub_windows)
+
+    def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
+        """Remember what was decided just now about a request."""
+        key, verdicts = judged
+        hub_ns, waited_ns = self.begin_ns + self.now_ns, self.now_ns - arrival.moment_ns
+        first_hit = self.fleet.limit.align == FIRST_HIT
+        for decided, one in zip(self._decided, verdicts, strict=True):
+            allowed, epoch, told_ns, known, slice_number = one
+            if not known and epoch >= 0 and first_hit:
+                epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that no answer has corrected yet
+            decided.append(
+                Decided(
+                    hub_ns=hub_ns,
+                    number=number,
+                    key=key,
+                    epoch=epoch,
+                    cost=arrival.cost,
+                    settle=0,
+                    node=arrival.node,
+                    allowed=allowed,
+                    known=known,
+                    slice_number=slice_number,
+                    asked=asked,
+                    waited_ns=waited_ns,
+                )
+            )
+
+    def call_at(self, moment_ns: int, asker: Asker) -> None:
+        """Have a request that asks look then whether it is answered."""
+        self._push(moment_ns, ASK, asker.node.index, asker)
+
+    def _decide(self, node: Member, number: int, arrival: Arrival) -> None:
+        try:
+            judged = node.asked.decide(arrival.key, arrival.cost, arrival.moment_ns)
+        except CostExceedsQuota:
+            return
+        self.note(number, arrival, judged)
+
+    def _may_ask(self, node: Member) -> bool:
+        """Whether the next request of a node asks in doubt."""
+        asks = self.fleet.asks
+        if asks is None or (asks.nodes is not None and node.index >= asks.nodes):
+            return False
+        return asks.share == 1.0 or self.chance.random() < asks.share
 
     def pass_until(self, moment_ns: int) -> None:
         """Let everything happen that happens until then."""
@@ -114,10 +159,15 @@ class World:
             elif action == GIVEN_UP:
                 assert isinstance(what, tuple)
                 self._give_up(node, *what)
+            elif action == ASK:
+                assert isinstance(what, Asker)
+                what.look()
+                if node.woken:
+                    self._look_at(node)
             else:
                 assert isinstance(what, Fault | Member)
                 self._strike(what)
-        self.now_ns = moment_ns
+        self.now_ns = max(self.now_ns, moment_ns)
 
     def faults_end_ns(self) -> int:
         """When the last fault is over."""

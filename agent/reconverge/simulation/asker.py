@@ -1,0 +1,100 @@
+"""A request of a simulated fleet that asks the hub in doubt: production code, to which virtual time is handed."""
+
+# `Asking.steps` yields for how long to sleep, and is woken by answers. Where an application has a coroutine or a thread
+# to sleep in, the world has an event at the end of the sleep, and another one at the moment of each wake-up, behind
+# whatever else happens at that moment.
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, Protocol
+
+from reconverge.clock import NEVER_NS
+from reconverge.errors import CostExceedsQuota
+from reconverge.simulation.fleet import Fleet, Judged, Member
+from reconverge.simulation.pattern import Arrival
+
+CANCELLED_ROUND_TRIPS: Final = 2
+
+
+class Stage(Protocol):
+    """The world that a request asks in."""
+
+    now_ns: int
+    fleet: Fleet
+    chance: Random
+    askers: dict[Asker, None]
+
+    def call_at(self, moment_ns: int, asker: Asker) -> None:
+        """Have it look at that moment."""
+        ...
+
+    def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
+        """Remember what was decided just now."""
+        ...
+
+
+class Asker:
+    """One request that may ask; it wakes itself."""
+
+    gone = False
+
+    def __init__(self, world: Stage, node: Member, number: int, arrival: Arrival) -> None:
+        asks = world.fleet.asks
+        assert asks is not None
+        self.due_ns = NEVER_NS
+        """When it goes on at the latest."""
+        self.node = node
+        self._world = world
+        self._process = node.asked
+        self._request = number, arrival
+        self._rung = False
+        self._cancelled_ns: int | None = None
+        self._steps = node.asked.ask(arrival.key, arrival.cost, asks.within_ns, self)
+
+    def go_on(self) -> None:
+        """Go on until it is decided, or has to sleep."""
+        world, asked = self._world, self in self._world.askers
+        try:
+            sleep_ns = next(self._steps)
+        except StopIteration as end:
+            self._end()
+            world.note(*self._request, end.value, asked=asked)
+        except CostExceedsQuota:
+            self._end()
+        else:
+            self.due_ns = world.now_ns + sleep_ns
+            if not asked:
+                self._begin_to_wait(sleep_ns)
+            world.call_at(self.due_ns, self)
+
+    def wake(self) -> None:
+        """See `Waker.wake`."""
+        if not self._rung:
+            self._rung = True
+            self._world.call_at(self._world.now_ns, self)
+
+    def look(self) -> None:
+        """Go on, if it is time or there was news; if it was cancelled or its process died, end without a decision."""
+        world = self._world
+        if self not in world.askers:
+            return  # it has ended since
+        cancelled = self._cancelled_ns is not None and world.now_ns >= self._cancelled_ns
+        if cancelled or not self.node.alive or self.node.asked is not self._process:
+            self._steps.close()
+            self._end()
+        elif self._rung or world.now_ns >= self.due_ns:
+            self._rung = False
+            self.go_on()
+
+    def _begin_to_wait(self, sleep_ns: int) -> None:
+        world, asks = self._world, self._world.fleet.asks
+        world.askers[self] = None
+        assert asks is not None
+        if asks.cancelled and world.chance.random() < asks.cancelled:
+            soon_ns = min(sleep_ns, CANCELLED_ROUND_TRIPS * world.fleet.round_trip_ns)  # mostly before the answer
+            self._cancelled_ns = world.now_ns + int(world.chance.random() * soon_ns)
+            world.call_at(self._cancelled_ns, self)
+
+    def _end(self) -> None:
+        self._world.askers.pop(self, None)
