@@ -61,7 +61,7 @@ def test_a_misspelt_variable_is_told_of_once_with_the_nearest_known_name() -> No
     assert 3 == len(told)
     assert any("RECONVERGE_HUBB is not known" in line and "did you mean RECONVERGE_HUB?" in line for line in told)
     assert any("RECONVERGE_NAMESPCE" in line and "did you mean RECONVERGE_NAMESPACE?" in line for line in told)
-    assert any("RECONVERGE_X" in line and "known: RECONVERGE_COLD_ALLOWANCE" in line for line in told)
+    assert any("RECONVERGE_X" in line and "known: RECONVERGE_ASKS_MAX" in line for line in told)
     assert "sesame" not in "".join(told)
 
 
