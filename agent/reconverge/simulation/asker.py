@@ -1,4 +1,4 @@
-"""A request of a simulated fleet that asks the hub in doubt: production code, to which virtual time is handed."""
+"""Requests of a simulated fleet that ask the hub in doubt: production code, to which virtual time is handed."""
 
 # `Asking.steps` yields for how long to sleep, and is woken by answers. Where an application has a coroutine or a thread
 # to sleep in, the world has an event at the end of the sleep, and another one at the moment of each wake-up, behind
@@ -11,9 +11,10 @@ from typing import Final, Protocol
 
 from reconverge.clock import NEVER_NS
 from reconverge.errors import CostExceedsQuota
-from reconverge.simulation.fleet import Fleet, Judged, Member
+from reconverge.simulation.fleet import Asks, Fleet, Judged, Member
 from reconverge.simulation.pattern import Arrival
 
+ASKS_SHARE: Final = 0.5
 CANCELLED_ROUND_TRIPS: Final = 2
 
 
@@ -98,3 +99,18 @@ class Asker:
 
     def _end(self) -> None:
         self._world.askers.pop(self, None)
+
+
+def draw_asks(random: Random, fleet: Fleet) -> Asks | None:
+    """For the fuzz: often requests ask, on all nodes or some, all requests or some, and a few are cancelled meanwhile.
+
+    They wait for about as long as a round trip takes, so that some answers are late, or for much longer.
+    """
+    if random.random() >= ASKS_SHARE:
+        return None
+    return Asks(
+        within_ns=max(1, int(fleet.round_trip_ns * 10 ** random.uniform(-0.05, 1.3))),
+        nodes=random.choice([None, None, random.randint(1, fleet.nodes)]),
+        share=random.choice([1.0, 1.0, random.random()]),
+        cancelled=random.choice([0.0, 0.1, 0.5]),
+    )

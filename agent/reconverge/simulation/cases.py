@@ -36,7 +36,8 @@ from reconverge.limit.limit import (
 )
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
-from reconverge.simulation.fleet import Asks, Fleet
+from reconverge.simulation.asker import draw_asks
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
 from reconverge.simulation.studies.experiment import Experiment
@@ -44,7 +45,6 @@ from reconverge.simulation.studies.experiment import Experiment
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
 OWN_PACE_SHARE: Final = 0.3
-ASKS_SHARE: Final = 0.5
 WINDOWS_MAX: Final = 12
 LEASE_TIMEOUTS_MIN: Final = 3
 LAPSE_SHARE: Final = 0.3
@@ -110,7 +110,9 @@ class Case:
 def draw_case(mode: str, seed: int) -> Case:
     """The case of a seed."""
     # Drawn apart, so that the cases without asks are those that they were.
-    return _with_asks(Random(f"{mode} {seed} asks"), _case_without_asks(mode, seed))
+    case = _case_without_asks(mode, seed)
+    fleet = replace(case.experiment.fleet, asks=draw_asks(Random(f"{mode} {seed} asks"), case.experiment.fleet))
+    return replace(case, experiment=replace(case.experiment, fleet=fleet))
 
 
 def _case_without_asks(mode: str, seed: int) -> Case:
@@ -124,23 +126,6 @@ def _case_without_asks(mode: str, seed: int) -> Case:
     else:
         case = _lapse_case(random, seed) if random.random() < LAPSE_SHARE else _safety_case(random, seed)
     return _with_own_pace(Random(f"{mode} {seed} pace"), case)
-
-
-def _with_asks(random: Random, case: Case) -> Case:
-    """Often requests ask in doubt: on all nodes or some, all requests or some, and a few are cancelled meanwhile.
-
-    They wait for about as long as a round trip takes, so that some answers are late, or for much longer.
-    """
-    if random.random() >= ASKS_SHARE:
-        return case
-    fleet = case.experiment.fleet
-    asks = Asks(
-        within_ns=max(1, int(fleet.round_trip_ns * 10 ** random.uniform(-0.05, 1.3))),
-        nodes=random.choice([None, None, random.randint(1, fleet.nodes)]),
-        share=random.choice([1.0, 1.0, random.random()]),
-        cancelled=random.choice([0.0, 0.1, 0.5]),
-    )
-    return replace(case, experiment=replace(case.experiment, fleet=replace(fleet, asks=asks)))
 
 
 def _with_own_pace(random: Random, case: Case) -> Case:

@@ -119,12 +119,8 @@ def judge_run(
     for charge in charges:
         admitted[charge.key, charge.epoch] += charge.cost
     ideal, _ = ideal_admissions(limit, decided, settle_after_ns=0, others=others)
-    counted = {
-        place: None
-        for place in dict.fromkeys((one.key, one.epoch) for one in decided)
-        if first_epoch + warmup <= place[1] < first_epoch + windows
-    }
-    told = [one for one in decided if (one.key, one.epoch) in counted]
+    told = [one for one in decided if first_epoch + warmup <= one.epoch < first_epoch + windows]
+    counted = list(dict.fromkeys((one.key, one.epoch) for one in told))
     whole, quota = limit.capacity / PERCENT, limit.quota / PERCENT
     asked = Counter(one.key for one in decided)
     busiest = max(asked, key=asked.__getitem__, default="")

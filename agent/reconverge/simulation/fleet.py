@@ -6,6 +6,7 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import floor
+from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
@@ -40,6 +41,12 @@ class Asks:
     """So many requests of those nodes may wait; the others never do."""
     cancelled: float = 0.0
     """So many of those that wait are cancelled meanwhile."""
+
+    def includes(self, node: int, random: Random) -> bool:
+        """Whether the next request of a node asks in doubt."""
+        if self.nodes is not None and node >= self.nodes:
+            return False
+        return self.share == 1.0 or random.random() < self.share
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ def try_case(case: Case) -> list[str]:
     arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
     last_ns = arrivals[-1].moment_ns if arrivals else 0
     history = world.run(arrivals, until_ns=last_ns)
-    last_ns = world.now_ns  # later, if the last of them asked
     problems = []
     for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
         figures = judge_run(
@@ -59,7 +58,7 @@ def try_case(case: Case) -> list[str]:
             f"{key} in window {epoch - first}: {over} above {limit}, more than declared"
             for (key, epoch), over in figures.broken.items()
         ]
-    over_ns = max(last_ns, world.faults_end_ns())
+    over_ns = max(world.now_ns, world.faults_end_ns())  # the last requests may have asked
     killed_ns = max((fault.start_ns for fault in faults if fault.kind is Kind.CRASH), default=0)
     leases_end_ns = killed_ns + (fleet.lease_ns or 0) if killed_ns else 0
     if case.mode == LIVENESS and leases_end_ns < LEASES_END_FRACTION_MAX * window_ns:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -81,15 +82,17 @@ class World:
 
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
+        asks = self.fleet.asks
         for number, arrival in enumerate(arrivals):
             self.pass_until(arrival.moment_ns)
             node = self.nodes[arrival.node]
             if not node.alive:
                 continue  # a crashed node is not asked
-            if self._may_ask(node):
+            if asks is not None and asks.includes(node.index, self.chance):
                 Asker(self, node, number, arrival).go_on()
             else:
-                self._decide(node, number, arrival)
+                with suppress(CostExceedsQuota):
+                    self.note(number, arrival, node.asked.decide(arrival.key, arrival.cost, arrival.moment_ns))
             if node.woken:
                 self._look_at(node)
         self.pass_until(until_ns)
@@ -106,40 +109,14 @@ class World:
             allowed, epoch, told_ns, known, slice_number = one
             if not known and epoch >= 0 and first_hit:
                 epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that no answer has corrected yet
+            place = hub_ns, number, key, epoch
             decided.append(
-                Decided(
-                    hub_ns=hub_ns,
-                    number=number,
-                    key=key,
-                    epoch=epoch,
-                    cost=arrival.cost,
-                    settle=0,
-                    node=arrival.node,
-                    allowed=allowed,
-                    known=known,
-                    slice_number=slice_number,
-                    asked=asked,
-                    waited_ns=waited_ns,
-                )
+                Decided(*place, arrival.cost, 0, arrival.node, allowed, known, slice_number, asked, waited_ns)
             )
 
     def call_at(self, moment_ns: int, asker: Asker) -> None:
         """Have a request that asks look then whether it is answered."""
         self._push(moment_ns, ASK, asker.node.index, asker)
-
-    def _decide(self, node: Member, number: int, arrival: Arrival) -> None:
-        try:
-            judged = node.asked.decide(arrival.key, arrival.cost, arrival.moment_ns)
-        except CostExceedsQuota:
-            return
-        self.note(number, arrival, judged)
-
-    def _may_ask(self, node: Member) -> bool:
-        """Whether the next request of a node asks in doubt."""
-        asks = self.fleet.asks
-        if asks is None or (asks.nodes is not None and node.index >= asks.nodes):
-            return False
-        return asks.share == 1.0 or self.chance.random() < asks.share
 
     def pass_until(self, moment_ns: int) -> None:
         """Let everything happen that happens until then."""
