@@ -21,7 +21,7 @@ from reconverge.kernel import Settled
 from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.decider import Decider
 from reconverge.limiter.asking import Asking, Result, Steps
-from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.policies import BALANCED, NAIVE, STRICT, Policy
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, START_S, Node
 from tests.support.servers import RedisServer
@@ -333,6 +333,48 @@ def test_a_refusal_in_doubt_is_followed_by_a_pause() -> None:
 
     scene.clock.advance_ns(INTERVAL_NS)
     assert scene.asks(1, cost=cost).waits
+
+
+def test_memory_decides_about_a_key_that_the_hub_has_no_room_for() -> None:
+    """By the cold rule, as without asking; the hub's answer says nothing about it."""
+    scene = Scene(FIVE, policy=BALANCED)
+    scene.hub = MemoryHub(clock=scene.clock, max_cells=1)
+    assert scene.settles(0, "eve")
+
+    assert scene.settles(0, "ada")
+    assert 1 == scene.results()["unsettled"]
+
+
+def test_memory_decides_while_the_hub_learns_what_it_has_lost() -> None:
+    """It knows less than its nodes then, and grants nothing."""
+    scene = Scene(FIVE, nodes=1, policy=BALANCED)
+    assert scene.settles(0)
+    scene.hub = MemoryHub(clock=scene.clock)
+    scene.nodes[0].exchanges_with(scene.hub)
+    scene.clock.advance_ns(INTERVAL_NS)
+
+    assert scene.settles(0, "eve")
+
+
+@pytest.mark.parametrize("algorithm", ["leaky-bucket", "smooth-bursty"])
+def test_a_paced_limit_asks_for_a_part_of_the_rate_and_not_for_its_turn(algorithm: str) -> None:
+    """A node that has a part of the rate knows when the next request goes; the hub does not."""
+    scene = Scene(Limit(5, 60, algorithm=algorithm), nodes=1)
+    assert scene.settles()
+    while scene.settles():
+        pass
+    exchanges = scene.nodes[0].syncer.stats(0).exchanges
+
+    assert not scene.settles()
+    assert exchanges == scene.nodes[0].syncer.stats(0).exchanges
+
+
+def test_a_policy_that_goes_by_totals_alone_asks_nothing() -> None:
+    """`naive` has no lines that a hub could grant."""
+    scene = Scene(FIVE, nodes=1, policy=NAIVE)
+
+    assert [True] * 5 + [False] == [scene.settles() for _ in range(6)]
+    assert {} == scene.results()
 
 
 def test_a_hub_that_is_too_far_is_not_waited_for() -> None:

@@ -14,6 +14,7 @@
 #     no request waits             because
 #     for a hub that is silent     the first ask that was left unanswered is noted at the shard, until it answers
 #     for a hub that is too far    its round trip is longer than the request would wait
+#     for a hub that learns        it has lost its data, and grants nothing before it has heard all nodes
 #     for what was refused just    each refusal in doubt of a key is followed by a pause, of one sync interval at first
 #     now                          and of eight at most: others need so long to give back what they hold
 #     in an event loop's thread    it would hold up the loop; nor in a signal handler or a finalizer, which interrupt
@@ -169,6 +170,8 @@ class Asking:
         shards = gate.shards(request.key)
         if any(shard.in_vain or shard.round_trip_ns >= request.within_ns for shard in shards):
             return self._from_memory(request, "in_vain")
+        if gate.learns(shards):
+            return self._from_memory(request, "unsettled")
         if began_ns < self._pauses.get(request.key, (0, 0))[0]:
             return self._decide(request, Rule.LINE, counted=False)
         for table in self._tables:

@@ -17,7 +17,8 @@ How a request waits meanwhile: `limiter/asking.py`.
 # waits has not been charged. It counts as demand from when it begins to ask.
 #
 # A hub that has lost its data grants nothing until all nodes have spoken, and knows less than they do: what it answers
-# in that time settles nothing, and memory decides.
+# in that time settles nothing, and memory decides. Nor does the answer of a hub that is full, and keeps nothing of the
+# key.
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import NamedTuple
 
-from reconverge.kernel.cell import Cell, measure, usable_line
+from reconverge.clock import SECOND_NS
+from reconverge.kernel.cell import Cell, Shard, measure, usable_line
 from reconverge.kernel.composite.all_of import explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
@@ -38,6 +40,9 @@ from reconverge.kernel.table.explain import is_certain
 from reconverge.kernel.table.lookup import look_up
 from reconverge.kernel.table.slow_path import commit, evaluate
 from reconverge.kernel.table.table import Charged, Table
+
+SPEAK_UP_NS = SECOND_NS
+"""By then every node has spoken to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
 
 
 class Rule(Enum):
@@ -133,6 +138,11 @@ class AskGate:
         """The shards of the hub that a request is asked of."""
         return [table.kernel.shard_of(table.name, key) for table in self._limit.tables]
 
+    def learns(self, shards: Sequence[ShardState]) -> bool:
+        """Whether one of those shards, as `shards` tells them, has lost its data, and has yet to hear all nodes."""
+        now_ns, tables = self._now_ns(), self._limit.tables
+        return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
+
     def word_on(self, cells: Sequence[Cell], since_ns: int) -> Word:
         """What has become of an ask that was made at `since_ns`."""
         now_ns = self._now_ns()
@@ -171,13 +181,12 @@ class _Together:
         for table, cost in zip(self.tables, costs, strict=True):
             cell = look_up(table, key, now_ns)
             within = _within_line(table, cell, cost, now_ns)[1]
-            fits = fits and within and (cell.heard or cell.shard.alone)
-            if (
-                not within
-                and not evaluate(table, cell, cost, now_ns)[1]
-                and is_certain(table, cell, cost, False, now_ns)
-            ):
+            if within and (cell.heard or cell.shard.alone):
+                continue
+            admits = evaluate(table, cell, cost, now_ns)[1]
+            if not admits and (_is_no_use(table, cell, now_ns) or is_certain(table, cell, cost, False, now_ns)):
                 return False
+            fits = fits and admits and _is_no_use(table, cell, now_ns)
         return not fits
 
     def join(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> bool:
@@ -243,12 +252,23 @@ def _within_line(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple[int,
     return spare, cost <= spare
 
 
+def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
+    """Whether asking would change nothing: the policy goes by totals alone, or it is the next one's turn soon."""
+    return table.policy.merged_only or (table.smooth and cell.heard and usable_line(cell, now_ns) > 0)
+
+
+def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
+    """Whether the hub has lost its data, and grants nothing until all nodes have spoken."""
+    return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
+
+
 def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
     shard, table = cell.shard, cell.table
     under_way = cell.reported_ns > shard.acked_ns
     if shard.acked_ns >= since_ns and cell.reported_ns >= since_ns and (not under_way or cell.heard_ns >= since_ns):
         assert isinstance(table, Table)
-        return Word.UNSETTLED if now_ns < shard.lost_ns + table.relearns_ns else Word.ANSWERED
+        # Not heard of all the same is a key that the hub has no room for.
+        return Word.ANSWERED if cell.heard and not _learns(shard, table, now_ns) else Word.UNSETTLED
     return Word.AWAITED if cell.dirty or under_way else Word.MISSED
 
 
