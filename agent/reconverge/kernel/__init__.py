@@ -31,6 +31,7 @@ from reconverge.kernel.lock import in_a_decision
 from reconverge.kernel.newcomers import NEW_KEYS_MAX
 from reconverge.kernel.reporting.asks import ASKS_MAX
 from reconverge.kernel.reporting.deferred import Pace
+from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.table import Charged, Table, Verdict
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Rule",
     "Settled",
     "Shadowed",
+    "ShardState",
     "ShareLimit",
     "Table",
     "Turn",

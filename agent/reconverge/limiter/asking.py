@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import AskGate, Cell, Reentry, Rule, Settled, Word
+from reconverge.kernel import AskGate, Cell, Reentry, Rule, Settled, ShardState, Word
 from reconverge.limiter.waiters import LoopWaker, thread_waker
 from reconverge.runtime.durations import Durations
 from reconverge.runtime.interruptions import in_a_handler
@@ -168,12 +168,9 @@ class Asking:
         """Ask about a request that is in doubt, and decide as the hub answers, or from memory."""
         gate, began_ns = self._gate, self._now_ns()
         shards = gate.shards(request.key)
-        if any(shard.in_vain or shard.round_trip_ns >= request.within_ns for shard in shards):
-            return self._from_memory(request, "in_vain")
-        if gate.learns(shards):
-            return self._from_memory(request, "unsettled")
-        if began_ns < self._pauses.get(request.key, (0, 0))[0]:
-            return self._decide(request, Rule.LINE, counted=False)
+        unasked = self._unasked(request, shards, began_ns)
+        if unasked is not None:
+            return unasked
         for table in self._tables:
             table.asks = True
         cells: list[Cell] = []
@@ -199,6 +196,16 @@ class Asking:
             for shard in shards:
                 shard.askers.pop(waker, None)
             gate.leave(cells, request.costs)
+
+    def _unasked(self, request: Request, shards: list[ShardState], now_ns: int) -> Settled | None:
+        """The decision without the hub, if there is no use in asking it now."""
+        if any(shard.in_vain or shard.round_trip_ns >= request.within_ns for shard in shards):
+            return self._from_memory(request, "in_vain")
+        if self._gate.learns(shards):
+            return self._from_memory(request, "unsettled")
+        if now_ns < self._pauses.get(request.key, (0, 0))[0]:
+            return self._decide(request, Rule.LINE, counted=False)
+        return None
 
     def _as_answered(self, request: Request, cells: list[Cell], began_ns: int) -> Settled | None:
         """The decision, if the hub has answered, or there is room without; None if the answer is yet to come."""
