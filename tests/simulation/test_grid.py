@@ -8,12 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW
 from reconverge.policies import STRICT
-from reconverge.simulation import Figures
+from reconverge.simulation import Asks, Figures
 from reconverge.simulation.studies import grid
-from reconverge.simulation.studies.grid import Cell, Outcome, chosen, draw_cell, page, read_before
+from reconverge.simulation.studies.grid import (
+    ASKING,
+    FROM_MEMORY,
+    Cell,
+    Found,
+    Outcome,
+    Task,
+    chosen,
+    draw_cell,
+    page,
+    read_before,
+)
 
 TINY = Cell(
     number=1,
@@ -44,6 +55,12 @@ def rows_of(text: str) -> dict[str, list[str]]:
     """The rows of the page's table, by their first cell."""
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     return {row[0]: row[1:] for row in rows}
+
+
+def outcome(cell: Cell, figures: Figures, of_limit_pct: float, asking: Figures | None = None) -> Outcome:
+    """A cell with those figures."""
+    found = {FROM_MEMORY: Found(figures, of_limit_pct)}
+    return Outcome(cell, found if asking is None else found | {ASKING: Found(asking, of_limit_pct)})
 
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +123,8 @@ def test_cells_are_within_the_grid_that_is_promised() -> None:
 
 def test_a_row_is_the_mean_of_its_cells_and_their_worst() -> None:
     """Of all cells, of small quotas and large ones, of each algorithm and pattern; of nothing where there is none."""
-    small = Outcome(TINY, SOME, 9.0)
-    large = Outcome(
+    small = outcome(TINY, SOME, 9.0)
+    large = outcome(
         replace(TINY, quota=300, pattern="zipf", algorithm=FIXED_WINDOW),
         replace(SOME, falsely_refused_pct=1.0, over_max_pct=2.0, messages_per_node_window=10.0),
         1.0,
@@ -123,16 +140,28 @@ def test_a_row_is_the_mean_of_its_cells_and_their_worst() -> None:
 
 def test_another_commits_figures_stand_beside_those_of_the_same_cells() -> None:
     """Cells that were not tried then are left out of its mean."""
-    found = [Outcome(TINY, SOME, 9.0), Outcome(replace(TINY, number=7), SOME, 9.0)]
-    rows = rows_of(page(found, {1: replace(SOME, falsely_refused_pct=20.0, messages_per_node_window=6.0)}))
+    found = [outcome(TINY, SOME, 9.0), outcome(replace(TINY, number=7), SOME, 9.0)]
+    then = Found(replace(SOME, falsely_refused_pct=20.0, messages_per_node_window=6.0), 1.0)
+    rows = rows_of(page(found, {1: {FROM_MEMORY: then}}))
 
     assert ["20.00", "6.0"] == rows["all"][-2:]
 
 
+def test_asking_has_a_chapter_of_its_own_that_says_what_it_costs() -> None:
+    """Messages stand beside those of the same cells from memory: as a mean, and for the cell that pays most."""
+    cheap = replace(SOME, falsely_refused_pct=0.0, messages_per_node_window=6.0, asked_pct=80.0, waited_max_ms=2.5)
+    dear = replace(SOME, falsely_refused_pct=1.0, messages_per_node_window=24.0, asked_pct=20.0, waited_max_ms=4.0)
+    text = page([outcome(TINY, SOME, 9.0, cheap), outcome(replace(TINY, number=7), SOME, 9.0, dear)], {})
+    memory, asking = text.split("| asking |")
+
+    assert ["2", "10.00", "10.0", "9.00", "0.50", "12.0"] == rows_of(memory)["all"]
+    assert ["2", "0.50", "1.0", "9.00", "0.50", "15.0", "1.25", "2.00", "50.0", "4.0"] == rows_of(asking)["all"]
+
+
 def test_the_cells_that_refuse_most_are_named() -> None:
     """So that they can be looked at one by one."""
-    mild = Outcome(replace(TINY, number=2), replace(SOME, falsely_refused_pct=0.5), 0.5)
-    text = page([mild, Outcome(TINY, SOME, 9.0)], {})
+    mild = outcome(replace(TINY, number=2), replace(SOME, falsely_refused_pct=0.5), 0.5)
+    text = page([mild, outcome(TINY, SOME, 9.0)], {})
 
     assert [
         "- 1: uniform 2 L, 5/1s sliding-window, 4 nodes, T = 0.1 s: 10.00 %",
@@ -152,9 +181,10 @@ def test_the_command_tries_what_is_not_held_out_and_keeps_the_figures(
 
     assert [0, 1] == sorted(read_before(path))
     said = capsys.readouterr()
-    row = rows_of(said.out.split("The cells that refuse most:")[1])["all"]
+    assert {FROM_MEMORY, ASKING} == set(read_before(path)[0])
+    row = rows_of(said.out.split("| asking |")[2])["all"]
     assert "2" == row[0]
-    assert (row[1], row[5]) == (row[6], row[7])
+    assert (row[1], row[5]) == (row[10], row[11])
     assert "2 cells of" in said.err
 
 
@@ -169,9 +199,10 @@ def test_held_out_cells_are_tried_when_the_command_is_told_to(monkeypatch: pytes
 
 def test_what_a_small_quota_refuses_falsely_is_found() -> None:
     """Five on four nodes, asked for twice: lines of whole requests cannot be where the requests are."""
-    found = grid.tried((TINY, STRICT))
+    outcome = grid.tried(Task(TINY, STRICT, Asks(25 * MILLISECOND_NS)))
+    memory, asking = (outcome.found[way] for way in (FROM_MEMORY, ASKING))
 
-    assert 10.0 < found.figures.falsely_refused_pct < 60.0
-    assert 10.0 < found.of_limit_pct < 60.0
-    assert 0.0 == found.figures.over_max_pct
-    assert 0 == found.figures.bound_violations
+    assert 10.0 < memory.figures.falsely_refused_pct < 60.0
+    assert 10.0 < memory.of_limit_pct < 60.0
+    assert 0.0 == memory.figures.asked_pct < asking.figures.asked_pct
+    assert (0.0, 0.0) == (memory.figures.over_max_pct, asking.figures.over_max_pct)

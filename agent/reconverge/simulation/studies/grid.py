@@ -25,8 +25,8 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import POLICIES, STRICT, Policy
 from reconverge.simulation.figures import PERCENT, Figures, commit_of, summed_up
-from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.pattern import Traffic
+from reconverge.simulation.fleet import Asks, Fleet
+from reconverge.simulation.pattern import Arrival, Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
 
 PATTERNS: Final = ("uniform", "batches", "rotating", "onoff", "burst", "zipf", "flash", "surge")
@@ -50,6 +50,8 @@ ALL: Final = "all"
 SIZES: Final = (f"L ≤ {SMALL_MAX}", f"L > {SMALL_MAX}")
 CELLS: Final = 60
 """Those that are not held out take about two minutes on one core."""
+FROM_MEMORY, ASKING = "from memory", "asking"
+WITHIN_MS: Final = 25
 WORST_SHOWN: Final = 6
 
 
@@ -67,10 +69,10 @@ class Cell:
     sync_interval_ns: int
     demand: float
 
-    def experiment(self) -> Experiment:
-        """What is simulated."""
+    def experiment(self, asks: Asks | None = None) -> Experiment:
+        """What is simulated; with `asks` requests ask in doubt."""
         limit = Limit(self.quota, self.window_s, algorithm=self.algorithm)
-        fleet = Fleet(self.nodes, limit, self.sync_interval_ns)
+        fleet = Fleet(self.nodes, limit, self.sync_interval_ns, asks=asks)
         return Experiment(fleet, Traffic(self.pattern, self.demand), WINDOWS_OF[self.quota], WARMUP)
 
     def __str__(self) -> str:
@@ -81,13 +83,21 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What a cell came to in one way: from memory, or asking."""
+
+    figures: Figures
+    of_limit_pct: float
+    """What was refused falsely in % of the quotas of all windows, however much was asked for in them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a cell came to."""
 
     cell: Cell
-    figures: Figures
-    of_limit_pct: float
-    """What was refused falsely in % of the quotas of all windows, however much was asked for in them."""
+    found: dict[str, Found]
+    """By way; the same requests in each."""
 
 
 def draw_cell(number: int) -> Cell:
@@ -113,39 +123,57 @@ def chosen(count: int, *, held_out: bool) -> list[Cell]:
     return [cell for cell in map(draw_cell, range(count)) if held_out or not cell.held_out]
 
 
-def tried(what: tuple[Cell, Policy]) -> Outcome:
-    """Simulate a cell."""
-    cell, policy = what
-    experiment = cell.experiment()
-    run = run_once(experiment, policy, experiment.arrivals(cell.number), seed=cell.number)
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A cell that is to be simulated, in which ways."""
+
+    cell: Cell
+    policy: Policy
+    asks: Asks | None
+
+
+def tried(task: Task) -> Outcome:
+    """Simulate a cell: from memory, and asking if that is wanted."""
+    arrivals = task.cell.experiment().arrivals(task.cell.number)
+    ways = {FROM_MEMORY: None} if task.asks is None else {FROM_MEMORY: None, ASKING: task.asks}
+    return Outcome(task.cell, {way: _tried(task, asks, arrivals) for way, asks in ways.items()})
+
+
+def _tried(task: Task, asks: Asks | None, arrivals: Sequence[Arrival]) -> Found:
+    cell, experiment = task.cell, task.cell.experiment(asks)
+    run = run_once(experiment, task.policy, arrivals, seed=cell.number)
     offered = cell.quota * (experiment.windows - experiment.warmup)
     missing = max(0, run.ideal - (run.admitted - run.exceeding))
-    return Outcome(cell, summed_up([run]), round(PERCENT * missing / offered, 3))
+    return Found(summed_up([run]), round(PERCENT * missing / offered, 3))
 
 
 Row = Sequence[str]
+Before = dict[int, dict[str, Found]]
+"""What another commit's cells came to, by their numbers and by way."""
 
 
-def page(outcomes: Sequence[Outcome], before: dict[int, Figures]) -> str:
-    """The figures in Markdown: by size and algorithm, by pattern, and the worst cells.
-
-    `before` are another commit's, by the number of the cell.
-    """
-    heads = ["", "cells", "refused mean", "max", "of L", "over max", "messages"]
-    heads += ["refused before", "messages before"] if before else []
-    rows = [_row(name, group, before) for name, group in _groups(outcomes)]
-    worst = sorted(outcomes, key=lambda each: -each.figures.falsely_refused_pct)[:WORST_SHOWN]
+def page(outcomes: Sequence[Outcome], before: Before) -> str:
+    """The figures in Markdown, a chapter for each way: by size and algorithm, by pattern, and the worst cells."""
     lines = [
-        "refused: falsely, over the whole run, in % of what one central limiter admits; of L: in % of the",
-        "limit, as a mean; over: above the limit, in % of it, at worst; messages: by node and window.",
-        "",
-        *_table(heads, rows),
-        "",
-        "The cells that refuse most:",
-        "",
-        *(f"- {each.cell}: {each.figures.falsely_refused_pct:.2f} %" for each in worst),
+        "refused: falsely, over the whole run, in % of what one central limiter admits; of L: in % of the limit, as a",
+        "mean; over: above the limit, in % of it, at worst; messages: by node and window, and times those from memory",
+        "as a mean of the group and for the dearest cell; asked: of all requests, in %; waited: in ms, at longest.",
     ]
+    for way in (FROM_MEMORY, ASKING):
+        of_way = [each for each in outcomes if way in each.found]
+        if of_way:
+            lines += ["", *_chapter(way, of_way, before)]
     return "\n".join(lines)
+
+
+def _chapter(way: str, outcomes: Sequence[Outcome], before: Before) -> Iterable[str]:
+    heads = [way, "cells", "refused mean", "max", "of L", "over max", "messages"]
+    heads += ["times", "at most", "asked", "waited"] if way == ASKING else []
+    heads += ["refused before", "messages before"] if before else []
+    yield from _table(heads, [_row(way, name, group, before) for name, group in _groups(outcomes)])
+    yield from ("", "The cells that refuse most:", "")
+    for each in sorted(outcomes, key=lambda each: -each.found[way].figures.falsely_refused_pct)[:WORST_SHOWN]:
+        yield f"- {each.cell}: {each.found[way].figures.falsely_refused_pct:.2f} %"
 
 
 def _groups(outcomes: Sequence[Outcome]) -> Iterable[tuple[str, list[Outcome]]]:
@@ -163,19 +191,31 @@ def _size_of(cell: Cell) -> str:
     return SIZES[cell.quota > SMALL_MAX]
 
 
-def _row(name: str, group: Sequence[Outcome], before: dict[int, Figures]) -> Row:
-    refused = [each.figures.falsely_refused_pct for each in group]
+def _row(way: str, name: str, group: Sequence[Outcome], before: Before) -> Row:
+    found = [each.found[way] for each in group]
+    figures = [each.figures for each in found]
+    messages = fmean(each.messages_per_node_window for each in figures)
     row = [
         name,
         str(len(group)),
-        f"{fmean(refused):.2f}",
-        f"{max(refused):.1f}",
-        f"{fmean(each.of_limit_pct for each in group):.2f}",
-        f"{max(each.figures.over_max_pct for each in group):.2f}",
-        f"{fmean(each.figures.messages_per_node_window for each in group):.1f}",
+        f"{fmean(each.falsely_refused_pct for each in figures):.2f}",
+        f"{max(each.falsely_refused_pct for each in figures):.1f}",
+        f"{fmean(each.of_limit_pct for each in found):.2f}",
+        f"{max(each.over_max_pct for each in figures):.2f}",
+        f"{messages:.1f}",
     ]
+    if way == ASKING:
+        unasked = [each.found[FROM_MEMORY].figures.messages_per_node_window for each in group]
+        times = [
+            of_one.messages_per_node_window / max(1e-9, then) for of_one, then in zip(figures, unasked, strict=True)
+        ]
+        row += [f"{messages / max(1e-9, fmean(unasked)):.2f}", f"{max(times):.2f}"]
+        row += [
+            f"{fmean(each.asked_pct for each in figures):.1f}",
+            f"{max(each.waited_max_ms for each in figures):.1f}",
+        ]
     if before:
-        then = [before[each.cell.number] for each in group if each.cell.number in before]
+        then = [known[way].figures for each in group if way in (known := before.get(each.cell.number, {}))]
         row += [f"{fmean(each.falsely_refused_pct for each in then):.2f}" if then else "-"]
         row += [f"{fmean(each.messages_per_node_window for each in then):.1f}" if then else "-"]
     return row
@@ -190,10 +230,15 @@ def as_json(outcomes: Sequence[Outcome], made_at: str) -> dict[str, object]:
     return {"commit": made_at, "cells": [asdict(each) for each in outcomes]}
 
 
-def read_before(path: Path) -> dict[int, Figures]:
-    """The figures in a file that `--json` wrote, by the number of their cell."""
+def read_before(path: Path) -> Before:
+    """The figures in a file that `--json` wrote."""
     said = json.loads(path.read_text())
-    return {each["cell"]["number"]: Figures(**each["figures"]) for each in said["cells"]}
+    return {
+        each["cell"]["number"]: {
+            way: Found(Figures(**found["figures"]), found["of_limit_pct"]) for way, found in each["found"].items()
+        }
+        for each in said["cells"]
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -204,20 +249,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--held-out", action="store_true", help="also those that are held out until constants are fixed"
     )
     parser.add_argument("--policy", choices=sorted(POLICIES), default=STRICT.name)
+    parser.add_argument("--within-ms", type=int, default=WITHIN_MS, help="how long a request asks; 0: only from memory")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every cell there")
     parser.add_argument("--beside", type=Path, metavar="FILE", help="figures of another commit, to be shown beside")
     options = parser.parse_args(arguments)
     made_at = commit_of()
     before = {} if options.beside is None else read_before(options.beside)
-    tasks = [(cell, POLICIES[options.policy]) for cell in chosen(options.cells, held_out=options.held_out)]
+    asks = Asks(options.within_ms * MILLISECOND_NS) if options.within_ms else None
+    cells = chosen(options.cells, held_out=options.held_out)
+    tasks = [Task(cell, POLICIES[options.policy], asks) for cell in cells]
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     outcomes = list(mapped(tried, tasks, processes=options.processes))
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(outcomes, made_at), indent=1))
     print(page(outcomes, before))
-    broken = sum(each.figures.bound_violations for each in outcomes)
+    broken = sum(found.figures.bound_violations for each in outcomes for found in each.found.values())
     took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
     print(f"{len(tasks)} cells of {made_at or 'no clone'}, {broken} bounds broken, {took_s:.0f} s", file=sys.stderr)
     return 1 if broken else 0
