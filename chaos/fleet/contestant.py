@@ -19,7 +19,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub, SettingsStore
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge.kernel import Reentry, Verdict
+from reconverge.kernel import Cell, Reentry, Verdict
 from reconverge.limit import FIXED_WINDOW, Limit
 
 CENSUS_KEY: Final = "all"
@@ -43,6 +43,10 @@ class Contestant(Protocol):
 
     def decide(self, key: str, cost: int) -> Verdict:
         """Admit or refuse."""
+        ...
+
+    async def ask(self, key: str, cost: int) -> Verdict:
+        """Admit or refuse; in doubt, ask the hub first. May wait."""
         ...
 
     def count(self, cost: int) -> None:
@@ -218,6 +222,15 @@ class Ours:
             return self._login.table.decide(key, cost, self._clock.monotonic_ns())
         except Reentry:
             return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
+
+    async def ask(self, key: str, cost: int) -> Verdict:
+        """See `Contestant.ask`. Its agent lives in the loop that this is awaited in."""
+        allowed = (await self._login.ask(key, cost)).allowed
+        table = self._login.table
+        # As the decision has left it: nothing else has run in this loop since.
+        cell = table.cells[key]
+        assert isinstance(cell, Cell)
+        return table.verdict(cell, allowed, self._clock.monotonic_ns())
 
     def count(self, cost: int) -> None:
         """See `Contestant.count`."""

@@ -197,6 +197,34 @@ class Node:
         )
         return verdict.allowed
 
+    async def ask_and_wait(self, contestant: Contestant, request: Request) -> None:
+        """Have a request decided that may ask the hub, and write down how, and whether it waited."""
+        verdict = None
+        suspended: list[None] = []
+        wall_ns, t_ns = time.time_ns(), time.monotonic_ns()
+        # Runs only if this task lets others of its loop run.
+        handle = asyncio.get_running_loop().call_soon(suspended.append, None)
+        try:
+            verdict = await contestant.ask(request.key, request.cost)
+        except Exception as error:  # noqa: BLE001  # whatever escapes is to be told
+            self._escaped(contestant.name, error)
+        took_ns = time.monotonic_ns() - t_ns
+        handle.cancel()
+        if verdict is None:
+            return
+        if verdict.allowed:
+            contestant.count(request.cost)
+        self.recorder.decided(
+            contestant.name,
+            verdict,
+            key=request.key,
+            cost=request.cost,
+            t_ns=t_ns,
+            took_ns=took_ns,
+            wall_ns=wall_ns,
+            waited=bool(suspended),
+        )
+
     def look(self, *, at_once: bool = False) -> None:
         """Write down what everybody knows, from time to time."""
         now_ns = time.monotonic_ns()

@@ -19,6 +19,7 @@ from chaos.fleet.plan import GEVENT
 from chaos.fleet.storm import Storm
 from chaos.rivals.further import FirstLoop
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.limiter.asking import WITHIN_S
 
 if TYPE_CHECKING:
     from chaos.fleet.node import Node
@@ -74,6 +75,43 @@ async def _serve(node: Node) -> None:
             node.ask(request, number=number)
         while not node.ended:
             await _wait_in_loop(node, time.monotonic_ns() - node.start_ns + NAP_NS)
+
+
+def in_loop_that_asks(node: Node) -> None:
+    """An asynchronous program each of whose requests asks the hub in doubt, many of them at once.
+
+    Beside each request an application without a limiter asks its loop to go on after as long as an ask may take.
+    """
+    asyncio.run(_serve_and_ask(node))
+
+
+async def _serve_and_ask(node: Node) -> None:
+    asyncio.get_running_loop().set_exception_handler(node.note_in_loop)
+    async with AsyncExitStack() as stack:
+        for contestant in node.contestants:
+            await _begin_in_loop(contestant, stack)
+        node.prepare()
+        while not node.ready:  # noqa: ASYNC110  # what is waited for comes through this loop
+            await asyncio.sleep(0.02)
+        node.say_ready()
+        node.listen()
+        while not node.told_to_go:  # noqa: ASYNC110  # it is told on another thread
+            await asyncio.sleep(0.005)
+        async with asyncio.TaskGroup() as group:
+            for request in node.due_requests():
+                await _wait_in_loop(node, request.moment_ns)
+                group.create_task(_go_on_beside(node))
+                for contestant in node.contestants:
+                    group.create_task(node.ask_and_wait(contestant, request))
+        while not node.ended:
+            await _wait_in_loop(node, time.monotonic_ns() - node.start_ns + NAP_NS)
+
+
+async def _go_on_beside(node: Node) -> None:
+    """What an application does that has no limiter, and waits for as long."""
+    t_ns = time.monotonic_ns()
+    await asyncio.sleep(WITHIN_S)
+    node.recorder.write("beside", t=t_ns, ns=time.monotonic_ns() - t_ns - round(WITHIN_S * SECOND_NS))
 
 
 async def _begin_in_loop(contestant: Contestant, stack: AsyncExitStack) -> None:
@@ -249,6 +287,7 @@ def _make_requests(node: Node, requests: list[Request]) -> None:
 PROGRAMS: Final[dict[str, Callable[[Node], None]]] = {
     "thread": in_thread,
     "loop": in_loop,
+    "asking": in_loop_that_asks,
     "loops": in_many_loops,
     "threads": in_many_threads,
     "prefork": preforked,

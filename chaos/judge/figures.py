@@ -45,6 +45,7 @@ def figures(case: Case) -> dict[str, Any]:
         "late_max_ms": case.late_ns(after_ns=case.start_ns) // MILLISECOND_NS,
         "decisions_good": _decisions(good, _good_s(case)),
         "decisions_bad": _decisions(bad, sum(end - begin for begin, end in case.spells) / SECOND_NS),
+        "asks": _asks(case),
     }
 
 
@@ -82,6 +83,28 @@ def _decisions(decisions: Sequence[Decide], seconds: float) -> dict[str, Any]:
         "p50_us": took_ns[len(took_ns) // 2] / 1000,
         "p99_us": took_ns[len(took_ns) * 99 // 100] / 1000,
         "max_us": took_ns[-1] / 1000,
+    }
+
+
+def _asks(case: Case) -> dict[str, Any]:
+    """How long requests took that may ask, and how late an application without a limiter was beside them, in ms."""
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for life in case.lives:
+        for beside in life.beside:
+            when = "bad" if case.in_spell(beside.t_ns) else "good"
+            times[f"without a limiter, {when} times"].append(beside.late_ns / MILLISECOND_NS)
+        for one in life.decisions if life.beside else ():
+            when = "bad" if case.in_spell(one.t_ns) else "good"
+            times[f"asked, {when} times"].append(one.took_ns / MILLISECOND_NS)
+            times[f"asked and waited, {when} times"] += [one.took_ns / MILLISECOND_NS] * one.waited
+    return {
+        name: {
+            "requests": len(times_ms),
+            **{f"p{share}": round(_quantile(times_ms, share), 2) for share in (50, 99)},
+            "max": round(max(times_ms), 2),
+        }
+        for name, times_ms in sorted(times.items())
+        if times_ms
     }
 
 
@@ -129,8 +152,8 @@ def _other_shards(case: Case) -> dict[str, Any]:
     }
 
 
-def _quantile(ages_s: Sequence[float], percent: int) -> float:
-    return sorted(ages_s)[len(ages_s) * percent // 100]
+def _quantile(values: Sequence[float], percent: int) -> float:
+    return sorted(values)[len(values) * percent // 100]
 
 
 def _seconds(ns: int) -> float:

@@ -43,6 +43,15 @@ class Decide(NamedTuple):
     """What input or output the decision did, which should be none."""
     summed: bool = False
     """Stands for many decisions, of which only the sum is of interest."""
+    waited: bool = False
+    """Whether it let other tasks of its loop run; only where requests ask the hub."""
+
+
+class Beside(NamedTuple):
+    """How late an application without a limiter was, which asked its loop to go on after so long as an ask may take."""
+
+    t_ns: int
+    late_ns: int
 
 
 class Exchange(NamedTuple):
@@ -141,6 +150,8 @@ class Life:
     asked: list[Asked] = field(default_factory=list)
     """Only one node is asked, and only when all is quiet: asking makes a node speak."""
     late: list[Late] = field(default_factory=list)
+    beside: list[Beside] = field(default_factory=list)
+    """Only where requests ask the hub."""
     told: list[tuple[int, str]] = field(default_factory=list)
     escaped: list[str] = field(default_factory=list)
     """Exceptions that nobody caught."""
@@ -193,10 +204,11 @@ class Recorder:
         wall_ns: int,
         touched: str = "",
         summed: bool = False,
+        waited: bool = False,
     ) -> None:
         """A request was decided; or many, whose costs are summed up."""
         allowed, epoch, hub_ns, known, *_ = verdict
-        one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known, touched, summed)
+        one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known, touched, summed, waited)
         self.write("decide", who=who, of=one)
 
     def sent(self, who: str, account: str, charged: int | None) -> int:
@@ -287,6 +299,8 @@ def _add_common(life: Life, common: list[dict[str, Any]]) -> None:
                 life.born_ns = max(life.born_ns, event["t"])
             case "late":
                 life.late.append(Late(event["t"], event["ns"]))
+            case "beside":
+                life.beside.append(Beside(event["t"], event["ns"]))
             case "told":
                 life.told.append((event["t"], event["what"]))
             case "escaped":

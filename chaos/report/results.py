@@ -78,7 +78,7 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
-    """How old was what was known of shards with which nothing was wrong, where something was with others."""
+    """How old was what was known of shards with which nothing was wrong, and how long requests took that may ask."""
     for result in results:
         ages = result["figures"]["ours"].get("other_shards")
         if ages:
@@ -88,6 +88,16 @@ def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
             yield "|---|---|---|---|---|"
             for name, one in ages.items():
                 yield f"| {name} | {one['p50']} | {one['p99']} | {one['max']} | {one['looks']} |"
+            yield ""
+        asks = result["figures"]["ours"].get("asks")
+        if asks:
+            yield f"How long requests that may ask took in `{result['scenario']}`, and how late an application with no"
+            yield "limiter was that waited for as long as an ask may at most, in ms:"
+            yield ""
+            yield "| | p50 | p99 | longest | requests |"
+            yield "|---|---|---|---|---|"
+            for name, one in asks.items():
+                yield f"| {name} | {one['p50']} | {one['p99']} | {one['max']} | {one['requests']} |"
             yield ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from chaos.rivals.asking import Insistent, Oblivious, Trusting
 from chaos.rivals.fragile import Believing, KeyPerKey, LazyUnderLock, Mortal, PlainLock, Reserving, Uncapped
 from chaos.rivals.further import CatchingUpInLoop, FirstLoop, OneGulp, Orphaned, Unbounded, Unlocked
 from chaos.rivals.on_broker import DroppingOnBroker, Gullible, NamesakeOnBroker, RequeueingOnBroker
@@ -48,6 +49,9 @@ RIVALS: Final[dict[str, type[Counting]]] = {
     "lazy-under-lock": LazyUnderLock,
     "plain-lock": PlainLock,
     "reserving": Reserving,
+    "insistent": Insistent,
+    "trusting": Trusting,
+    "oblivious": Oblivious,
 }
 ON_BROKER: Final[dict[str, type[Counting]]] = {
     **RIVALS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.scenarios import hostile, network, other_topologies, process, server
+from chaos.scenarios import asking, hostile, network, other_topologies, process, server
 from chaos.scenarios.mixed import MIX_S, draw_mix
 from chaos.scenarios.scenario import Scenario
 
@@ -13,7 +13,13 @@ STORM: Final = "signal-storm"
 DEFAULT_SEED: Final = 1
 
 ON_ONE_REDIS: Final = (*network.SCENARIOS, *server.SCENARIOS, *process.SCENARIOS)
-ALL: Final = (*ON_ONE_REDIS, *hostile.SCENARIOS, *other_topologies.SCENARIOS, *other_topologies.again(ON_ONE_REDIS))
+ALL: Final = (
+    *ON_ONE_REDIS,
+    *hostile.SCENARIOS,
+    *asking.SCENARIOS,
+    *other_topologies.SCENARIOS,
+    *other_topologies.again(ON_ONE_REDIS),
+)
 FIXED: Final = {scenario.name: scenario for scenario in sorted(ALL, key=lambda scenario: scenario.number)}
 NAMES: Final = (*FIXED, MIX)
 

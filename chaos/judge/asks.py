@@ -1,0 +1,84 @@
+"""What must be seen where requests ask the hub: none waits for longer than it may, nor for a hub that is silent."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from chaos.judge.case import Case, Violation
+from chaos.judge.history import OK, Decide, Life
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.limiter.asking import WITHIN_S
+
+WAITED_LONG: Final = "waited long"
+WAITED_AGAIN: Final = "waited again"
+UNASKED: Final = "unasked"
+
+WITHIN_NS: Final = round(WITHIN_S * SECOND_NS)
+GRAIN_NS: Final = 5 * MILLISECOND_NS
+"""Loops round to milliseconds, and go through what is due one after the other."""
+ASKED_MIN: Final = 10
+"""So many requests that waited are enough to see that requests ask."""
+
+
+def waits_no_longer(case: Case) -> Iterator[Violation]:
+    """No request took longer than an ask may, and what the machine made an application without a limiter wait."""
+    for life in case.lives:
+        most_ns = WITHIN_NS + GRAIN_NS + max((one.late_ns for one in life.beside), default=0)
+        longest = max(life.decisions, key=lambda one: one.took_ns, default=None)
+        if longest is not None and longest.took_ns > most_ns:
+            words = f"on node {life.node} a request took {_ms(longest.took_ns)} ms; {_ms(most_ns)} ms are allowed"
+            yield Violation(WAITED_LONG, words)
+
+
+def waits_for_no_silent_hub(case: Case) -> Iterator[Violation]:
+    """After a request that the hub has left without an answer, or a failed exchange, none waits until it answers."""
+    for life in case.lives:
+        answered_ns = sorted(one.heard_ns for one in life.exchanges if one.outcome == OK and one.heard_ns)
+        silent_ns = sorted(_silences(life, answered_ns))
+        again = [one for one in life.decisions if one.waited and _is_silent(one.t_ns, silent_ns, answered_ns)]
+        if again:
+            moment_s = (again[0].t_ns - case.start_ns) / SECOND_NS
+            words = f"on node {life.node} {len(again)} requests waited for a silent hub, first at {moment_s:.2f} s"
+            yield Violation(WAITED_AGAIN, words)
+
+
+def _silences(life: Life, answered_ns: list[int]) -> Iterator[int]:
+    """When it was known that the hub is silent."""
+    for one in life.decisions:
+        over_ns = one.t_ns + one.took_ns
+        if one.waited and one.took_ns >= WITHIN_NS and not _any_within(answered_ns, one.t_ns, over_ns):
+            yield over_ns
+    for exchange in life.exchanges:
+        if exchange.outcome != OK and exchange.heard_ns is not None:
+            yield exchange.heard_ns + GRAIN_NS
+
+
+def _is_silent(moment_ns: int, silent_ns: list[int], answered_ns: list[int]) -> bool:
+    """Whether the hub has not answered since it was last known to be silent."""
+    place = bisect_left(silent_ns, moment_ns)
+    return place > 0 and not _any_within(answered_ns, silent_ns[place - 1] - GRAIN_NS, moment_ns)
+
+
+def _any_within(moments_ns: list[int], begin_ns: int, end_ns: int) -> bool:
+    return bisect_left(moments_ns, begin_ns) < bisect_right(moments_ns, end_ns)
+
+
+def asks_in_good_times(case: Case) -> Iterator[Violation]:
+    """Before anything went wrong requests waited for the hub, and again when all was well; else nothing is shown."""
+    first_ns = min((begin_ns for begin_ns, _ in case.spells), default=case.load_end_ns)
+    before = waited(case, case.start_ns, first_ns)
+    after = waited(case, case.healed_ns, case.load_end_ns)
+    if min(len(before), len(after)) < ASKED_MIN:
+        words = f"{len(before)} requests waited before anything went wrong, and {len(after)} afterwards"
+        yield Violation(UNASKED, f"{words}; {ASKED_MIN} were to")
+
+
+def waited(case: Case, begin_ns: int, end_ns: int) -> list[Decide]:
+    """The requests of that time that waited."""
+    return [one for one in case.decisions if one.waited and begin_ns <= one.t_ns < end_ns]
+
+
+def _ms(ns: int) -> int:
+    return round(ns / MILLISECOND_NS)

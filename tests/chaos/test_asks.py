@@ -1,0 +1,120 @@
+"""Goal: a request that waits for longer than it may, or for a hub that is silent, is found; and scenarios find rivals.
+
+Method: stories told by hand, with and without what is expected; short forms of scenarios no. 32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.faults.fault import Killed, Stopped
+from chaos.judge.asks import (
+    ASKED_MIN,
+    GRAIN_NS,
+    WITHIN_NS,
+    asks_in_good_times,
+    waits_for_no_silent_hub,
+    waits_no_longer,
+)
+from chaos.judge.case import Case, Expectation
+from chaos.judge.history import UNKNOWN, Beside
+from chaos.judge.verdict import Verdict
+from chaos.names import OURS
+from chaos.requirements import missing
+from chaos.scenarios.catalogue import scenario_of
+from chaos.scenarios.scenario import Spell
+from chaos.supervisor import run
+from reconverge.clock import SECOND_NS
+from tests.chaos.stories import Story, ns
+from tests.chaos.test_chaos import SEED, needs
+
+GRAIN_S = GRAIN_NS / SECOND_NS
+WITHIN_S = WITHIN_NS / SECOND_NS
+
+
+def meets(expectation: Expectation, case: Case) -> bool:
+    """Whether a case is as expected."""
+    return not list(expectation(case))
+
+
+def asked_story(*waits: tuple[float, int], late_ns: int = 0) -> Story:
+    """One node, whose requests wait at these moments for so long; it beside an application that was late."""
+    story = Story(nodes=1)
+    for at_s, took_ns in waits:
+        story.admits(0, at_s, waited=True, took_ns=took_ns)
+    story.lives[0].beside.append(Beside(ns(0.1), late_ns))
+    return story
+
+
+@pytest.mark.parametrize(("late_ns", "more_ns"), [(0, 0), (ns(0.02), 0), (0, 1), (ns(0.02), 1)])
+def test_a_request_may_take_as_long_as_it_may_wait_and_an_application_was_late(late_ns: int, more_ns: int) -> None:
+    """One nanosecond more is too long, whatever the lateness was."""
+    story = asked_story((2.5, WITHIN_NS + GRAIN_NS + late_ns + more_ns), late_ns=late_ns)
+
+    assert (not more_ns) == meets(waits_no_longer, story.case(total=1))
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_after_one_that_was_left_without_an_answer_none_waits(waited: bool) -> None:
+    """A request that begins afterwards is decided at once."""
+    story = asked_story((2.5, WITHIN_NS))
+    story.admits(0, 2.5 + WITHIN_S + 0.1, waited=waited)
+
+    assert (not waited) == meets(waits_for_no_silent_hub, story.case(total=2))
+
+
+def test_requests_that_waited_already_may_go_on_until_they_may_wait_no_longer() -> None:
+    """Only what begins after the first has waited in vain is to be decided at once."""
+    story = asked_story((2.5, WITHIN_NS), (2.5 + WITHIN_S / 2, WITHIN_NS))
+
+    assert meets(waits_for_no_silent_hub, story.case(total=2))
+
+
+@pytest.mark.parametrize(("answered_s", "found"), [(2.6, False), (2.8, True)])
+def test_once_the_hub_has_answered_requests_wait_again(answered_s: float, found: bool) -> None:
+    """An answer between the two allows it; one after them does not."""
+    story = asked_story((2.5, WITHIN_NS), (2.7, WITHIN_NS))
+    story.exchanges(0, answered_s - 0.01, charged=1)
+
+    assert found == (not meets(waits_for_no_silent_hub, story.case(total=2)))
+
+
+def test_a_request_that_took_long_though_the_hub_has_answered_is_no_sign_of_silence() -> None:
+    """The answer was about something else, or came in the same moment."""
+    story = asked_story((2.5, WITHIN_NS), (2.6, WITHIN_NS // 2))
+    story.exchanges(0, 2.5, charged=1, took_s=WITHIN_S / 2)
+
+    assert meets(waits_for_no_silent_hub, story.case(total=2))
+
+
+@pytest.mark.parametrize(("after_s", "found"), [(GRAIN_S, False), (2 * GRAIN_S, True)])
+def test_after_a_failed_exchange_none_waits(after_s: float, found: bool) -> None:
+    """Requests that begin in the moment of the failure may; what begins later may not."""
+    story = asked_story((2.5 + after_s, WITHIN_NS // 2))
+    story.exchanges(0, 2.4, charged=1, took_s=0.1, outcome=UNKNOWN, kind="connection")
+
+    assert found == (not meets(waits_for_no_silent_hub, story.case(total=1)))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (-1, 0), (0, -1)])
+def test_where_no_request_waits_nothing_is_shown(before: int, after: int) -> None:
+    """Enough of them must have waited before anything went wrong, and enough when all was well again."""
+    waits = [(1.0, 1000)] * (ASKED_MIN + before) + [(2.5, 1000)] + [(3.5, 1000)] * (ASKED_MIN + after)
+
+    assert (before == after) == meets(asks_in_good_times, asked_story(*waits).case(total=len(waits)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "spell"), [("ask-stopped", Stopped()), ("ask-killed", Killed())])
+def test_requests_that_ask_wait_once_and_rivals_are_caught(name: str, spell: Stopped | Killed) -> None:
+    """Beside each other: one rival waits for ever, one admits in doubt, one has forgotten that it waited in vain."""
+    scenario = replace(scenario_of(name, SEED), spells=(Spell(spell, 1.5, 2.5),), load_s=5.5)
+    needs(missing(scenario))
+    verdict = Verdict(scenario, SEED)
+
+    verdict.add(run(scenario, SEED, (OURS, *scenario.contestants)))
+
+    assert [] == verdict.found[OURS]
+    assert [] == verdict.missed
