@@ -30,10 +30,10 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
     return wait_ns < relearned_ns ? relearned_ns : wait_ns;
 }
 
-bool
-is_certain(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+ALWAYS_INLINE bool
+certainly(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
 {
-    if (cell->shard->alone) {
+    if (LIKELY(cell->shard->alone)) {
         return true;
     }
     if (!is_heard(cell)) {
@@ -46,6 +46,12 @@ is_certain(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now
         return false;
     }
     return meter_fleet_earliest_ns(terms, cell, cost, now_ns) > MICROSECOND_NS;
+}
+
+bool
+is_certain(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+{
+    return certainly(terms, cell, cost, allowed, now_ns);
 }
 
 ALWAYS_INLINE PyObject *
@@ -68,7 +74,7 @@ explained(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_
                                              : Py_HUGE_VAL;
     decision->binding = Py_NewRef(store->name);
     decision->over_quota = allowed && terms->soft && used > nominal;
-    decision->certain = is_certain(terms, cell, cost, allowed, now_ns);
+    decision->certain = certainly(terms, cell, cost, allowed, now_ns);
     return (PyObject *)decision;
 }
 
