@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.capacity import sync
+from bench.capacity import asks, sync
 from bench.decisions import blocks, decisions, memory, threads
 from bench.report import chart
 from bench.report.found import Part, Row
@@ -24,6 +24,7 @@ PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
     "threads": threads.measure,
     "blocks": blocks.measure,
     "sync": sync.measure,
+    "asks": asks.measure,
     "web": web.measure,
     "outage": web_in_an_outage.measure,
 }

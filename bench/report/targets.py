@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from bench.capacity import sync
+from bench.capacity import asks, sync
 from bench.decisions import decisions, memory, threads
 from bench.report.found import Row, find
 
@@ -113,5 +113,11 @@ TARGETS: Final = (
     _at_most("memory for each of 1 M keys, without the strings", 64, "bytes", _value(memory.PART, memory.WHOLE, ALONE)),
     _at_most("exchange: take and install", 0.25, "µs for a key", _value(sync.PART, sync.DRAIN, EXCHANGED)),
     _at_most("exchange: the client, all of it", 1.0, "µs for a key", _value(sync.PART, sync.CLIENT, EXCHANGED)),
+    _at_most(
+        "`ask`, 1,000 in doubt a second, 5 ms added: median",
+        2,
+        "round trips",
+        _ratio(asks.PART, asks.case_of(asks.PROXIED, "median"), asks.ASK),
+    ),
     _at_least("8 threads decide as much as one", 0.9, "of one", _ratio(threads.PART, threads.case_of(8), threads.OURS)),
 )

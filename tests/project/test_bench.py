@@ -24,7 +24,7 @@ from bench.report.found import Part, Row, Spread, find
 from bench.report.page import cell, page
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("decisions", "memory", "threads", "blocks", "sync")
+PARTS = ("decisions", "memory", "threads", "blocks", "sync", "asks")
 RUN_S_MAX = 500.0
 OURS = "reconverge, `allow`"
 PURE = "reconverge in pure Python, `allow`"
