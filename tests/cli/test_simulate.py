@@ -125,6 +125,31 @@ def test_options_reach_the_fleet() -> None:
     assert 50 + 100 * 4 * 1 / 50 == wide["bound_pct"]
 
 
+def test_requests_ask_in_doubt_when_they_are_told_to() -> None:
+    """For as long as that says: new keys of a strict fleet are admitted then, and how many asked and waited is told."""
+    new = ("--policy", "strict", "--warmup", "0", "--windows", "2", "--keys", "30", "--demand", "20")
+    unasked, asked = figures(*new)["strict"], figures(*new, "--in-doubt", "ask:25ms")["strict"]
+    late = figures(*new, "--in-doubt", "ask:2.01ms")["strict"]
+
+    assert figures(*new, "--in-doubt", "refuse")["strict"] == unasked
+    assert 0.0 == unasked["asked_pct"] < asked["asked_pct"]
+    assert asked["falsely_refused_pct"] < unasked["falsely_refused_pct"]
+    assert 0.0 == asked["over_max_pct"]
+    assert 1.6 <= asked["waited_median_ms"] <= asked["waited_p99_ms"] <= asked["waited_max_ms"] <= 25.0
+    assert late["waited_max_ms"] <= 2.01
+
+
+def test_what_asked_and_waited_has_a_table_of_its_own() -> None:
+    """Which fits into eighty columns, is explained, and is not there where nothing asks."""
+    said = say("simulate", *SMALL, "--in-doubt", "ask:25ms")
+    lines = said.stdout.splitlines()
+
+    assert max(map(len, lines)) <= COLUMNS
+    assert any(line.split() == ["policy", "asked", "waited", "median/99th/max"] for line in lines)
+    assert "asked: waited for the hub's answer, in % of all requests; waited: " in " ".join(said.stdout.split())
+    assert "asked" not in say("simulate", *SMALL).stdout
+
+
 def test_a_limit_with_a_burst_is_a_bucket_unless_told_otherwise() -> None:
     """As an agent takes it."""
     assert 10 + 100 * 4 / 20 == figures("--limit", "50/10s burst 20", "--policy", "balanced")["balanced"]["bound_pct"]
@@ -265,6 +290,11 @@ def test_every_algorithm_keeps_its_bound(options: tuple[str, ...], told: str) ->
         (("--demand", "0"), "demand=0.0: must be above 0"),
         (("--demand", "nan"), "demand=nan: must be above 0"),
         (("--keys", "0"), "keys=0: must be 1 to"),
+        (("--in-doubt", "wait"), "in_doubt='wait': is neither 'refuse' nor a time to ask within, such as 'ask:"),
+        (("--in-doubt", "ask:1m"), "in_doubt='ask:1m': is neither 'refuse' nor a time to ask within"),
+        (("--in-doubt", "ask:0ms"), "in_doubt='ask:0ms': is not between 0 and 10 s"),
+        (("--in-doubt", "ask:2ms"), "in_doubt='ask:2ms': is no longer than a round trip of 0.002s, so nothing asks"),
+        (("--in-doubt", "ask:5ms", "--policy", "naive"), "in_doubt='ask:5ms': is for policies with lines, of which"),
         (("--cost-max", "0"), "cost_max=0: must be at least 1"),
         (("--cost-max", "1001"), "cost_max=1001: is more than 1000/10s (sliding-window) can ever admit"),
         (("--max-overshoot", "-1"), "max_overshoot=-1.0: must be 0 or more"),

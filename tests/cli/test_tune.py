@@ -28,6 +28,8 @@ OPTION = {
     "hub_out_bytes_per_s",
     "hub_memory_bytes",
     "hubs",
+    "asked_pct",
+    "waited_p99_ms",
 }
 
 
@@ -178,6 +180,31 @@ def test_cold_keys_cost_less_than_hot_ones() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_requests_that_ask_are_simulated_and_told() -> None:
+    """How many wait, and how long; then a new key is not refused, and that is no ground to take another policy."""
+    unasked, asked = (told("tune", *SMALL, *options) for options in ((), ("--in-doubt", "ask:25ms")))
+
+    assert {0.0} == {option["asked_pct"] for option in unasked["options"]}
+    assert 0.0 < asked["chosen"]["asked_pct"] < 100.0
+    assert 1.6 <= asked["chosen"]["waited_p99_ms"] <= 25.0
+    assert "With in_doubt='ask:25ms' at most " in asked["advice"]
+    assert "is refused there until the hub has answered" not in asked["advice"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_every_request_for_a_cold_key_may_ask_which_costs_an_exchange() -> None:
+    """So cold keys make more messages asking than from memory, though never more than there are round trips."""
+    cold = ("--cold-keys", "1000")
+    unasked, asked, many = (
+        told("tune", *SMALL, *options)["options"][0]["messages_per_s"]
+        for options in (cold, (*cold, "--in-doubt", "ask:25ms"), ("--cold-keys", "10000000", "--in-doubt", "ask:25ms"))
+    )
+
+    assert unasked + 3 * 1000 / 10 <= asked
+    assert many < 3 * 1000 + 3 * 10_000_000 / 256
+
+
+@pytest.mark.usefixtures("quick")
 def test_the_same_numbers_lead_to_the_same_advice() -> None:
     """Nothing is left to chance."""
     assert told("tune", *SMALL) == told("tune", *SMALL)
@@ -198,6 +225,8 @@ def test_the_same_numbers_lead_to_the_same_advice() -> None:
         (("--demand", "0"), "demand=0.0: must be above 0"),
         (("--algorithm", "sundial"), "limit '40/10s': "),
         (("--limit", "10/s, 100/minute"), "limit '10/s, 100/minute', at character 7: several quotas"),
+        (("--in-doubt", "ask"), "in_doubt='ask': is neither 'refuse' nor a time to ask within"),
+        (("--in-doubt", "ask:2ms"), "in_doubt='ask:2ms': is no longer than a round trip of 0.002s, so nothing asks"),
         (("--plot", "tune.svg"), "plot='tune.svg': must end in .png or .html"),
         (("--plot", "nowhere/tune.png"), "plot='nowhere/tune.png': cannot be written: there is no such directory"),
     ],
@@ -248,6 +277,18 @@ def test_the_table_fits_into_eighty_columns_and_is_explained() -> None:
     for word in ("over: ", "declared: ", "refused: ", "messages/s: ", "Redis: ", "the worst of four patterns"):
         assert word in text
     assert text.index("Redis: ") < text.index("Use sync_interval=")
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_asks_is_a_column_where_requests_ask() -> None:
+    """Within eighty columns, explained; and elsewhere not there."""
+    said = say("tune", *SMALL, "--in-doubt", "ask:25ms")
+    lines = said.stdout.splitlines()
+
+    assert max(map(len, lines)) <= COLUMNS
+    assert any(line.split()[-2:] == ["Redis", "asked"] for line in lines)
+    assert "asked: of the requests for a hot key, in %." in prose(said.stdout)
+    assert "asked: " not in say("tune", *SMALL).stdout
 
 
 @pytest.mark.usefixtures("quick")

@@ -6,6 +6,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from reconverge.clock import SECOND_NS
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.dropin.asking import within_s
 from reconverge.limit.limit import ALGORITHMS, REFILLS
 
 AlgorithmOption: TypeAlias = Annotated[
@@ -26,4 +29,25 @@ RefillOption: TypeAlias = Annotated[
 ProcessesOption: TypeAlias = Annotated[
     int, typer.Option(help="On how many processes to simulate.", metavar="N", min=1, show_default="one for each core")
 ]
+InDoubtOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="What happens to a request that memory cannot settle: refuse (memory decides), or ask:25ms (it asks the "
+        "hub, and waits so long for the answer).",
+        metavar="WORD",
+    ),
+]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
+
+
+def asks_within_ns(in_doubt: str, *, round_trip_ns: int = 0) -> int:
+    """How long a request in doubt asks; 0 for "refuse".
+
+    Raises InvalidSetting, also for a time that no answer could keep, by which nothing would ever ask.
+    """
+    within_ns = round(within_s(in_doubt) * SECOND_NS)
+    if 0 < within_ns <= round_trip_ns:
+        raise InvalidSetting(
+            "in_doubt", in_doubt, f"is no longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so nothing asks"
+        )
+    return within_ns

@@ -20,21 +20,35 @@ from rich.table import Table
 from reconverge.cli import picture
 from reconverge.cli.options import (
     AlgorithmOption,
+    InDoubtOption,
     InitialOption,
     JsonOption,
     ProcessesOption,
     RefillOption,
     SlicesOption,
+    asks_within_ns,
 )
 from reconverge.cli.picture import Chart, Series
 from reconverge.cli.replay.trace import InvalidTrace, read_arrivals
 from reconverge.cli.terminal import round_trip_ns, told
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.dropin.asking import REFUSE
 from reconverge.limit.limit import ALIGNMENTS, CLOCK, GREEDY, UTC, Limit
 from reconverge.policies import BALANCED, Policy, choose
 from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
-from reconverge.simulation import COMPARED, PATTERNS, Arrival, Experiment, Figures, Fleet, RunFigures, Traffic, run
+from reconverge.simulation import (
+    COMPARED,
+    PATTERNS,
+    Arrival,
+    Asks,
+    Experiment,
+    Figures,
+    Fleet,
+    RunFigures,
+    Traffic,
+    run,
+)
 from reconverge.simulation.studies.experiment import PROCESSES
 
 BROKEN_STATUS: Final = 1
@@ -128,6 +142,7 @@ def simulate(
     timezone: Annotated[str, typer.Option(help="Whose calendar, such as Europe/Berlin.", metavar="ZONE")] = UTC,
     initial: InitialOption = None,
     refill: RefillOption = GREEDY,
+    in_doubt: InDoubtOption = REFUSE,
 ) -> None:
     """Simulate a fleet with the production kernel, syncer and merge rule under virtual time.
 
@@ -139,7 +154,7 @@ def simulate(
     quotas = Limit.parse_all(
         limit, algorithm=algorithm, slices=slices, align=align, timezone=timezone, initial=initial, refill=refill
     )
-    fleet = _fleet(nodes, quotas, sync_interval, rtt, lease_ttl)
+    fleet = _asking(_fleet(nodes, quotas, sync_interval, rtt, lease_ttl), in_doubt, policies)
     traffic, windows = _traffic(pattern, fleet, demand, keys, cost_max, windows)
     experiment = Experiment(fleet, traffic, windows, warmup, tuple(fault or ()))
     _check(experiment, seed)
@@ -168,6 +183,16 @@ def _fleet(nodes: int, quotas: tuple[Limit, ...], sync_interval: float, rtt: str
     )
 
 
+def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
+    """The same fleet with requests that ask, if they are to. Raises InvalidSetting, also where none would ever ask."""
+    within_ns = asks_within_ns(in_doubt, round_trip_ns=fleet.round_trip_ns)
+    if not within_ns:
+        return fleet
+    if all(policy.merged_only for policy in policies):
+        raise InvalidSetting("in_doubt", in_doubt, "is for policies with lines, of which none is simulated")
+    return replace(fleet, asks=Asks(within_ns))
+
+
 def _by_quota(experiment: Experiment) -> list[Experiment]:
     """The same experiment for each quota of the limit, by which it is judged."""
     return [replace(experiment, judged=number) for number in range(len(experiment.fleet.quotas))]
@@ -187,7 +212,9 @@ def _print(experiment: Experiment, results: list[dict[str, Figures]], *, as_json
         return
     console = Console()
     for each, figures in zip(_by_quota(experiment), results, strict=True):
-        console.print(_table(figures))
+        console.print(_table(_COLUMNS, figures))
+        if each.fleet.asks is not None:
+            console.print(_table(_ASK_COLUMNS, figures))
         console.print(_explanation(each), highlight=False)
 
 
@@ -256,7 +283,8 @@ def progress_bar(total: int, processes: int) -> Generator[Callable[[], None]]:
         yield lambda: tell("simulating", next(done), total)
 
 
-_COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+_Columns: TypeAlias = tuple[tuple[str, Callable[[Figures], str]], ...]
+_COLUMNS: Final[_Columns] = (
     ("over mean/99th/max", lambda each: joined(each.over_mean_pct, each.over_p99_pct, each.over_max_pct)),
     ("bound", lambda each: f"{each.bound_pct:g}"),
     ("broken", lambda each: str(each.bound_violations)),
@@ -266,22 +294,30 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
 )
 
 
+_ASK_COLUMNS: Final[_Columns] = (
+    ("asked", lambda each: f"{each.asked_pct:.1f}"),
+    ("waited median/99th/max", lambda each: joined(each.waited_median_ms, each.waited_p99_ms, each.waited_max_ms)),
+)
+"""Of requests that ask; in a table of their own, since one of both would be too wide."""
+_ASKED: Final = " asked: waited for the hub's answer, in % of all requests; waited: so long, in ms."
+
+
 def joined(*values: float) -> str:
     """Several figures of the same kind, as they stand in a table."""
     return " / ".join(f"{value:.2f}" if value < ROUNDED_FROM else f"{value:.0f}" for value in values)
 
 
-def _rows(figures: dict[str, Figures]) -> list[list[str]]:
+def _rows(columns: _Columns, figures: dict[str, Figures]) -> list[list[str]]:
     rows = []
     for name, each in figures.items():
-        texts = {heading: text(each) for heading, text in _COLUMNS}
-        if COMPARED[name].merged_only:
+        texts = {heading: text(each) for heading, text in columns}
+        if COMPARED[name].merged_only and "bound" in texts:
             texts["bound"] = "none"
         rows.append([name, *texts.values()])
     return rows
 
 
-def _table(figures: dict[str, Figures]) -> Table:
+def _table(columns: _Columns, figures: dict[str, Figures]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -289,9 +325,9 @@ def _table(figures: dict[str, Figures]) -> Table:
         show_edge=False,
     )
     table.add_column("policy", no_wrap=True)
-    for heading, _ in _COLUMNS:
+    for heading, _ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in _rows(figures):
+    for row in _rows(columns, figures):
         table.add_row(*row)
     return table
 
@@ -305,6 +341,7 @@ def _explanation(experiment: Experiment) -> str:
         "admitted above it; bound, the most that is declared for that; under, how much less was admitted than by one "
         "central limiter, also where the next window makes up for it. refused: falsely, over the whole run, in % of "
         "what a central limiter admits. broken: windows above the bound. messages: by node and window."
+        f"{_ASKED if experiment.fleet.asks is not None else ''}"
     )
 
 
@@ -344,17 +381,18 @@ def _save_first_run(path: Path, experiment: Experiment, policies: Sequence[Polic
     """Draw what every policy did with the first seed."""
     figures, runs = result
     first = {name: each[0] for name, each in runs.items()}
-    _save(path, _chart(experiment, policies, first, seed), figures, _explanation(experiment))
+    columns = _COLUMNS if experiment.fleet.asks is None else (*_COLUMNS, *_ASK_COLUMNS)
+    _save(path, _chart(experiment, policies, first, seed), columns, figures, _explanation(experiment))
 
 
-def _save(path: Path, chart: Chart, figures: dict[str, Figures], sentence: str) -> None:
+def _save(path: Path, chart: Chart, columns: _Columns, figures: dict[str, Figures], sentence: str) -> None:
     """Write the chart. Raises InvalidSetting when it cannot be written."""
     try:
         if path.suffix == ".png":
             picture.save_png(chart, path)
         else:
-            head = ["policy", *(heading for heading, _ in _COLUMNS)]
-            table = [head, *_rows(figures)]
+            head = ["policy", *(heading for heading, _ in columns)]
+            table = [head, *_rows(columns, figures)]
             picture.save_page(chart, path, heading="reconverge simulate", sentences=[sentence], table=table)
     except OSError as error:
         raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None

@@ -14,11 +14,19 @@ from rich.console import Console
 from rich.table import Table
 
 from reconverge.cli import picture
-from reconverge.cli.options import AlgorithmOption, JsonOption, ProcessesOption, SlicesOption
+from reconverge.cli.options import (
+    AlgorithmOption,
+    InDoubtOption,
+    JsonOption,
+    ProcessesOption,
+    SlicesOption,
+    asks_within_ns,
+)
 from reconverge.cli.picture import COLOURS, INK, dress
 from reconverge.cli.simulate import joined, progress_bar
 from reconverge.cli.terminal import percent, round_trip_ns
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.dropin.asking import REFUSE
 from reconverge.limit.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX
@@ -79,6 +87,7 @@ def tune(
     processes: ProcessesOption = PROCESSES,
     plot: PlotOption = None,
     as_json: JsonOption = False,
+    in_doubt: InDoubtOption = REFUSE,
 ) -> None:
     """Find the longest sync interval, and the policy, that keep a bound for these numbers.
 
@@ -89,20 +98,22 @@ def tune(
     """
     over_pct = percent("max_over", max_over)
     refused_pct = None if max_refused is None else percent("max_refused", max_refused)
+    rtt_ns = round_trip_ns("redis_rtt", redis_rtt)
     deployment = Deployment(
         nodes=nodes,
         limit=Limit.parse(limit, algorithm=algorithm, slices=slices),
         demand=demand,
-        round_trip_ns=round_trip_ns("redis_rtt", redis_rtt),
+        round_trip_ns=rtt_ns,
         hot_keys=hot_keys,
         cold_keys=cold_keys,
+        asks_within_ns=asks_within_ns(in_doubt, round_trip_ns=rtt_ns),
     )
     if plot is not None:
         picture.check_available(plot)
     options = _weigh(deployment, range(seeds), processes)
     ours = [option for option in options if option.policy in OURS]
     chosen = best(ours, over_pct=over_pct, refused_pct=refused_pct)
-    advice = _advice(chosen, ours, over_pct, refused_pct)
+    advice = _advice(chosen, ours, over_pct, refused_pct, asking=in_doubt if deployment.asks_within_ns else "")
     if plot is not None:
         _save(plot, _frontier(deployment, options, over_pct, chosen), advice, options)
     _print(deployment, options, chosen, advice, as_json=as_json)
@@ -123,12 +134,20 @@ def _print(deployment: Deployment, options: list[Option], chosen: Option | None,
         print(json.dumps(figures | {"options": [asdict(option) for option in options]}, indent=2))
         return
     console = Console()
-    console.print(_table(options, chosen))
+    console.print(_table(options, chosen, asking=deployment.asks_within_ns > 0))
     console.print(_explanation(deployment), highlight=False)
     console.print(advice, highlight=False)
 
 
 _HEADINGS: Final = ("policy", "interval", "over mean/max", "declared", "refused", "messages/s", "Redis")
+ASKED: Final = "asked"
+"""Stands after the last heading, where requests ask."""
+
+
+def _rows(options: Iterable[Option], *, asking: bool) -> list[list[str]]:
+    """What the columns are called, and a row for each option."""
+    head: list[str] = [*_HEADINGS, ASKED][: len(_HEADINGS) + asking]
+    return [head, *(_row(option)[: len(head)] for option in options)]
 
 
 def _row(option: Option) -> list[str]:
@@ -140,34 +159,37 @@ def _row(option: Option) -> list[str]:
         f"{option.falsely_refused_pct:.2f}" if option.policy in OURS else "-",
         f"{option.messages_per_s:g}",
         f"{option.hub_cpu_pct:.2f}",
+        f"{option.asked_pct:.1f}" if option.policy in OURS else "-",
     ]
 
 
-def _table(options: list[Option], chosen: Option | None) -> Table:
+def _table(options: list[Option], chosen: Option | None, *, asking: bool) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
-        padding=(0, 1),
+        padding=(0, 1, 0, 0) if asking else (0, 1),
         pad_edge=False,
+        show_edge=not asking,
     )
-    for heading in _HEADINGS:
+    ordered = sorted(options, key=lambda option: (option.policy not in OURS, option.policy, option.sync_interval_s))
+    head, *rows = _rows(ordered, asking=asking)
+    for heading in head:
         table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
-    for option in sorted(
-        options, key=lambda option: (option.policy not in OURS, option.policy, option.sync_interval_s)
-    ):
-        table.add_row(*_row(option), style="bold" if option == chosen else None)
+    for option, row in zip(ordered, rows, strict=True):
+        table.add_row(*row, style="bold" if option == chosen else None)
     return table
 
 
 def _explanation(deployment: Deployment) -> str:
     """What the columns mean."""
     several = ", at most" if deployment.hot_keys > 1 or deployment.cold_keys else ""
+    asked = " asked: of the requests for a hot key, in %." if deployment.asks_within_ns else ""
     limit = deployment.limit
     smaller = simulated(limit, WINDOW_INTERVALS_MAX * intervals_ns(limit)[-1])
     instead = "" if smaller.quota == limit.quota else f" Simulated with {smaller}, which is harder to share."
     return (
         "over: above the limit, in % of it by window. declared: the most that can ever be. refused: falsely, in % of "
-        f"what one central limiter admits. messages/s: of the fleet{several}. Redis: % of a core{several}. All are the "
-        f"worst of four patterns.{instead}"
+        f"what one central limiter admits. messages/s: of the fleet{several}. Redis: % of a core{several}.{asked} "
+        f"All are the worst of four patterns.{instead}"
     )
 
 
@@ -177,7 +199,9 @@ NEW_KEYS: Final = (
 )
 
 
-def _advice(chosen: Option | None, options: list[Option], over_pct: float, refused_pct: float | None) -> str:
+def _advice(
+    chosen: Option | None, options: list[Option], over_pct: float, refused_pct: float | None, *, asking: str = ""
+) -> str:
     if chosen is None:
         closest = nearest(options, over_pct=over_pct)
         assert closest is not None, "strict admits nothing above the limit"
@@ -188,7 +212,14 @@ def _advice(chosen: Option | None, options: list[Option], over_pct: float, refus
     guarantee = ""
     if chosen.bound_pct > over_pct:
         guarantee = f" Other traffic may reach the declared {chosen.bound_pct:g} %; strict declares 0."
-    return f"Use {_described(chosen)}.{guarantee}{NEW_KEYS if chosen.policy == 'strict' else ''} {_load(chosen)}"
+    new_keys = NEW_KEYS if chosen.policy == "strict" else ""
+    if asking:
+        new_keys = (
+            f" With in_doubt={asking!r} at most {chosen.asked_pct:.2g} % of the requests for a hot key wait for the"
+            f" hub, 99 of 100 of those for at most {chosen.waited_p99_ms:.2g} ms; and so does each request for a key"
+            " that is new to its node."
+        )
+    return f"Use {_described(chosen)}.{guarantee}{new_keys} {_load(chosen)}"
 
 
 def _load(option: Option) -> str:
@@ -240,7 +271,7 @@ def _save(path: Path, frontier: Frontier, advice: str, options: list[Option]) ->
         if path.suffix == ".png":
             picture.save_png(frontier, path)
         else:
-            table = [list(_HEADINGS), *map(_row, options)]
+            table = _rows(options, asking=any(option.asked_pct for option in options))
             picture.save_page(frontier, path, heading="reconverge tune", sentences=[advice], table=table)
     except OSError as error:
         raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None

@@ -11,10 +11,11 @@ from typing import Final
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.exchange.syncer import CELLS_MAX
+from reconverge.kernel import ASKS_MAX
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.figures import RunFigures, summed_up
-from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.fleet import Asks, Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.studies.capacity import Pace, cold_reports, load
 from reconverge.simulation.studies.experiment import Experiment, Trial, run_all
@@ -53,6 +54,8 @@ class Deployment:
     """How many keys are busy at the same time."""
     cold_keys: int = 0
     """How many further keys each node is asked about once in a window."""
+    asks_within_ns: int = 0
+    """How long a request in doubt asks the hub; 0 where memory decides."""
 
     def __post_init__(self) -> None:
         Traffic(PATTERNS[0], self.demand)  # which knows what demand can be simulated
@@ -86,6 +89,10 @@ class Option:
     """That the Redis needs for the keys."""
     hubs: int
     """Among how many Redis servers the keys should be divided."""
+    asked_pct: float = 0.0
+    """How many of all requests for a hot key wait for the hub's answer, in the worst pattern."""
+    waited_p99_ms: float = 0.0
+    """What 99 of 100 of those do not exceed."""
 
 
 def intervals_ns(limit: Limit) -> list[int]:
@@ -155,7 +162,8 @@ def simulated(limit: Limit, interval_ns: int) -> Limit:
 
 def _experiment(deployment: Deployment, pattern: str, interval_ns: int) -> Experiment:
     limit = simulated(deployment.limit, interval_ns)
-    fleet = Fleet(deployment.nodes, limit, interval_ns, deployment.round_trip_ns)
+    asks = Asks(deployment.asks_within_ns) if deployment.asks_within_ns else None
+    fleet = Fleet(deployment.nodes, limit, interval_ns, deployment.round_trip_ns, asks=asks)
     return Experiment(fleet, Traffic(pattern, deployment.demand), WINDOWS, WARMUP)
 
 
@@ -179,6 +187,8 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
         hub_out_bytes_per_s=round(costs.out_bytes_per_s),
         hub_memory_bytes=round(costs.hub_memory_bytes),
         hubs=costs.hubs,
+        asked_pct=max(each.asked_pct for each in figures),
+        waited_p99_ms=max(each.waited_p99_ms for each in figures),
     )
 
 
@@ -186,15 +196,19 @@ def _pace(deployment: Deployment, interval_ns: int, messages: float) -> Pace:
     """What the fleet exchanges in a second, from the messages of a node in a window with one key.
 
     Regular exchanges report all keys; those ahead of time are asked for by each key, as often as the pace allows.
+    Exchanges that requests in doubt ask for are bound by the round trip alone, as one batch at a time is under way; and
+    each request for a cold key may ask for one.
     """
     fleet = _experiment(deployment, PATTERNS[0], interval_ns).fleet
     window, keys = fleet.limit.window, deployment.hot_keys
     regular = min(messages, window * SECOND_NS / fleet.sync_interval_ns)
-    early_max = window * SECOND_NS / fleet.shortest_interval_ns - regular
+    soonest_ns = max(fleet.round_trip_ns, SECOND_NS // ASKS_MAX) if fleet.asks else fleet.shortest_interval_ns
+    early_max = window * SECOND_NS / soonest_ns - regular
     early = min(keys * (messages - regular), max(early_max, messages - regular))
     # Cold keys are reported together with hot ones, as often as the real window says.
     cold = deployment.cold_keys * cold_reports(deployment.limit.window_ns, interval_ns) / deployment.limit.window
     due = keys + cold * fleet.sync_interval_ns / SECOND_NS
     batches = regular * ceil(due / CELLS_MAX) + early
     cells = regular * keys + early * min(keys, EARLY_CELLS_MAX)
-    return Pace(batches * fleet.nodes / window, (cells / window + cold) * fleet.nodes)
+    asked = min(deployment.cold_keys / deployment.limit.window, SECOND_NS / soonest_ns) if fleet.asks else 0.0
+    return Pace((batches / window + asked) * fleet.nodes, (cells / window + cold + asked) * fleet.nodes)
