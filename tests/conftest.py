@@ -45,6 +45,7 @@ pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.serve
 CRASHED = pytest.StashKey[bool]()
 
 LONGEST = (
+    "agent/processes/test_asking_processes.py",
     "kernel/table/test_interrupted_decisions.py",
     "protocol/test_protocol.py",
     "protocol/test_several.py",
@@ -62,7 +63,7 @@ LONGEST = (
     "project/test_bench.py",
 )
 """Files of tests that take most of a minute, on end."""
-EASILY_DISTURBED = ("chaos/test_hostile.py",)
+EASILY_DISTURBED = ("chaos/test_asks.py", "chaos/test_hostile.py")
 """Files whose claims are about seconds: other processes must not take all of the processors meanwhile."""
 SECOND_HALF = "limit"
 """The rooms from this one on come last, and what is easily disturbed before them, when the longest files are over."""

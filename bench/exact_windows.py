@@ -1,0 +1,276 @@
+"""In how many windows a fleet that asks admits exactly what one central limiter would have admitted.
+
+    python -m bench.exact_windows [--quick] [--nodes N ...] [--policies P ...] [--algorithm A] [--hit]
+
+Several processes with several agents each share one real Redis. Each key is asked about at random moments, on random
+agents, at twice its limit. Every request is written down with the window in which its own node has put it; a window is
+exact if the fleet has admitted what a central limiter admits of the same requests. Meanwhile keys that are new to all
+agents are asked about on all of them at once. Prints Markdown. With --hit nothing is asked: memory decides, as `hit`
+does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import random
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from bench.child import answer, in_a_process
+from bench.servers import redis_on_loopback
+from reconverge import Agent, Limit, Limiter
+from reconverge.kernel import Cell
+from reconverge.limit import FIXED_WINDOW
+from reconverge.limiter.asking import WITHIN_S
+from reconverge.policies import choose
+from reconverge.simulation.truth import Bounds, Decided, Place, charge_of, excess_by_place, ideal_admissions
+
+MODULE: Final = "bench.exact_windows"
+WINDOW_S: Final = 2.0
+QUOTAS: Final = (4, 5, 12)
+DEMAND: Final = 2.0
+AGENTS_MAX: Final = 8
+"""In one process; with more, what is measured is how processes wait for a processor."""
+STARTING_S: Final = 4.0
+"""By then all processes have begun."""
+WARMING: Final = 2
+"""Windows before those that count: a hub whose past is not known grants nothing at first."""
+SPREAD_S: Final = 0.002
+"""Within so long a time all agents are asked about a new key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a fleet is asked."""
+
+    nodes: int
+    policy: str = "strict"
+    algorithm: str = FIXED_WINDOW
+    asking: bool = True
+    keys: int = 20
+    """Side by side, for each quota."""
+    windows: int = 10
+    new_keys: int = 20
+    """Asked about on all agents at once, for each quota."""
+    within_s: float = WITHIN_S
+    seed: int = 1
+
+    @property
+    def processes(self) -> list[int]:
+        """How many agents each process has: four processes, and more where these would have too many agents."""
+        count = min(self.nodes, max(4, math.ceil(self.nodes / AGENTS_MAX)))
+        return [self.nodes // count + (number < self.nodes % count) for number in range(count)]
+
+    def limit(self, quota: int) -> Limit:
+        """The limit of that quota."""
+        return Limit(quota, WINDOW_S, algorithm=self.algorithm)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of one quota."""
+
+    load: Load
+    quota: int
+    windows: int
+    exact: int
+    short: int
+    """Cost that a central limiter would have admitted, and that was refused."""
+    admitted: int
+    most_over: int
+    """By so much was the limit exceeded at worst in the window of a key that all agents know."""
+    broken: int
+    """Windows beyond what the policy promises."""
+    waited: float
+    """The share of requests that waited."""
+    in_vain: float
+    """The share of these that were given no answer in time."""
+    p50_ms: float
+    """Of those that waited."""
+    p99_ms: float
+    new_exact: int
+    """New keys of which exactly the quota was admitted."""
+    new_most: int
+    """The most that was admitted of a new key."""
+    new_least: int
+
+
+Asked = tuple[int, int, str, int, int, bool, bool, int, bool]
+"""When by the hub's clock, the node, the key, the window, the quota, whether it was admitted, whether the node had
+heard of the key, how long it took, and whether it waited."""
+
+
+def measured(load: Load) -> list[Found]:
+    """Run a fleet, and judge what it did."""
+    with redis_on_loopback() as port, ThreadPoolExecutor(len(load.processes)) as threads:
+        edge_s = math.ceil((time.time() + STARTING_S) / WINDOW_S) * WINDOW_S
+        first, tasks = 0, []
+        for agents in load.processes:
+            tasks.append({"port": port, "edge_s": edge_s, "first": first, "agents": agents, "load": asdict(load)})
+            first += agents
+        asked: list[Asked] = [
+            tuple(one) for part in threads.map(lambda task: in_a_process(MODULE, task), tasks) for one in part
+        ]
+    first_epoch = round(edge_s / WINDOW_S) + WARMING
+    return [judged(load, quota, [one for one in asked if one[4] == quota], first_epoch) for quota in QUOTAS]
+
+
+def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int) -> Found:
+    """Compare with a central limiter, window by window, from that one on."""
+    limit = load.limit(quota)
+    decided = [
+        Decided(hub_ns, number, key, epoch, 1, 0, node, allowed, known)
+        for number, (hub_ns, node, key, epoch, _, allowed, known, _, _) in enumerate(sorted(asked))
+    ]
+    usual = [one for one in decided if not one.key.startswith("new")]
+    epochs = range(first_epoch, first_epoch + load.windows)
+    central = admitted_centrally(limit, usual)
+    admitted = Counter((one.key, one.epoch) for one in usual if one.allowed)
+    places = [place for place in sorted({(one.key, one.epoch) for one in usual}) if place[1] in epochs]
+    excess = excess_by_place(limit, [charge_of(one) for one in decided if one.allowed], settling=False)
+    bounds = Bounds(limit, choose(load.policy), load.nodes, decided)
+    new: defaultdict[str, int] = defaultdict(int)
+    for one in decided:
+        if one.key.startswith("new"):
+            new[one.key] += one.allowed
+    waits_ms = sorted(took_ns / 1e6 for *_, took_ns, waited in asked if waited) or [0.0]
+    return Found(
+        load,
+        quota,
+        windows=len(places),
+        exact=sum(admitted[place] == central.get(place, 0) for place in places),
+        short=sum(max(0, central.get(place, 0) - admitted[place]) for place in places),
+        admitted=sum(admitted[place] for place in places),
+        most_over=max((over for place, over in excess.items() if not bounds.cold(place)), default=0),
+        broken=len(bounds.broken(excess)),
+        waited=len(waits_ms) / max(1, len(asked)),
+        in_vain=sum(wait_ms >= 1000 * load.within_s for wait_ms in waits_ms) / len(waits_ms),
+        p50_ms=waits_ms[len(waits_ms) // 2],
+        p99_ms=waits_ms[len(waits_ms) * 99 // 100],
+        new_exact=sum(count == quota for count in new.values()),
+        new_most=max(new.values(), default=0),
+        new_least=min(new.values(), default=0),
+    )
+
+
+def admitted_centrally(limit: Limit, decided: list[Decided]) -> dict[Place, int]:
+    """What a central limiter admits of the same requests, by window.
+
+    What fixed windows admit does not depend on the order within one, and each request belongs to the window that its
+    node has put it in; so nothing is ambiguous at their edges.
+    """
+    if limit.algorithm == FIXED_WINDOW:
+        offered = Counter((one.key, one.epoch) for one in decided)
+        return {place: min(limit.capacity, count) for place, count in offered.items()}
+    return ideal_admissions(limit, decided, settle_after_ns=0)[0]
+
+
+# -------------------------------------------------------------------- in a process of the fleet
+
+
+def live(port: int, edge_s: float, first: int, agents: int, load: dict[str, Any]) -> list[Asked]:
+    """What became of the requests to the agents of this process."""
+    return asyncio.run(_live(port, edge_s, range(first, first + agents), Load(**load)))
+
+
+async def _live(port: int, edge_s: float, nodes: range, load: Load) -> list[Asked]:
+    async with AsyncExitStack() as stack:
+        limiters: dict[tuple[int, int], Limiter] = {}
+        for node in nodes:
+            agent = await stack.enter_async_context(Agent(f"redis://127.0.0.1:{port}/0"))
+            for quota in QUOTAS:
+                limit = load.limit(quota)
+                limiters[node, quota] = agent.limit(f"q{quota}", limit, policy=load.policy)
+        asked: list[Asked] = []
+        async with asyncio.TaskGroup() as group:
+            for moment_s, node, quota, key in requests(load):
+                if node in nodes:
+                    await asyncio.sleep(edge_s + moment_s - time.time())
+                    group.create_task(_ask(limiters[node, quota], node, quota, key, load, asked))
+        return asked
+
+
+async def _ask(limiter: Limiter, node: int, quota: int, key: str, load: Load, asked: list[Asked]) -> None:
+    suspended: list[None] = []
+    began_ns = time.monotonic_ns()
+    handle = asyncio.get_running_loop().call_soon(suspended.append, None)  # runs only if this task lets others run
+    decision = await limiter.ask(key, within=load.within_s) if load.asking else limiter.hit(key)
+    now_ns = time.monotonic_ns()
+    handle.cancel()
+    # The cell is as the decision has left it: whatever else decides runs in this loop, and nothing was awaited since.
+    cell = limiter.table.cells[key]
+    assert isinstance(cell, Cell)
+    hub_ns = now_ns + cell.shard.offset_ns
+    took_ns = now_ns - began_ns
+    asked.append((hub_ns, node, key, cell.epoch, quota, decision.allowed, cell.heard, took_ns, bool(suspended)))
+
+
+def requests(load: Load) -> Iterator[tuple[float, int, int, str]]:
+    """When, of which node, under which quota and about which key; every process draws the same."""
+    draw = random.Random(f"exact windows {load.seed}")
+    drawn: list[tuple[float, int, int, str]] = []
+    length_s = (load.windows + WARMING) * WINDOW_S
+    for quota in QUOTAS:
+        for number in range(load.keys):
+            moment_s = draw.expovariate(DEMAND * quota / WINDOW_S)
+            while moment_s < length_s:
+                drawn.append((moment_s, draw.randrange(load.nodes), quota, f"key-{number}"))
+                moment_s += draw.expovariate(DEMAND * quota / WINDOW_S)
+        for number in range(load.new_keys):
+            moment_s = WARMING * WINDOW_S + (number % load.windows + 0.1 + 0.6 * draw.random()) * WINDOW_S
+            nodes = [*range(load.nodes)] * math.ceil(DEMAND * quota / load.nodes)
+            drawn += [(moment_s + draw.random() * SPREAD_S, node, quota, f"new-{number}") for node in nodes]
+    return iter(sorted(drawn))
+
+
+# -------------------------------------------------------------------- the command line
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few windows, which shows that it works")
+    parser.add_argument("--nodes", type=int, nargs="*", default=[4, 16, 32])
+    parser.add_argument("--policies", nargs="*", default=["strict", "balanced"])
+    parser.add_argument("--algorithm", default=FIXED_WINDOW)
+    parser.add_argument("--hit", action="store_true", help="do not ask")
+    options = parser.parse_args(arguments)
+    size = {"keys": 3, "windows": 2, "new_keys": 2} if options.quick else {}
+    print(
+        "| nodes | policy | limit | windows | exact | refused falsely | most above the limit | bounds broken "
+        "| waited | of these in vain | p50, p99 of a wait (ms) | new keys exact | admitted of a new key |\n"
+        + "|---" * 13
+        + "|",
+        flush=True,
+    )
+    for nodes in options.nodes:
+        for policy in options.policies:
+            load = Load(nodes, policy, options.algorithm, asking=not options.hit, **size)
+            for found in measured(load):
+                print(row(found), flush=True)
+
+
+def row(found: Found) -> str:
+    """One line of the table."""
+    load, central = found.load, found.admitted + found.short
+    return (
+        f"| {load.nodes} | {load.policy} | {found.quota}/{WINDOW_S:g} s | {found.windows} "
+        f"| {100 * found.exact / max(1, found.windows):.1f} % | {100 * found.short / max(1, central):.2f} % "
+        f"| {found.most_over} | {found.broken} | {100 * found.waited:.0f} % | {100 * found.in_vain:.1f} % "
+        f"| {found.p50_ms:.1f}, {found.p99_ms:.1f} "
+        f"| {found.new_exact} of {load.new_keys} | {found.new_least} to {found.new_most} |"
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1].startswith("{"):
+        sys.exit(answer(live))
+    main()
