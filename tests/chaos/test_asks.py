@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.faults.fault import Killed, Stopped
+from chaos.faults.fault import Fault, Killed, Stopped
 from chaos.judge.asks import (
     ASKED_MIN,
     GRAIN_NS,
@@ -107,10 +107,14 @@ def test_where_no_request_waits_nothing_is_shown(before: int, after: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "spell"), [("ask-stopped", Stopped()), ("ask-killed", Killed())])
-def test_requests_that_ask_wait_once_and_rivals_are_caught(name: str, spell: Stopped | Killed) -> None:
+@pytest.mark.parametrize(
+    ("name", "fault", "load_s"),
+    [("ask-stopped", Stopped(), 5.5), ("ask-killed", Killed(), 9.5)],
+    ids=["stopped", "killed"],
+)
+def test_requests_that_ask_wait_once_and_rivals_are_caught(name: str, fault: Fault, load_s: float) -> None:
     """Beside each other: one rival waits for ever, one admits in doubt, one has forgotten that it waited in vain."""
-    scenario = replace(scenario_of(name, SEED), spells=(Spell(spell, 1.5, 2.5),), load_s=5.5)
+    scenario = replace(scenario_of(name, SEED), spells=(Spell(fault, 1.5, 2.5),), load_s=load_s)
     needs(missing(scenario))
     verdict = Verdict(scenario, SEED)
 
