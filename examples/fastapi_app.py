@@ -15,7 +15,7 @@ from reconverge import Agent
 from reconverge.integrations import SPENT, Outcome, Request, by_header
 from reconverge.integrations.fastapi import Limits
 
-limits = Limits(Agent(namespace="shop"), key_func=by_header("x-api-key"), cold="wait:50ms")
+limits = Limits(Agent(namespace="shop"), key_func=by_header("x-api-key"), in_doubt="ask:50ms")
 
 
 async def plan(request: Request) -> str:

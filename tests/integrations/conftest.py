@@ -10,6 +10,9 @@ from reconverge import Agent
 from reconverge.integrations import Guard
 from reconverge.integrations.dropin import shared_agent
 from reconverge.testing import ManualClock
+from tests.support.applications.asking import ADA, HERE
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 START_S = 1_700_000_000.0
 
@@ -30,6 +33,23 @@ def agent(clock: ManualClock) -> Agent:
 def guard(agent: Agent) -> Guard:
     """A guard with nothing but defaults."""
     return Guard(agent)
+
+
+@pytest.fixture
+def used_up(redis_server: RedisServer) -> Iterator[str]:
+    """The URL of a hub that knows of a node which has used up all of a limit, `requests`, for two clients."""
+    with Agent(redis_server.url, sync_interval=0.01) as other:
+        limiter = other.limit("requests", "5/hour")
+
+        def uses_all(key: str) -> bool:
+            limiter.allow(key)
+            return limiter.usage(key).own == 5
+
+        eventually(lambda: uses_all(ADA), "nothing is left for one")
+        eventually(lambda: uses_all(HERE), "nothing is left for the other")
+        exchanges = other.stats().exchanges[0].exchanges
+        eventually(lambda: other.stats().exchanges[0].exchanges > exchanges + 1, "the hub has heard of it")
+        yield redis_server.url
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from reconverge.hub.port import Hub
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
+from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
 from reconverge.policies import Policy, choose
@@ -100,6 +101,8 @@ class Agent:
             are decided about by `cold_allowance` meanwhile. Limits share it evenly.
         asks_max: how many exchanges per second requests in doubt may call for, see `Limiter.ask`; beyond that memory
             answers. 0: none asks.
+        in_doubt: what integrations do about a request that memory cannot settle, unless they are told otherwise: ask
+            the hub for at most so long ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
         key_bytes_max: the longest key, in UTF-8.
         exchange_timeout: seconds that one exchange may take.
         stop_timeout: seconds that the last words may take.
@@ -138,6 +141,7 @@ class Agent:
         max_keys: int = 100_000,
         new_keys_max: int = NEW_KEYS_MAX,
         asks_max: int = ASKS_MAX,
+        in_doubt: str = ASK,
         key_bytes_max: int = 256,
         exchange_timeout: Seconds = 1.0,
         stop_timeout: Seconds = 2.0,
@@ -167,6 +171,8 @@ class Agent:
         )
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
         self._switched: Switch = switch_as_said(switch)
+        within_s(in_doubt)
+        self._in_doubt = in_doubt
         self._clock = SystemClock() if clock is None else checked_clock(clock)
         parts = assemble(settings, hub, fallback, self._clock, require_hub=require_hub, region_share=region_share)
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
@@ -449,6 +455,11 @@ class Agent:
             await self._lifecycle.stop_task(runner, self._settings.stop_timeout)
         elif runner is not None:
             await asyncio.to_thread(self.stop)
+
+    @property
+    def in_doubt(self) -> str:
+        """What integrations do about a request that memory cannot settle, unless they are told otherwise."""
+        return self._in_doubt
 
     @property
     def clock(self) -> Clock:

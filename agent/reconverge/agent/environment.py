@@ -37,6 +37,7 @@ KNOWN: Final = frozenset(
         "EXCHANGE_TIMEOUT",
         "FALLBACK",
         "HUB",
+        "IN_DOUBT",
         "KEY_BYTES_MAX",
         "LEASE_TTL",
         "LIMITS",

@@ -8,8 +8,8 @@ import typer
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.dropin.asking import within_s
 from reconverge.limit.limit import ALGORITHMS, REFILLS
+from reconverge.limiter.doubt import within_s
 
 AlgorithmOption: TypeAlias = Annotated[
     str | None,

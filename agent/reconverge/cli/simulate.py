@@ -33,8 +33,8 @@ from reconverge.cli.replay.trace import InvalidTrace, read_arrivals
 from reconverge.cli.terminal import round_trip_ns, told
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.dropin.asking import REFUSE
 from reconverge.limit.limit import ALIGNMENTS, CLOCK, GREEDY, UTC, Limit
+from reconverge.limiter.doubt import REFUSE
 from reconverge.policies import BALANCED, Policy, choose
 from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
 from reconverge.simulation import (

@@ -26,8 +26,8 @@ from reconverge.cli.picture import COLOURS, INK, dress
 from reconverge.cli.simulate import joined, progress_bar
 from reconverge.cli.terminal import percent, round_trip_ns
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.dropin.asking import REFUSE
 from reconverge.limit.limit import Limit
+from reconverge.limiter.doubt import REFUSE
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX
 from reconverge.simulation.studies.experiment import PROCESSES

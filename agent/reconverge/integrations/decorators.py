@@ -22,6 +22,7 @@ from reconverge.integrations.web.costs import check_of_call, kind_of_call
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request.keys import fitting, plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
+from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 
 P = ParamSpec("P")
@@ -41,6 +42,7 @@ def limited(
     cost: int | str | Callable[..., int | str] = 1,
     wait: bool | Seconds = False,
     max_queue: int | None = None,
+    in_doubt: str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Limit how often a function is called, be it an ordinary one or a coroutine function.
 
@@ -55,17 +57,17 @@ def limited(
             name.
         wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.
         max_queue: so many may wait for a key on this node; see `Limiter.wait`.
+        in_doubt: a call that memory cannot settle asks the hub for at most so long ("ask:25ms", by default), or memory
+            decides ("refuse"). A call that waits for its turn does not ask.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; also for a fixed cost that exceeds the quota.
     """
-    given: object = limits
-    if callable(given) and not isinstance(given, Limiter):
-        problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
-        raise InvalidSetting("limits", given, problem)
+    _check_limits(limits)
     _check_agent(agent, needed=not isinstance(limits, Limiter))
     if not isinstance(wait := in_seconds(wait), bool) and not (isinstance(wait, int | float) and wait >= 0):
         raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
+    asks_s = _asks_s(agent, in_doubt, waits=wait is not False)
     for what, value in (("key", key), ("cost", cost)):
         if callable(value) and inspect.iscoroutinefunction(value):
             raise InvalidSetting(what, value, "is a coroutine function")
@@ -73,7 +75,7 @@ def limited(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
         check_of_call(limiter, cost, "cost")
-        call = _Call(limiter, key, cost, wait, max_queue)
+        call = _Call(limiter, key, cost, wait, max_queue, asks_s)
         if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
         if wait is not False and inspect.isasyncgenfunction(function):
@@ -83,12 +85,29 @@ def limited(
     return decorate
 
 
+def _check_limits(limits: object) -> None:
+    if callable(limits) and not isinstance(limits, Limiter):
+        problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
+        raise InvalidSetting("limits", limits, problem)
+
+
 def _check_agent(agent: object, *, needed: bool) -> None:
     if agent is None and needed:
         raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
     if agent is not None and not isinstance(agent, Agent):
         problem = "is no Agent; make one for all functions, agent = Agent('redis://localhost:6379/0'), and pass it"
         raise InvalidSetting("agent", redacted(agent) if isinstance(agent, str) else agent, problem)
+
+
+def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
+    """For how long a call in doubt asks. Raises InvalidSetting."""
+    if in_doubt is None:
+        return within_s(ASK if agent is None else agent.in_doubt)
+    if waits:
+        raise InvalidSetting(
+            "in_doubt", in_doubt, "is for calls that do not wait for their turn; leave out one of both"
+        )
+    return within_s(in_doubt)
 
 
 class _Call:
@@ -101,6 +120,7 @@ class _Call:
         cost: int | str | Callable[..., int | str],
         wait: bool | float,  # noqa: FBT001  # private, and there is one caller
         max_queue: int | None,
+        asks_s: float,
     ) -> None:
         self._limiter = limiter
         self._key = key
@@ -108,6 +128,7 @@ class _Call:
         self._waits = wait is not False
         self._timeout = None if isinstance(wait, bool) else wait
         self._max_queue = max_queue
+        self._asks_s = asks_s
 
     def around(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -116,6 +137,8 @@ class _Call:
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
                 self._check(limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind))
+            elif self._asks_s:
+                self._check(self._limiter.ask_blocking(key, cost, within=self._asks_s, kind=kind))
             else:
                 self._check(self._limiter.hit(key, cost, kind))
             return function(*args, **kwargs)
@@ -129,6 +152,8 @@ class _Call:
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
                 self._check(await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind))
+            elif self._asks_s:
+                self._check(await self._limiter.ask(key, cost, within=self._asks_s, kind=kind))
             else:
                 self._check(self._limiter.hit(key, cost, kind))
             return await function(*args, **kwargs)
@@ -147,7 +172,8 @@ class _Call:
 
     def _check(self, decision: Decision) -> None:
         if not decision.allowed:
-            message = f"limit {decision.binding!r} is used up; try again in {decision.retry_after:.3g} s"
+            grounds = "is used up" if decision.certain else "may have no room, which this process cannot tell"
+            message = f"limit {decision.binding!r} {grounds}; try again in {decision.retry_after:.3g} s"
             raise RateLimited(message, decision)
 
 

@@ -25,7 +25,7 @@ from reconverge.kernel.engine import (
     first_odd_cell,
 )
 from reconverge.kernel.evicted import HASH_KEY_BYTES
-from reconverge.kernel.fleet_wait import for_any_node, is_certain
+from reconverge.kernel.fleet_wait import for_any_node
 from reconverge.kernel.kernel import Kernel
 from reconverge.kernel.lock import in_a_decision
 from reconverge.kernel.newcomers import NEW_KEYS_MAX
@@ -72,7 +72,6 @@ __all__ = [
     "for_any_node",
     "gate_of",
     "in_a_decision",
-    "is_certain",
     "many_of",
     "measure",
     "settle",

@@ -59,20 +59,6 @@ def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: 
     return decision
 
 
-def is_certain(table: Table, key: str, cost: int) -> bool:
-    """Whether a refusal is certain: by what all nodes have said, there is no room for the request before some time."""
-    try:
-        return table.lock.run(_is_certain, table, key, cost, table.now_ns())
-    except Reentry:
-        return True
-
-
-def _is_certain(table: Table, key: str, cost: int, now_ns: int) -> bool:
-    cell = table.cells.get(key)
-    # Of a key that the node has no room for, the hub cannot be asked.
-    return cell is None or table.waiter.certainly_ns(cell, cost, now_ns) > 0
-
-
 def _after_ns(table: Table, key: str, cost: int) -> int:
     """How long until there is room on every node; zero where that is not known, or if there is."""
     try:

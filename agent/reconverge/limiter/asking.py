@@ -273,7 +273,7 @@ class Asking:
 
     def _may_block(self) -> bool:
         """Whether this thread may wait here; if not, that is said once."""
-        where = "on the thread of an event loop" if _has_a_loop() else in_a_handler()
+        where = "on the thread of an event loop" if has_a_loop() else in_a_handler()
         if where and self._logged.is_new():
             logger.warning(
                 "reconverge: the limit %r was asked %s, which must not wait, so in doubt memory decides there, and"
@@ -291,7 +291,8 @@ def _settled(end: StopIteration) -> Settled:
     return settled
 
 
-def _has_a_loop() -> bool:
+def has_a_loop() -> bool:
+    """Whether an event loop runs on this thread, so that waiting would hold it up."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,40 +1,29 @@
-"""How certain this node is about a key: whether the hub has answered about it, and whether a refusal would stand.
-
-For storages and guards that wait for the hub in doubt; decisions themselves never do.
-"""
+"""What storages and guards want to know of a limit beside its decisions: what is left in doubt, and its keys."""
 
 from __future__ import annotations
 
-from reconverge import kernel
+from reconverge.decision import Decision
 from reconverge.limiter.limiter import Limiter
 
 
-def asked_if_new(limiter: Limiter, key: str) -> bool:
-    """Ask the hub about a key that is new to this node. Returns whether it was, so that an answer is to come.
+def hit_at_once(limiter: Limiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
+    """As `limiter.hit`, if one comparison says that its answer is certain; else None, and nothing is charged.
 
-    A node that is alone has nothing to wait for, and neither has one that counts the key together with others because
-    it knows too many.
+    What does not come at once has to be asked for.
     """
-    tables = limiter.tables
-    # A key that is known costs no more than this look, which takes no lock.
-    if tables[0].kernel.alone or all(table.cells.get(key) is not None for table in tables):
-        return False
-    limiter.warm([key])
-    return all(table.cells.get(key) is not None for table in tables)
+    board = limiter.enforcement
+    if board.answers is board.on and not board.on.settles(key, cost, kind):
+        return None
+    return limiter.hit(key, cost, kind)
 
 
-def unheard(limiter: Limiter, key: str) -> bool:
-    """Whether this node counts the key, and has heard nothing of it from the hub."""
-    for table in limiter.tables:
-        cell = table.cells.get(key)
-        if cell is not None and not cell.heard:
-            return True
-    return False
+def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
+    """What the fleet has left, as far as this node knows, of the quota that has refused a request in doubt.
 
-
-def is_certain(limiter: Limiter, key: str, cost: int) -> bool:
-    """Whether a refusal is certain: by what all nodes have said, there is no room for the request before some time."""
-    return kernel.is_certain(limiter.table, key, cost)
+    A decision says less than the request costs, as of a quota that is used up.
+    """
+    usage = limiter.usages(key).get(decision.binding)
+    return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
 
 
 def known_keys(limiter: Limiter) -> list[str]:

@@ -110,6 +110,7 @@ class On:
         self.allow: Callable[..., bool] = table.allow
         self.hit: Callable[..., Decision] = table.hit
         self.allow_many = many_of(table)
+        self.settles: Callable[[str, int, str | None], bool] = table.settles
         self.asking = Asking(table)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:

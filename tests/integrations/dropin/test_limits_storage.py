@@ -440,7 +440,7 @@ def test_keys_are_bounded_by_max_keys() -> None:
         (
             "reconverge+memory://",
             {"sync_intervall": 1},
-            "sync_intervall=1: is no setting of a storage; known: align, clock,",
+            "sync_intervall=1: is no setting of a storage; known: align, asks_max, clock,",
         ),
         (
             "reconverge+memory://?align=calendar",

@@ -11,14 +11,15 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 from limits import RateLimitItem, parse
 
-from reconverge import InvalidSetting, Limiter
+from reconverge import InvalidSetting
 from reconverge.integrations.dropin.storage import FIXED, MOVING, SLIDING
-from reconverge.integrations.web.first_answer import Cold
+from reconverge.limiter.asking import Asking
 from tests.support.applications.storages import limiter_at
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -105,30 +106,21 @@ def test_what_is_certainly_refused_does_not_wait(strategy: str, nodes: Any, monk
     """
     item, (limiter, other) = parse("3/day"), nodes(strategy)
     assert 3 == sum(limiter.hit(item, "ada") for _ in range(4))
-    assert not other.hit(item, "ada")  # which has heard by now that all is used
+    assert not other.hit(item, "ada")
     certain = (limiter,) if strategy == MOVING else (limiter, other)
+    for each in certain:
+        eventually(partial(_is_certain, each), "it has heard that all is used")
 
-    monkeypatch.setattr(Limiter, "wait_blocking", _must_not_wait)
-    monkeypatch.setattr(Cold, "wait_blocking", _must_not_wait)
+    monkeypatch.setattr(Asking, "steps", _must_not_wait)
 
     assert not any(each.hit(item, "ada") for each in certain for _ in range(100))
     assert 0 == limiter.storage.book.bugs + other.storage.book.bugs
 
 
-def test_a_hub_that_does_not_answer_is_waited_for_once(
-    nodes: Any, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_does_not_answer_is_waited_for_once(nodes: Any, redis_server: RedisServer) -> None:
     """Further requests are decided from memory until it answers again."""
     item, (limiter, _) = parse("3/day"), nodes(FIXED, "in_doubt=ask:100ms&exchange_timeout=0.2")
     limiter.hit(item, "ada")
-    waits: list[str] = []
-    wait = Cold.wait_blocking
-
-    def note(cold: Cold) -> None:
-        waits.append(cold.key)
-        wait(cold)
-
-    monkeypatch.setattr(Cold, "wait_blocking", note)
     redis_server.pause()
     try:
         for number in range(20):
@@ -136,9 +128,12 @@ def test_a_hub_that_does_not_answer_is_waited_for_once(
     finally:
         redis_server.resume()
 
-    assert 1 == len(waits)
-    eventually(lambda: not limiter.storage.book.agent.cut_off, "the hub's answer")
-    eventually(lambda: limiter.hit(item, f"newer-{random.random()}") and len(waits) > 1, "another question")
+    asked = _asks(limiter)
+    assert (1, 19) == (asked["timeout"], asked["in_vain"])
+    eventually(
+        lambda: limiter.hit(item, f"newer-{random.random()}") and _asks(limiter)["admitted"] > asked["admitted"],
+        "another question",
+    )
 
 
 def test_while_the_hub_is_away_small_quotas_refuse_what_they_know(nodes: Any, redis_server: RedisServer) -> None:
@@ -159,8 +154,7 @@ def test_an_event_loop_is_not_held_up_by_a_storage_that_cannot_be_awaited(
 ) -> None:
     """As slowapi asks: memory decides, which is told of once, and its node holds rights of its own again."""
     item, (limiter, _) = parse("30/day"), nodes(FIXED)
-    monkeypatch.setattr(Limiter, "wait_blocking", _must_not_wait)
-    monkeypatch.setattr(Cold, "wait_blocking", _must_not_wait)
+    monkeypatch.setattr(Asking, "steps", _must_not_wait)
 
     async def ask() -> list[bool]:
         return [limiter.hit(item, f"key-{number}") for number in range(5)]
@@ -205,8 +199,7 @@ def test_a_storage_that_can_be_awaited_does_not_hold_up_the_event_loop(redis_ser
 def test_in_doubt_a_storage_refuses_if_told_so(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing waits, and nodes hold rights ahead of need."""
     item, (limiter, _) = parse("3/day"), nodes(FIXED, "in_doubt=refuse")
-    monkeypatch.setattr(Limiter, "wait_blocking", _must_not_wait)
-    monkeypatch.setattr(Cold, "wait_blocking", _must_not_wait)
+    monkeypatch.setattr(Asking, "steps", _must_not_wait)
 
     assert limiter.hit(item, "ada")
     assert 0 == limiter.storage.book.bugs
@@ -231,6 +224,16 @@ def test_what_is_no_time_to_ask_within_is_an_error(in_doubt: str) -> None:
 
 def _must_not_wait(*_: object, **__: object) -> Any:
     raise AssertionError("nothing may wait here")
+
+
+def _is_certain(limiter: Any) -> bool:
+    (limit,) = limiter.storage.book.agent.limiters.values()
+    return bool(limit.test("LIMITER/ada").certain)
+
+
+def _asks(limiter: Any) -> Any:
+    (stats,) = limiter.storage.book.agent.stats().limits.values()
+    return stats.asks.results
 
 
 def _tables(limiter: Any) -> list[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import SECOND_NS
-from reconverge.kernel import is_certain
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
 from tests.support.kernel.talker import Talker, World
@@ -123,13 +122,13 @@ def test_a_refusal_is_certain_once_the_hub_has_said_that_all_is_used(algorithm: 
     """And not while it may have some left."""
     world = kept_at_hub(algorithm)
     used, other = world.nodes
-    assert not is_certain(other.table, "ada", 1)
+    assert not other.table.test("ada").certain
 
     assert [True] * 3 == [asks(world, used) for _ in range(3)]
     settle(world)
     assert not asks(world, other)
 
-    assert is_certain(other.table, "ada", 1)
+    assert other.table.test("ada").certain
 
 
 @pytest.mark.parametrize("algorithm", ["sliding-log", "sliding-slices"])
@@ -144,8 +143,8 @@ def test_a_refusal_is_in_doubt_while_what_another_node_used_may_have_expired_unh
 
     assert not asks(world, used)
     assert not asks(world, other)
-    assert is_certain(used.table, "ada", 1)
-    assert not is_certain(other.table, "ada", 1)
+    assert used.table.test("ada").certain
+    assert not other.table.test("ada").certain
 
     settle(world, 40.0)
     assert asks(world, other)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 ADA: Final = "192.0.2.1"
 BOB: Final = "192.0.2.2"
+HERE: Final = "127.0.0.1"
 
 
 @dataclass

@@ -40,6 +40,7 @@ VARIABLES: Final = {
     "max_keys": "RECONVERGE_MAX_KEYS",
     "new_keys_max": "RECONVERGE_NEW_KEYS_MAX",
     "asks_max": "RECONVERGE_ASKS_MAX",
+    "in_doubt": "RECONVERGE_IN_DOUBT",
     "key_bytes_max": "RECONVERGE_KEY_BYTES_MAX",
     "exchange_timeout": "RECONVERGE_EXCHANGE_TIMEOUT",
     "stop_timeout": "RECONVERGE_STOP_TIMEOUT",
@@ -104,6 +105,7 @@ class Settings(BaseSettings):
     max_keys: int | None = None
     new_keys_max: int | None = None
     asks_max: int | None = None
+    in_doubt: str | None = None
     key_bytes_max: int | None = None
     exchange_timeout: float | None = None
     stop_timeout: float | None = None

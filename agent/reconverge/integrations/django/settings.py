@@ -36,7 +36,8 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
 
 SETTING: Final = "RECONVERGE"
-OF_AGENT: Final = frozenset(name.upper() for name in inspect.signature(Agent).parameters)
+OF_AGENT: Final = frozenset(name.upper() for name in inspect.signature(Agent).parameters) - {"IN_DOUBT"}
+"""What is said of doubt is said to the guard."""
 OF_GUARD: Final = frozenset(name.upper() for name in GuardSettings.__annotations__) - {"AGENT", "PASSES"}
 OF_RULE: Final = frozenset(name.upper() for name in RuleSettings.__annotations__) | {"LIMITS", "VIEWS"}
 OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})

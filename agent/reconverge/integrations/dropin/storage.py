@@ -18,7 +18,7 @@ from limits.limits import GRANULARITIES
 from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
 from reconverge.decision import Decision
 from reconverge.errors import InvalidCost, InvalidLimit, InvalidSetting
-from reconverge.integrations.dropin.asking import ASK, Asking, within_s
+from reconverge.integrations.dropin.asking import Asking
 from reconverge.integrations.dropin.shared_agent import agent_at, key_of, settings_at
 from reconverge.integrations.web.failures import Unbreakable, goes_on
 from reconverge.limit.checks import check_name
@@ -34,7 +34,8 @@ from reconverge.limit.limit import (
     WINDOW_MAX_NS,
     Limit,
 )
-from reconverge.limiter.certainty import is_known, known_keys
+from reconverge.limiter.certainty import is_known, known_keys, left_in_doubt
+from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -97,13 +98,13 @@ class Book(Unbreakable):
     """The limits that one storage has been asked about, each declared with the first question about it.
 
     All methods take the strings that the library would write into Redis. `check` waits for the hub, and what decides
-    about a small quota does so in doubt, for as long as `in_doubt` says; see `reconverge.integrations.dropin.asking`.
+    does so in doubt, for as long as `in_doubt` says; see `reconverge.integrations.dropin.asking`.
 
     Args:
         uri, options: see `shared_agent.settings_at`. In addition, `align` says where fixed windows begin: at multiples
             of their length ("clock", by default), or each with its first hit ("first-hit"), as in the library's own
             storages; which costs about fifteen times as much for each key of an exchange. `in_doubt` says for how long
-            a request may wait for the hub's word where memory cannot tell whether a small quota has room ("ask:50ms",
+            a request may wait for the hub's word where memory cannot tell whether a quota has room ("ask:25ms",
             by default), or that it must not ("refuse").
     """
 
@@ -113,7 +114,7 @@ class Book(Unbreakable):
         in_doubt = settings.pop("in_doubt", ASK)
         # What one storage leaves at the hub, one that asks nothing would refuse on the same node.
         self.agent = agent_at(hub, settings, apart=within_s(in_doubt), own=OWN)
-        self._asking = Asking(self.agent, in_doubt)
+        self._asking = Asking(in_doubt)
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
         self._entries: dict[tuple[str, str, str, str], Entry] = {}
@@ -344,14 +345,14 @@ class Book(Unbreakable):
     def _used(entry: Entry, name: str) -> int:
         if entry.limiter is None:
             return entry.amount
-        return entry.amount - entry.limiter.test(name).remaining
+        return entry.amount - _left(entry.limiter, name, entry.limiter.test(name))
 
     @staticmethod
     def _window(entry: Entry, name: str) -> tuple[int, float]:
         if entry.limiter is None:
             return entry.amount, 0.0
         decision = _decision(entry.limiter, name)
-        remaining = decision.remaining
+        remaining = _left(entry.limiter, name, decision)
         if decision.allowed and remaining >= entry.limiter.limit.quota:
             return entry.amount - remaining, 0.0
         if decision.allowed:  # when one more than what is left would fit is when something stops to count
@@ -362,6 +363,11 @@ class Book(Unbreakable):
 def _decision(limiter: Limiter, name: str, cost: int = 1) -> Decision:
     """What the limit says of such a request, wherever the client meets the application again."""
     return limiter.for_any_node(limiter.test(name, cost), name, cost)
+
+
+def _left(limiter: Limiter, name: str, decision: Decision) -> int:
+    """What is left, whether this process may use it or would have to ask."""
+    return decision.remaining if decision.allowed or decision.certain else left_in_doubt(limiter, decision, name)
 
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:

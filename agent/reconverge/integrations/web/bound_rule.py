@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
-from reconverge.integrations.web.first_answer import cold_s
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
     EXEMPT,
@@ -39,6 +38,7 @@ from reconverge.integrations.web.request.paths import Places
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
 from reconverge.limit.limit import Limit
+from reconverge.limiter.doubt import within_s
 from reconverge.limiter.limiter import Limiter
 
 logger = logging.getLogger("reconverge")
@@ -80,7 +80,7 @@ Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
 """Is told what has failed, and what becomes of the request. Raises the error again if that is not to be."""
 Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
-"""Yields what has to be awaited, or a `Cold` to wait for; is sent what that was, and ends with the answer."""
+"""Yields what has to be awaited; is sent what that was, and ends with the answer."""
 # One type for rule and guard; `Guard.check` and `Guard.check_async` are the shells that wait. The generators that wait
 # for a turn (`limiter/waiters.py`) and for a server (`clients/outgoing.py`) yield a time to sleep, and have shells of
 # their own: what a signal handler raises in that sleep goes to the caller, and is never raised inside the generator.
@@ -135,14 +135,15 @@ class Declared:
     """
 
     def __init__(
-        self, agent: Agent, rule: Rule, *, name: str, key: Asked, missing: str, status: int, cold: str
+        self, agent: Agent, rule: Rule, *, name: str, key: Asked, missing: str, status: int, in_doubt: str
     ) -> None:
         self.agent = agent
         self.rule = rule
         self.name = name
         self.status = rule.status or status
         self.missing = rule.missing or missing
-        self.cold_s = cold_s(rule.cold or cold)
+        self.within_s = within_s(rule.in_doubt or in_doubt)
+        """For how long a request in doubt asks the hub; zero if it does not."""
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
         self.methods = None if rule.methods is None else _methods(rule.methods)

@@ -6,10 +6,12 @@
 # guards would drift apart. So a decision is a generator that yields whatever has to be awaited: `check_async` awaits
 # it, `check` cannot, and throws an error in at that place.
 #
-# First everything is asked that may wait, then all limits in one go: nothing is charged before the last wait is over,
-# so a request that is cancelled has not been charged. All limits of a request are charged or none is. After the first
-# refusal the others are only asked what they would say, because Retry-After is the longest wait of all, and what the
-# ones before it had charged is given back. In between another thread may be refused: too early, and never too many.
+# First all functions of the application are asked that may wait, then the limits, one after the other. A limit whose
+# memory cannot settle the request asks the hub, and the request waits: for one deadline, however many limits ask. All
+# limits of a request are charged or none is. After the first refusal the others are only asked what they would say,
+# because Retry-After is the longest wait of all, and what the ones before it had charged is given back; so it is when
+# the request is cancelled while a later one asks. In between another request may be refused: too early, and never too
+# many. A rule in the shadow refuses nothing, so no request waits for it: there memory decides.
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from math import inf
 from typing import Any, Final, cast
 
 from reconverge.agent.agent import Agent
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.integrations.web.bound_rule import Claim, Declared, NoKey, NoTier, Steps
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
-from reconverge.integrations.web.first_answer import DECIDE, Cold, cold_key, cold_s
+from reconverge.integrations.web.former_cold import checked_in_doubt
 from reconverge.integrations.web.outcome import Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import refusal_of
 from reconverge.integrations.web.request.addresses import X_FORWARDED_FOR, Addresses
@@ -50,6 +52,7 @@ from reconverge.integrations.web.rules import (
     fitting_name,
     name_of,
 )
+from reconverge.limiter.certainty import hit_at_once, left_in_doubt
 from reconverge.limiter.reservation import Reservation
 from reconverge.runtime.threads import Total
 
@@ -90,7 +93,8 @@ class Guard:
             what this library itself fails to decide. A hub that is away is no such case: then the agent decides from
             memory.
         status: of refusals, 429 or 503.
-        cold: what a request on a key does that is new to this node; see `Rule.cold`.
+        in_doubt: what becomes of a request that memory cannot settle, see `Rule.in_doubt`; by default what the agent
+            says, which is "ask:25ms" unless it is told otherwise. `cold` is the former word.
         on_breach: see `Rule.on_breach`, for rules without.
         passes: exceptions of key functions and the like that are meant for the framework, and not failures.
         enabled: False to decide nothing at all.
@@ -112,7 +116,8 @@ class Guard:
         forwarded_header: str = X_FORWARDED_FOR,
         fail: str = OPEN,
         status: int = 429,
-        cold: str = DECIDE,
+        in_doubt: str | None = None,
+        cold: str | None = None,
         on_breach: Callable[..., Any] | None = None,
         passes: tuple[type[BaseException], ...] = (),
         enabled: bool = True,
@@ -122,7 +127,7 @@ class Guard:
         if on_breach is not None and not callable(on_breach):
             raise InvalidSetting("on_breach", on_breach, "is not a function")
         check_takes("on_breach", on_breach, "the outcome")
-        cold_s(cold)
+        in_doubt = checked_in_doubt(in_doubt, cold)
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         if self.agent.requires_hub:
             self.agent.start()  # now, as the application starts: a decision would not wait for the hub
@@ -133,7 +138,11 @@ class Guard:
         self._clock = self.agent.clock
         self.key_func = key_func
         self._key = asks(key_func)
-        self._defaults = {"missing": checked_missing(missing), "status": checked_status(status), "cold": cold}
+        self._defaults = {
+            "missing": checked_missing(missing),
+            "status": checked_status(status),
+            "in_doubt": in_doubt or self.agent.in_doubt,
+        }
         self._fails_closed = fail == CLOSED
         self._on_breach = on_breach
         self._passes = passes
@@ -181,32 +190,27 @@ class Guard:
     def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """Decide about a request, without an event loop. Charges all limits, or none if any of them refuses.
 
-        Never fails, except with what `passes` says.
+        In doubt it waits on this thread; never on one that runs an event loop. Never fails, except with what `passes`
+        says.
         """
-        steps = self._steps(request, rules)
-        answer: Any = None
+        steps = self._steps(request, rules, blocking=True)
         try:
+            wanted = steps.send(None)
             while True:
-                wanted = steps.send(answer)
-                answer = None
-                while not isinstance(wanted, Cold):
-                    if inspect.iscoroutine(wanted):
-                        wanted.close()
-                    wanted = steps.throw(
-                        InvalidSetting("rule", wanted, "has to be awaited, which is not possible here")
-                    )
-                wanted.wait_blocking()
+                if inspect.iscoroutine(wanted):
+                    wanted.close()
+                wanted = steps.throw(InvalidSetting("rule", wanted, "has to be awaited, which is not possible here"))
         except StopIteration as end:
             return cast("Outcome", end.value)
 
     async def check_async(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """As `check`, for rules that may have coroutine functions; the event loop is never held up."""
-        steps = self._steps(request, rules)
+        steps = self._steps(request, rules, blocking=False)
         try:
             wanted = steps.send(None)
             while True:
                 try:
-                    answer = await (wanted.wait() if isinstance(wanted, Cold) else wanted)
+                    answer = await wanted
                 except Exception as error:  # it is seen to where it was asked for
                     wanted = steps.throw(error)
                 else:
@@ -216,7 +220,7 @@ class Guard:
         finally:
             steps.close()
 
-    def _steps(self, request: Request, rules: Sequence[Declared]) -> Steps[Outcome]:
+    def _steps(self, request: Request, rules: Sequence[Declared], *, blocking: bool) -> Steps[Outcome]:
         if not self.enabled or not rules:
             return Outcome(self)
         if (yield from self._is_exempt(request)):
@@ -229,9 +233,6 @@ class Guard:
                 )
                 if claim is not None:
                     claims.append(claim)
-                    cold = cold_key(claim.limiter, claim.key, declared.cold_s) if declared.cold_s else None
-                    if cold is not None:
-                        yield cold
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
@@ -241,7 +242,7 @@ class Guard:
                 self._let_pass(error, declared.name)
                 if self._fails_closed and not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), None))
-        return (yield from self._decide(claims))
+        return (yield from self._decide(claims, blocking=blocking))
 
     def _is_exempt(self, request: Request) -> Steps[bool]:
         """Whether a request filter lets the request pass."""
@@ -259,42 +260,46 @@ class Guard:
                 return True
         return False
 
-    def _decide(self, claims: Sequence[Claim]) -> Steps[Outcome]:
-        """Ask the limits, one after the other and without a pause; after the first refusal nothing more is charged."""
+    def _decide(self, claims: Sequence[Claim], *, blocking: bool) -> Steps[Outcome]:
+        """Ask the limits, one after the other; after the first refusal nothing more is charged."""
         rulings: list[Ruling] = []
         refused_by: Declared | None = None
         broken = False
-        for claim in claims:
-            if claim.declared.rule.shadow:
-                continue
-            try:
-                ruling = self._ruling(claim, charge=refused_by is None and not broken)
-            except Exception as error:
-                self._let_pass(error, claim.declared.name)
-                broken = broken or self._fails_closed
-                continue
-            rulings.append(ruling)
-            if refused_by is None and not ruling.decision.allowed:
-                refused_by = claim.declared
+        patience = _Patience(blocking=blocking)
+        try:
+            for claim in claims:
+                if claim.declared.rule.shadow:
+                    continue
+                try:
+                    charge = refused_by is None and not broken
+                    ruling = yield from self._ruling(claim, patience if charge else None)
+                except Exception as error:
+                    self._let_pass(error, claim.declared.name)
+                    broken = broken or self._fails_closed
+                    continue
+                rulings.append(ruling)
+                if refused_by is None and not ruling.decision.allowed:
+                    refused_by = claim.declared
+        except BaseException:  # the request was cancelled while it asked
+            for ruling in rulings:
+                self._taken_back(ruling)
+            raise
         if broken or refused_by is not None:
             rulings = [self._taken_back(ruling) for ruling in rulings]
             outcome = Outcome(self, rulings)
             return (yield from self._refuse(outcome, refused_by))
-        shadows = self._shadows(claims)
+        shadows = yield from self._shadows(claims)
         return Outcome(self, rulings, shadows)
 
-    def _ruling(self, claim: Claim, *, charge: bool) -> Ruling:
-        """What one limit says."""
+    def _ruling(self, claim: Claim, patience: _Patience | None) -> Steps[Ruling]:
+        """What one limit says; nothing is charged without patience."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         reservation: Reservation | None = None
         try:
-            if not charge:
+            if patience is None:
                 decision = limiter.test(key, cost, kind)
-            elif claim.declared.settles or limiter.borrows:
-                reservation = limiter.reserve(key, cost, kind)
-                decision = reservation.decision
             else:
-                decision = limiter.hit(key, cost, kind)
+                decision, reservation = yield from self._charged(claim, patience)
         except CostExceedsQuota as error:
             # It is the request that asks for too much, and not the limit that is broken. Waiting does not help. Where
             # all requests of a rule ask for as much, its limit has become too low for them, which has to be known.
@@ -303,7 +308,35 @@ class Guard:
             decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
         if not decision.allowed:
             decision = limiter.for_any_node(decision, key, cost, kind)
+            if not decision.certain:
+                decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
         return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind)
+
+    @staticmethod
+    def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | None]]:
+        """The decision of one limit, and what can be settled later; in doubt, after the hub has been asked."""
+        limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
+        settles = claim.declared.settles or limiter.borrows
+        within_s = claim.declared.within_s if patience.waits else 0.0
+        if not settles:
+            decision = hit_at_once(limiter, key, cost, kind) if within_s else limiter.hit(key, cost, kind)
+            if decision is not None:
+                return decision, None
+        within_s = patience.left_s(within_s)
+        if settles:
+            reservation: Reservation
+            if not within_s:
+                reservation = limiter.reserve(key, cost, kind)
+            elif patience.blocking:
+                reservation = limiter.reserve_ask_blocking(key, cost, kind, within=within_s)
+            else:
+                reservation = yield limiter.reserve_ask(key, cost, kind, within=within_s)
+            return reservation.decision, reservation
+        if not within_s:
+            return limiter.hit(key, cost, kind), None
+        if patience.blocking:
+            return limiter.ask_blocking(key, cost, within=within_s, kind=kind), None
+        return (yield limiter.ask(key, cost, within=within_s, kind=kind)), None
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
         """The ruling on a request that another limit refuses."""
@@ -316,13 +349,13 @@ class Guard:
                 self._let_pass(error, ruling.name)
         return ruling
 
-    def _shadows(self, claims: Sequence[Claim]) -> list[Ruling]:
+    def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
         """What limits in the shadow say of a request that goes on."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.declared.rule.shadow:
                 try:
-                    shadows.append(self._ruling(claim, charge=True))
+                    shadows.append((yield from self._ruling(claim, _HURRIED)))
                 except Exception as error:
                     self._let_pass(error, claim.declared.name)
         if any(not ruling.decision.allowed for ruling in shadows):
@@ -390,6 +423,29 @@ class Guard:
     def stats(self) -> GuardStats:
         """A snapshot of what was done."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
+
+
+class _Patience:
+    """For how long one request may still wait for the hub, whichever of its limits asks."""
+
+    def __init__(self, *, blocking: bool, waits: bool = True) -> None:
+        self.blocking = blocking
+        """Whether it waits on its thread."""
+        self.waits = waits
+        self._began_ns = 0
+
+    def left_s(self, within_s: float) -> float:
+        """What is left of the seconds that a limit's requests may wait, from when the first limit was asked."""
+        if not within_s:
+            return 0.0
+        now_ns = SystemClock.monotonic_ns()  # whatever clock the agent has: it is the network that is waited for
+        if not self._began_ns:
+            self._began_ns = now_ns
+            return within_s
+        return max(0.0, within_s - (now_ns - self._began_ns) / SECOND_NS)
+
+
+_HURRIED: Final = _Patience(blocking=True, waits=False)
 
 
 class _Told(Exception):

@@ -31,7 +31,8 @@ class CommonSettings(TypedDict, total=False):
     forwarded_header: str
     fail: str
     status: int
-    cold: str
+    in_doubt: str | None
+    cold: str | None
     on_breach: Callable[..., Any] | None
     passes: tuple[type[BaseException], ...]
     enabled: bool

@@ -23,17 +23,23 @@ DETAIL_CHARACTERS_MAX: Final = 2000
 
 
 def problem_of(
-    status: int, *, violated: Sequence[str], retry_after: int | None, detail: str | None = None
+    status: int,
+    *,
+    violated: Sequence[str],
+    retry_after: int | None,
+    detail: str | None = None,
+    used_up: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The members of a refusal's problem details.
 
-    `violated` are the names of the quotas that refused, none if it was not for a quota; `retry_after` is in seconds.
+    `violated` are the names of the quotas that refused, none if it was not for a quota; `used_up` are those of them
+    that are, by default all: the others refused in doubt. `retry_after` is in seconds.
     """
     kind = UNSPECIFIC
     if violated:
         kind = REDUCED_CAPACITY if status == 503 else QUOTA_EXCEEDED
     if detail is None:
-        detail = "" if not violated else f"The quota {', '.join(violated)} is used up."
+        detail = _grounds(violated, violated if used_up is None else used_up)
         if retry_after is not None:
             detail = f"{detail} Try again in {retry_after} s.".lstrip()
     problem: dict[str, Any] = {"type": kind, "title": TITLES[status], "status": status}
@@ -42,6 +48,15 @@ def problem_of(
     if violated:
         problem["violated-policies"] = list(violated)
     return problem
+
+
+def _grounds(violated: Sequence[str], used_up: Sequence[str]) -> str:
+    """Why a request is refused, for quotas."""
+    if not violated:
+        return ""
+    if used_up:
+        return f"The quota {', '.join(used_up)} is used up."
+    return f"This server cannot tell whether the quota {', '.join(violated)} has room."
 
 
 def encoded(problem: dict[str, Any]) -> bytes:
@@ -72,7 +87,8 @@ def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, 
         detail = NO_KEY
     status = BROKEN_STATUS if declared is None else declared.status
     violated = list(dict.fromkeys(decision.binding for decision in refused))
-    problem = problem_of(status, violated=violated, retry_after=retry_after, detail=detail)
+    used_up = [name for name in violated if any(each.certain for each in refused if each.binding == name)]
+    problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after, detail=detail)
     body = encoded(problem)
     head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", str(len(body)))]
     if retry_after is not None:

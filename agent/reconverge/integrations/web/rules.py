@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypedDict
 
 from reconverge.arguments import told
 from reconverge.errors import InvalidSetting, nearest, shown
-from reconverge.integrations.web.first_answer import cold_s
+from reconverge.integrations.web.former_cold import checked_in_doubt
 from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
 from reconverge.integrations.web.request.request import Response
 from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
@@ -81,9 +81,11 @@ class Rule:
     """What the refusal says."""
     status: int | None = None
     """Of the refusal: 429 (the guard's default), or 503 when it is load that is shed."""
+    in_doubt: str | None = None
+    """What becomes of a request that memory cannot settle: it asks the hub, and waits for the answer for at most so
+    long ("ask:25ms"), or memory decides ("refuse"). By default as the guard says."""
     cold: str | None = None
-    """"decide" (the guard's default), or for how long a request on a brand-new key waits for the hub's first answer,
-    as in "wait:10ms"."""
+    """The former word for `in_doubt`: "wait:10ms" is "ask:10ms", and "decide" is "refuse"."""
     shadow: bool = False
     """Decide and count, but never refuse and never show."""
     override_defaults: bool = True
@@ -94,8 +96,9 @@ class Rule:
             checked_missing(self.missing)
         if self.status is not None:
             checked_status(self.status)
-        if self.cold is not None:
-            cold_s(self.cold)
+        # One word from here on; a rule that is made of this one is neither warned of again, nor contradicts itself.
+        object.__setattr__(self, "in_doubt", checked_in_doubt(self.in_doubt, self.cold))
+        object.__setattr__(self, "cold", None)
         said = self.cost
         if isinstance(said, bool) or not (callable(said) or (said if isinstance(said, str) else _is_whole(said))):
             raise InvalidSetting("cost", said, "is no whole number of zero or more, no kind of request and no function")
@@ -161,6 +164,7 @@ class UnscopedSettings(TypedDict, total=False):
     on_breach: Callable[..., Any] | None
     error_message: str | Callable[[], str] | None
     status: int | None
+    in_doubt: str | None
     cold: str | None
     shadow: bool
     override_defaults: bool

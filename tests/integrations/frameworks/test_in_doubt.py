@@ -1,0 +1,232 @@
+"""Goal: in every framework a request in doubt asks the hub, unless the application says otherwise; nothing else waits.
+
+Method: a Redis knows of a node which has used up the limit of a client that the application under test has never heard
+of. Or the Redis is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import aiohttp.web
+import flask
+import grpc
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from django.core.exceptions import ImproperlyConfigured
+from fastapi import Depends, FastAPI
+
+from reconverge import Agent
+from reconverge.integrations import Rule
+from reconverge.integrations import aiohttp as of_aiohttp
+from reconverge.integrations import asgi as of_asgi
+from reconverge.integrations import fastapi as of_fastapi
+from reconverge.integrations import flask as of_flask
+from reconverge.integrations import wsgi as of_wsgi
+from reconverge.integrations.config import load
+from reconverge.integrations.config.positions import InvalidConfiguration
+from reconverge.integrations.django.settings import configured as what_is_said
+from tests.integrations.frameworks import test_django, test_grpc
+from tests.support.applications.asking import ADA, BOB, HERE, asgi_answer, ask_asgi, ask_wsgi, http_scope
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+
+PATIENT = "ask:10s"
+"""Far more than an answer takes; only a failing test waits so long."""
+BRIEF = "ask:50ms"
+NAMED = Rule(limits="5/hour", name="requests")
+Admits = Callable[[Agent, dict[str, Any]], bool]
+
+
+async def _plain(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def fastapi(agent: Agent, settings: dict[str, Any]) -> bool:
+    """An endpoint."""
+    app, limits = FastAPI(), of_fastapi.Limits(agent, **settings)
+    limits.install(app)
+
+    @app.get("/", dependencies=[Depends(limits("5/hour", name="requests", per_route=False))])
+    async def answer() -> str:
+        return "here"
+
+    return ask_asgi(app)[0].status == 200
+
+
+def asgi(agent: Agent, settings: dict[str, Any]) -> bool:
+    """An application in the middleware."""
+    return ask_asgi(of_asgi.RateLimitMiddleware(_plain, rules=[NAMED], agent=agent, **settings))[0].status == 200
+
+
+def wsgi(agent: Agent, settings: dict[str, Any]) -> bool:
+    """Likewise, on a thread."""
+
+    def app(_environment: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [])
+        return [b""]
+
+    return ask_wsgi(of_wsgi.RateLimitMiddleware(app, rules=[NAMED], agent=agent, **settings))[0].status == 200
+
+
+def flask_view(agent: Agent, settings: dict[str, Any]) -> bool:
+    """A view."""
+    app = flask.Flask(__name__)
+    limits = of_flask.Limits(app=app, agent=agent, **settings)
+    app.add_url_rule("/", "root", limits.limit("5/hour", name="requests")(lambda: "here"))
+    return ask_wsgi(app)[0].status == 200
+
+
+def aiohttp_handler(agent: Agent, settings: dict[str, Any]) -> bool:
+    """A handler, on a real server."""
+
+    async def answer(_request: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.Response()
+
+    async def ask() -> bool:
+        app = aiohttp.web.Application()
+        of_aiohttp.Limits(rules=[NAMED], agent=agent, **settings).install(app)
+        app.router.add_get("/", answer)
+        async with TestClient(TestServer(app)) as client:
+            return (await client.get("/")).status == 200
+
+    return asyncio.run(ask())
+
+
+def grpc_on_threads(agent: Agent, settings: dict[str, Any]) -> bool:
+    """A call to a server on threads."""
+    with test_grpc.on_threads(rules=[NAMED], agent=agent, **settings) as address:
+        return test_grpc.codes(address, "unary_unary") == [grpc.StatusCode.OK.name]
+
+
+def grpc_in_a_loop(agent: Agent, settings: dict[str, Any]) -> bool:
+    """A call to a server in an event loop."""
+    with test_grpc.in_a_loop(rules=[NAMED], agent=agent, **settings) as address:
+        return test_grpc.codes(address, "unary_unary") == [grpc.StatusCode.OK.name]
+
+
+@pytest.mark.parametrize(
+    "admits",
+    [fastapi, asgi, wsgi, flask_view, aiohttp_handler, grpc_on_threads, grpc_in_a_loop],
+    ids=lambda function: function.__name__,
+)
+def test_what_another_worker_has_used_up_is_refused(admits: Admits, used_up: str) -> None:
+    """Where the application says that it does not ask, a request is admitted on trust."""
+    found: list[bool] = []
+    for settings in ({"in_doubt": PATIENT}, {"in_doubt": "refuse"}):
+        with Agent(used_up) as agent:
+            found.append(admits(agent, settings))
+
+    assert [False, True] == found
+
+
+@pytest.mark.parametrize("get", [test_django.sync_get, test_django.async_get], ids=["wsgi", "asgi"])
+def test_what_another_worker_has_used_up_is_refused_by_django(get: Callable[..., Any], used_up: str) -> None:
+    """As the setting says, of all rules or of one; under WSGI and under ASGI."""
+    rule = {"LIMITS": "5/hour", "NAME": "requests"}
+    found: list[int] = []
+    for setting, of_rule in (({"IN_DOUBT": PATIENT}, {}), ({}, {"IN_DOUBT": PATIENT}), ({"IN_DOUBT": "refuse"}, {})):
+        with test_django.configured(HUB=used_up, RULES=[rule | of_rule], **setting):
+            found.append(get("/").status_code)
+
+    assert [429, 429, 200] == found
+
+
+def test_a_wrong_setting_of_django_is_told_with_its_place() -> None:
+    """Of all rules, and of one."""
+    rule = {"LIMITS": "5/hour", "IN_DOUBT": "wait:5ms"}
+    with test_django.configured(IN_DOUBT="25ms", LIMITS="5/hour"), pytest.raises(ImproperlyConfigured) as of_all:
+        what_is_said()
+    with test_django.configured(RULES=[rule]), pytest.raises(ImproperlyConfigured) as of_one:
+        what_is_said()
+
+    assert str(of_all.value).startswith("RECONVERGE['IN_DOUBT']: in_doubt='25ms': is neither")
+    assert str(of_one.value).startswith("RECONVERGE['RULES'][0]['IN_DOUBT']: in_doubt='wait:5ms': is neither")
+
+
+def test_a_file_says_what_is_done_in_doubt(used_up: str, tmp_path: Path) -> None:
+    """For all that its agent decides."""
+    path = tmp_path / "limits.toml"
+    found: list[bool] = []
+    for said in (PATIENT, "refuse"):
+        path.write_text(f"hub = '{used_up}'\nin_doubt = '{said}'\n")
+        agent = load(path).agent
+        found.append(asgi(agent, {}))
+        agent.stop()
+
+    assert [False, True] == found
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("'ask'", "is neither 'refuse' nor a time"),
+        ("'ask:11s'", "is not between 0 and 10 s"),
+        ("25", "must be a string"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_line(said: str, problem: str, tmp_path: Path) -> None:
+    """And the field."""
+    path = tmp_path / "limits.toml"
+    path.write_text(f"namespace = 'shop'\nin_doubt = {said}\n")
+
+    with pytest.raises(InvalidConfiguration, match=rf"^limits\.toml, line 2: in_doubt.*{problem}"):
+        load(path)
+
+
+def test_requests_that_are_certain_go_on_while_one_asks(
+    own_redis: RedisServer, make_agent: Callable[..., Agent]
+) -> None:
+    """The loop of a FastAPI application is not held up by a hub that does not answer."""
+    agent = make_agent(own_redis.url)
+    app, limits = FastAPI(), of_fastapi.Limits(agent, in_doubt=BRIEF)
+    limits.install(app)
+
+    @app.get("/", dependencies=[Depends(limits("1000/second", name="requests"))])
+    async def answer() -> str:
+        return "here"
+
+    async def story() -> int:
+        assert (await asgi_answer(app, http_scope("/", client=BOB))).status == 200
+        own_redis.pause()
+        asking = asyncio.create_task(asgi_answer(app, http_scope("/", client=ADA)))
+        served = 0
+        while not asking.done():
+            served += (await asgi_answer(app, http_scope("/", client=BOB))).status == 200
+            await asyncio.sleep(0)
+        assert asking.result().status == 200
+        return served
+
+    try:
+        assert asyncio.run(story()) > 3
+    finally:
+        own_redis.resume()
+    assert 1 == agent.stats().limits["requests"].asks.results["timeout"]
+
+
+def test_a_stopped_hub_is_waited_for_once_by_all_threads(
+    own_redis: RedisServer, make_agent: Callable[..., Agent]
+) -> None:
+    """Flask under a server with threads: requests that come after the first question was in vain do not ask."""
+    agent = make_agent(own_redis.url)
+    app = flask.Flask(__name__)
+    limits = of_flask.Limits(app=app, agent=agent, in_doubt=BRIEF)
+    app.add_url_rule("/", "root", limits.limit("5/hour", name="requests")(lambda: "here"))
+    assert ask_wsgi(app, client=HERE)[0].status == 200
+    eventually(lambda: agent.stats().exchanges[0].pending == 0, "all is said")
+    own_redis.pause()
+    try:
+        assert ask_wsgi(app, client=ADA)[0].status == 200
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(lambda number: ask_wsgi(app, client=f"198.51.100.{number}")[0], range(100)))
+        results = agent.stats().limits["requests"].asks.results
+    finally:
+        own_redis.resume()
+
+    assert {200} == {answer.status for answer in answers}
+    assert (1, 100) == (results["timeout"], results["in_vain"])

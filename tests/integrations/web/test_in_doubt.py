@@ -1,0 +1,392 @@
+"""Goal: a request that memory cannot settle asks the hub: briefly, once for all its limits, and charged to all or none.
+
+Method: nodes on one Redis, of which one has used a limit up and the others have never heard of the key; or the Redis is
+stopped, so that a question is left without an answer. What a request waited is told by how often its limits asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconverge import Agent, Decision, InvalidSetting, Limiter
+from reconverge.integrations import Guard, Outcome, PlainRequest, Rule
+from reconverge.integrations.decorators import limited
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.outcome import RateLimited
+from reconverge.integrations.web.refusal import problem_of
+from tests.support.applications.asking import ADA, BOB
+from tests.support.servers import RedisServer
+
+REQUEST = PlainRequest(client=ADA)
+OTHER = PlainRequest(client=BOB)
+PATIENT = "ask:10s"
+"""Far more than an answer takes; only a failing test waits so long."""
+BRIEF = "ask:50ms"
+
+
+@pytest.fixture
+def stopped(own_redis: RedisServer, make_agent: Callable[..., Agent]) -> Iterator[Callable[[], None]]:
+    """Stops the Redis of its own, which goes on after the test, before the agents that it has made say goodbye."""
+    yield own_redis.pause
+    own_redis.resume()
+
+
+def asks_of(agent: Agent) -> dict[str, int]:
+    """What became of the requests in doubt of an agent."""
+    found: dict[str, int] = {}
+    for limit in agent.stats().limits.values():
+        for result, count in limit.asks.results.items():
+            found[result] = found.get(result, 0) + count
+    return {result: count for result, count in found.items() if count}
+
+
+def in_a_loop(guard: Guard, rules: list[Declared], request: PlainRequest = REQUEST) -> Outcome:
+    """The outcome of a request to an asynchronous framework."""
+    return asyncio.run(guard.check_async(request, rules))
+
+
+def on_a_thread(guard: Guard, rules: list[Declared], request: PlainRequest = REQUEST) -> Outcome:
+    """The outcome of a request to a framework without an event loop."""
+    return guard.check(request, rules)
+
+
+BOTH = pytest.mark.parametrize("check", [in_a_loop, on_a_thread], ids=["awaited", "blocking"])
+
+
+@BOTH
+@pytest.mark.parametrize(("in_doubt", "admitted"), [("refuse", True), (PATIENT, False)])
+def test_what_the_others_have_used_is_known_to_a_request_that_asks(
+    used_up: str, check: Callable[..., Outcome], in_doubt: str, admitted: bool
+) -> None:
+    """A request that does not is admitted on trust."""
+    with Agent(used_up) as agent:
+        guard = Guard(agent, in_doubt=in_doubt)
+
+        outcome = check(guard, [guard.declare(Rule(limits="5/hour", name="requests"))])
+
+        assert admitted == outcome.allowed
+        assert ({} if admitted else {"refused": 1}) == asks_of(agent)
+
+
+@BOTH
+def test_a_new_key_admits_its_quota_on_all_workers_together(redis_server: RedisServer, check: Any) -> None:
+    """At the default policy, which would trust each of them with all of it."""
+    agents = [Agent(redis_server.url) for _ in range(4)]
+    guards = [Guard(agent, in_doubt=PATIENT) for agent in agents]
+    rules = [guard.declare(Rule(limits="5/day", name="login")) for guard in guards]
+
+    admitted = sum(check(guard, [rule]).allowed for _ in range(5) for guard, rule in zip(guards, rules, strict=True))
+    for agent in agents:
+        agent.stop()
+
+    assert 1 <= admitted <= 5
+
+
+def test_by_default_a_request_asks_for_25_ms() -> None:
+    """As its rule says, or else the guard, or else the agent."""
+    agent = Agent("memory://")
+    assert "ask:25ms" == agent.in_doubt
+    said = [
+        (agent, None, None),
+        (Agent("memory://", in_doubt="ask:40ms"), None, None),
+        (Agent("memory://", in_doubt="ask:40ms"), "refuse", None),
+        (agent, "refuse", "ask:1.5 s"),
+    ]
+
+    declared = [
+        Guard(each, in_doubt=of_guard).declare(Rule(limits="1/minute", in_doubt=of_rule))
+        for each, of_guard, of_rule in said
+    ]
+
+    assert [0.025, 0.04, 0.0, 1.5] == [each.within_s for each in declared]
+
+
+def test_the_loop_goes_on_while_a_request_asks(
+    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent]
+) -> None:
+    """And the policy decides when the hub does not answer."""
+    agent = make_agent(own_redis.url)
+    guard = Guard(agent, in_doubt=BRIEF)
+    rule = guard.declare("5/hour")
+    assert guard.check(OTHER, [rule])
+    stopped()
+
+    async def ask() -> int:
+        waiting = asyncio.create_task(guard.check_async(REQUEST, [rule]))
+        turns = 0
+        while not waiting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert waiting.result()
+        return turns
+
+    assert asyncio.run(ask()) > 10
+    assert 1 == asks_of(agent)["timeout"]
+
+
+@BOTH
+def test_a_stopped_hub_holds_up_one_request_and_none_after(
+    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent], check: Callable[..., Outcome]
+) -> None:
+    """Whatever keys the others are about."""
+    agent = make_agent(own_redis.url)
+    guard = Guard(agent, in_doubt=BRIEF)
+    rules = [guard.declare("5/hour"), guard.declare("50/day")]
+    assert guard.check(OTHER, rules)
+    stopped()
+    before = asks_of(agent)
+
+    outcomes = [check(guard, rules, PlainRequest(client=f"192.0.2.{number}")) for number in range(3, 23)]
+
+    assert all(outcomes)
+    after = asks_of(agent)
+    assert 38 <= after.pop("in_vain") <= 39  # the second limit of the first request has hardly any time left to ask in
+    assert before | {"timeout": 1} == after
+
+
+@BOTH
+@pytest.mark.parametrize(("in_doubt", "asked"), [(BRIEF, 1), (PATIENT, 3)])
+def test_all_limits_of_a_request_have_one_deadline(
+    check: Callable[..., Outcome], in_doubt: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one has waited is missing from what the next may wait; when nothing is left, the others do not ask."""
+    agents = [Agent(f"redis://127.0.0.1:1/{number}") for number in range(3)]
+    limiters = [agent.limit("requests", "5/hour") for agent in agents]
+    left: list[float] = []
+
+    def wait_blocking(limiter: Limiter, key: str, cost: int, *, within: float, kind: str | None) -> Decision:
+        left.append(within)
+        threading.Event().wait(0.05)
+        return limiter.hit(key, cost, kind)
+
+    async def wait(limiter: Limiter, key: str, cost: int, *, within: float, kind: str | None) -> Decision:
+        return wait_blocking(limiter, key, cost, within=within, kind=kind)
+
+    monkeypatch.setattr(Limiter, "ask_blocking", wait_blocking)
+    monkeypatch.setattr(Limiter, "ask", wait)
+    guard = Guard(agents[0], in_doubt=in_doubt)
+
+    assert check(guard, [guard.declare(limiter) for limiter in limiters])
+
+    for agent in agents:
+        agent.stop()
+    assert asked == len(left)
+    assert all(before - after >= 0.05 for before, after in pairwise(left))
+
+
+@BOTH
+def test_a_request_is_charged_to_all_its_limits_or_to_none(used_up: str, check: Callable[..., Outcome]) -> None:
+    """What the first has admitted is given back when the hub refuses by the second; also what can be settled."""
+    with Agent(used_up) as agent:
+        guard = Guard(agent, in_doubt=PATIENT)
+        rules = [
+            guard.declare(Rule(limits="9/hour", name="wide")),
+            guard.declare(Rule(limits="9/hour", name="bytes", cost=3, settle=lambda _: 5)),
+            guard.declare(Rule(limits="5/hour", name="requests")),
+        ]
+
+        outcome = check(guard, rules)
+
+        assert not outcome
+        assert ["requests"] == [each.name for each in outcome.rulings if not each.decision.allowed]
+        assert [0, 0] == [agent.limiter(name).usage(ADA).own for name in ("wide", "bytes")]
+
+
+def test_a_request_that_is_cancelled_while_it_asks_has_charged_nothing(
+    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent]
+) -> None:
+    """Neither where it asked nor where it had been admitted before."""
+    agent = make_agent(own_redis.url)
+    guard = Guard(agent, in_doubt=PATIENT)
+    known = guard.declare(Rule(limits="9/hour", name="known"))
+    new = guard.declare(Rule(limits="9/hour", name="new"))
+    assert guard.check(REQUEST, [known])
+    stopped()
+
+    async def story() -> None:
+        waiting = asyncio.create_task(guard.check_async(REQUEST, [known, new]))
+        while agent.limiter("known").usage(ADA).own < 2:  # noqa: ASYNC110  # no event tells of it
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(story())
+
+    assert [1, 0] == [agent.limiter(name).usage(ADA).own for name in ("known", "new")]
+
+
+def test_no_request_waits_for_a_rule_in_the_shadow(used_up: str) -> None:
+    """It refuses nothing."""
+    with Agent(used_up) as agent:
+        guard = Guard(agent, in_doubt=PATIENT)
+
+        assert guard.check(REQUEST, [guard.declare(Rule(limits="5/hour", name="requests", shadow=True))])
+        assert {} == asks_of(agent)
+
+
+def test_no_thread_with_an_event_loop_is_held_up(
+    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent]
+) -> None:
+    """Where a framework decides without awaiting in a coroutine, memory decides."""
+    agent = make_agent(own_redis.url)
+    guard = Guard(agent, in_doubt=PATIENT)
+    rule = guard.declare("5/hour")
+    stopped()
+
+    async def ask() -> Outcome:
+        return guard.check(REQUEST, [rule])
+
+    assert asyncio.run(ask())
+    assert {"not_here": 1} == asks_of(agent)
+
+
+@BOTH
+def test_a_refusal_in_doubt_does_not_say_that_the_quota_is_used_up(
+    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent], check: Callable[..., Outcome]
+) -> None:
+    """It says that it cannot be told, and what is left as far as the node knows; and when to come again."""
+    agent = make_agent(own_redis.url, policy="strict")
+    guard = Guard(agent, in_doubt=BRIEF, dialect="ietf-11, x-ratelimit")
+    rule = guard.declare(Rule(limits="5/hour", name="requests"))
+    stopped()
+
+    refusal = check(guard, [rule]).refusal
+
+    assert refusal is not None
+    told = json.loads(refusal.body)
+    assert told["detail"].startswith("This server cannot tell whether the quota requests has room. Try again in ")
+    assert ["requests"] == told["violated-policies"]
+    fields = dict(refusal.fields)
+    assert fields["RateLimit"].startswith('"requests";r=5;t=')
+    assert "5" == fields["X-RateLimit-Remaining"]
+    assert int(fields["Retry-After"]) > 0
+
+
+def test_of_quotas_that_refuse_those_are_used_up_that_are_known_to_be() -> None:
+    """Of the others nothing is said but their names."""
+    one = problem_of(429, violated=["a", "b"], used_up=["b"], retry_after=None)
+    none = problem_of(429, violated=["a", "b"], used_up=[], retry_after=None)
+
+    assert "The quota b is used up." == one["detail"]
+    assert "This server cannot tell whether the quota a, b has room." == none["detail"]
+
+
+# ------------------------------------------------------------ functions
+
+
+def test_a_limited_function_asks(used_up: str) -> None:
+    """Be it an ordinary one or a coroutine function; what it raises says whether the limit is used up for certain."""
+    with Agent(used_up, in_doubt=PATIENT) as agent:
+
+        @limited("5/hour", agent=agent, name="requests", key=ADA)
+        def call() -> None:
+            """Do nothing."""
+
+        @limited("5/hour", agent=agent, name="requests", key=ADA)
+        async def call_slowly() -> None:
+            """Do nothing."""
+
+        with pytest.raises(RateLimited, match=r"'requests' is used up"):
+            call()
+        with pytest.raises(RateLimited, match=r"'requests' is used up"):
+            asyncio.run(call_slowly())
+        assert {"refused": 1} == asks_of(agent)
+
+
+def test_a_limited_function_may_be_told_not_to_ask(used_up: str) -> None:
+    """Then memory decides."""
+    with Agent(used_up) as agent:
+
+        @limited("5/hour", agent=agent, name="requests", key=ADA, in_doubt="refuse")
+        def call() -> str:
+            return "called"
+
+        assert "called" == call()
+        assert {} == asks_of(agent)
+
+
+def test_a_function_that_waits_for_its_turn_does_not_ask() -> None:
+    """To say both is an error."""
+    with pytest.raises(InvalidSetting, match="in_doubt="):
+        limited("5/hour", agent=Agent("memory://"), wait=True, in_doubt=BRIEF)
+
+
+# ------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    ("in_doubt", "problem"),
+    [
+        ("ask", "neither 'refuse' nor a time"),
+        ("ask:", "neither 'refuse' nor a time"),
+        ("ask:25", "neither 'refuse' nor a time"),
+        ("ask:-1s", "neither 'refuse' nor a time"),
+        ("wait:25ms", "neither 'refuse' nor a time"),
+        ("decide", "neither 'refuse' nor a time"),
+        (0.025, "neither 'refuse' nor a time"),
+        ("", "neither 'refuse' nor a time"),
+        ("ask:0ms", "is not between 0 and 10 s"),
+        ("ask:10.1s", "is not between 0 and 10 s"),
+    ],
+)
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda said: Rule(limits="1/minute", in_doubt=said),
+        lambda said: Guard("memory://", in_doubt=said),
+        lambda said: Agent("memory://", in_doubt=said),
+        lambda said: limited("1/minute", agent=Agent("memory://"), in_doubt=said),
+    ],
+    ids=["rule", "guard", "agent", "function"],
+)
+def test_what_is_no_time_to_ask_within_is_an_error(give: Callable[[Any], object], in_doubt: Any, problem: str) -> None:
+    """Which names it, and says what can be written."""
+    with pytest.raises(InvalidSetting, match=problem) as raised:
+        give(in_doubt)
+
+    assert "in_doubt" == raised.value.name
+
+
+@pytest.mark.parametrize(
+    ("cold", "in_doubt", "within_s"),
+    [
+        ("decide", "refuse", 0.0),
+        ("wait:10ms", "ask:10ms", 0.01),
+        ("wait:0.5s", "ask:0.5s", 0.5),
+        ("wait:0s", "refuse", 0),
+    ],
+)
+def test_cold_is_a_former_word_for_it(cold: str, in_doubt: str, within_s: float) -> None:
+    """Of rules and of guards. The warning says what to write, and names the line of the caller."""
+    with pytest.warns(DeprecationWarning, match="cold=") as of_guard:
+        by_guard = Guard("memory://", cold=cold).declare("1/minute")
+    with pytest.warns(DeprecationWarning, match="cold=") as of_rule:
+        rule = Rule(limits="1/minute", cold=cold)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        by_rule = Guard("memory://").declare(replace(rule, name="other"))
+
+    assert [within_s] * 2 == [by_guard.within_s, by_rule.within_s]
+    for (told,) in (of_guard.list, of_rule.list):
+        assert f"cold={cold!r} is deprecated: write in_doubt={in_doubt!r}" == str(told.message)
+        assert Path(__file__).name == Path(told.filename).name
+
+
+@pytest.mark.parametrize(
+    "give", [lambda **said: Rule(limits="1/minute", **said), lambda **said: Guard("memory://", **said)]
+)
+def test_both_words_at_once_are_an_error(give: Callable[..., object]) -> None:
+    """As one of them would have no effect."""
+    with pytest.raises(InvalidSetting, match=r"cold='wait:10ms'.*in_doubt='refuse'.*leave it out"):
+        give(cold="wait:10ms", in_doubt="refuse")
