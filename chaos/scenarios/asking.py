@@ -24,9 +24,9 @@ STOPPED: Final = Scenario(
     spells=(Spell(Stopped(), BEGIN_S, END_S),),
     load_s=8.0,
     rivals=(
-        Rival("insistent", WAITED_LONG),
-        Rival("trusting", OVER_ADMISSION),
-        Rival("oblivious", WAITED_AGAIN),
+        Rival("insistent", WAITED_LONG, alone=True),
+        Rival("trusting", OVER_ADMISSION, alone=True),
+        Rival("oblivious", WAITED_AGAIN, alone=True),
     ),
     limit=SCARCE,
     demand=SCARCE_DEMAND,
