@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from reconverge.cli import demo
 from reconverge.cli.app import app
+from reconverge.errors import InvalidSetting
 
 MISTAKE = 2
 
@@ -118,6 +119,28 @@ def test_without_what_draws_pictures_the_figures_are_shown_all_the_same(
     assert 0 == shown.exit_code, shown.output
     assert 1 == shown.output.count("No picture is drawn: a picture needs the package 'matplotlib'; install it with")
     assert "worst window of a known key" in shown.output
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_requests_ask_in_doubt_when_they_are_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours do, and that is told; naive has nothing to ask."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PHASE_S", 2.0)
+    result = CliRunner().invoke(app, ["demo", "--json", "--in-doubt", "ask:25ms"])
+    found = json.loads(result.stdout)["policies"]
+
+    assert 0 == result.exit_code
+    assert 0.0 == found["naive"]["asked_pct"] < found["balanced"]["asked_pct"]
+    assert found["balanced"]["waited_max_ms"] > 0.0
+
+
+def test_asking_is_not_for_naive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It believes the last merged total, so there is nothing that it could ask; that is said before anything runs."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["demo", "--policy", "naive", "--in-doubt", "ask:25ms"])
+
+    assert isinstance(result.exception, InvalidSetting)
+    assert "is for policies with lines, of which none is chosen" in str(result.exception)
     assert [] == list(tmp_path.iterdir())
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reconverge.cli import picture
+from reconverge.cli.options import InDoubtOption, asks_within_ns
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.crowd import Crowd
 from reconverge.cli.replay.figures import as_figures, figures_rows, figures_table, verdict_on
@@ -27,6 +28,7 @@ from reconverge.cli.replay.replay import BROKEN_STATUS, compressed
 from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.limit.limit import Limit
+from reconverge.limiter.doubt import REFUSE
 from reconverge.policies import POLICIES
 
 NODES: Final = 4
@@ -50,6 +52,7 @@ def demo(
     policy: Annotated[str, typer.Option(help="What to show beside naive.")] = POLICIES_SHOWN[0],
     seed: Annotated[int, typer.Option(help="Draws the crowd's arrivals, and which nodes are cut off.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")] = False,
+    in_doubt: InDoubtOption = REFUSE,
 ) -> None:
     """Watch four processes share a limit, through a partition; takes about a minute.
 
@@ -57,23 +60,10 @@ def demo(
     much. A minute passes in a second. Two of the four processes are cut off from the hub for a while. Every request is
     decided twice: by reconverge, and by a limiter that trusts the last merged total.
     """
-    if policy not in POLICIES:
-        raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
+    setup = _setup(hub, policy, in_doubt, Random(seed))
     undrawn = _why_undrawn()
     if undrawn is None:
         _make_directory()
-    random = Random(seed)
-    limit = Limit.parse(LIMIT)
-    setup = Setup(
-        requests=_requests(limit, random),
-        limit=compressed(limit, SPEED),
-        policies=tuple(dict.fromkeys((policy, "naive"))),
-        nodes=NODES,
-        speed=SPEED,
-        hub_url=hub,
-        sync_interval_s=0.1,
-        cuts=(Cut(frozenset(random.sample(range(NODES), 2)), PHASE_S, PHASE_S),),
-    )
     console = Console(stderr=as_json)
     console.print(_introduction(setup), highlight=False)
     if undrawn is not None:
@@ -94,6 +84,24 @@ def demo(
             console.print("saved: " + ", ".join(paths), highlight=False)
     if not all(judgement.kept for judgement in judgements):
         raise typer.Exit(BROKEN_STATUS)
+
+
+def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
+    """What is shown. Raises InvalidSetting."""
+    if policy not in POLICIES:
+        raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
+    limit = Limit.parse(LIMIT)
+    return Setup(
+        requests=_requests(limit, random),
+        limit=compressed(limit, SPEED),
+        policies=tuple(dict.fromkeys((policy, "naive"))),
+        nodes=NODES,
+        speed=SPEED,
+        hub_url=hub,
+        sync_interval_s=0.1,
+        cuts=(Cut(frozenset(random.sample(range(NODES), 2)), PHASE_S, PHASE_S),),
+        asks_within_ns=asks_within_ns(in_doubt, policies=[POLICIES[policy]]),
+    )
 
 
 def _requests(limit: Limit, random: Random) -> list[Request]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import typer
@@ -10,6 +11,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import ALGORITHMS, REFILLS
 from reconverge.limiter.doubt import within_s
+from reconverge.policies import Policy
 
 AlgorithmOption: TypeAlias = Annotated[
     str | None,
@@ -40,14 +42,16 @@ InDoubtOption: TypeAlias = Annotated[
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 
 
-def asks_within_ns(in_doubt: str, *, round_trip_ns: int = 0) -> int:
+def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: int = 0) -> int:
     """How long a request in doubt asks; 0 for "refuse".
 
-    Raises InvalidSetting, also for a time that no answer could keep, by which nothing would ever ask.
+    Raises InvalidSetting, also where nothing would ever ask: for a time that no answer could keep, or by the policies.
     """
     within_ns = round(within_s(in_doubt) * SECOND_NS)
     if 0 < within_ns <= round_trip_ns:
         raise InvalidSetting(
             "in_doubt", in_doubt, f"is no longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so nothing asks"
         )
+    if within_ns and all(policy.merged_only for policy in policies):
+        raise InvalidSetting("in_doubt", in_doubt, "is for policies with lines, of which none is chosen")
     return within_ns

@@ -185,12 +185,8 @@ def _fleet(nodes: int, quotas: tuple[Limit, ...], sync_interval: float, rtt: str
 
 def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
     """The same fleet with requests that ask, if they are to. Raises InvalidSetting, also where none would ever ask."""
-    within_ns = asks_within_ns(in_doubt, round_trip_ns=fleet.round_trip_ns)
-    if not within_ns:
-        return fleet
-    if all(policy.merged_only for policy in policies):
-        raise InvalidSetting("in_doubt", in_doubt, "is for policies with lines, of which none is simulated")
-    return replace(fleet, asks=Asks(within_ns))
+    within_ns = asks_within_ns(in_doubt, policies=policies, round_trip_ns=fleet.round_trip_ns)
+    return replace(fleet, asks=Asks(within_ns)) if within_ns else fleet
 
 
 def _by_quota(experiment: Experiment) -> list[Experiment]:

@@ -106,7 +106,7 @@ def tune(
         round_trip_ns=rtt_ns,
         hot_keys=hot_keys,
         cold_keys=cold_keys,
-        asks_within_ns=asks_within_ns(in_doubt, round_trip_ns=rtt_ns),
+        asks_within_ns=asks_within_ns(in_doubt, policies=POLICIES, round_trip_ns=rtt_ns),
     )
     if plot is not None:
         picture.check_available(plot)

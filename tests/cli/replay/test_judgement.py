@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from reconverge import Limit
-from reconverge.cli.replay.figures import as_figures, verdict_on
+from reconverge.cli.replay.figures import as_figures, figures_rows, verdict_on
 from reconverge.cli.replay.fleet import Outcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.trace import Request
-from reconverge.cli.replay.worker import History
+from reconverge.cli.replay.worker import NOT_ASKED, History
 from reconverge.clock import SECOND_NS
 
 WINDOW_S = 10
@@ -30,8 +30,13 @@ def outcome(
     hub_total: int | None = None,
     cold: tuple[int, ...] = (),
     settled: dict[int, tuple[float, int]] | None = None,
+    waited_ns: dict[int, int] | None = None,
 ) -> Outcome:
-    """A run of two nodes that decided these requests in turn: seconds after the start, and cost."""
+    """A run of two nodes that decided these requests in turn: seconds after the start, and cost.
+
+    Those that asked waited before that: `waited_ns`, by their numbers.
+    """
+    waited_ns = waited_ns or {}
     settled = settled or {}
     requests = [
         Request(t_s, "ada", cost, settled[number][1] if number in settled else 0)
@@ -47,6 +52,7 @@ def outcome(
             epoch=array("q", (FIRST_EPOCH + int(asked[number][0]) // WINDOW_S for number in hand)),
             slice_number=array("q", (0 for _ in hand)),
             known=array("b", (number not in cold for number in hand)),
+            waited_ns=array("q", (waited_ns.get(number, NOT_ASKED) for number in hand)),
             decision_ns=array("q", (1000 for _ in hand)),
             floor_ns=array("q", (100 for _ in hand)),
         )
@@ -163,6 +169,28 @@ def test_excess_makes_up_for_no_false_refusal_over_the_run() -> None:
     judgement = judged([(1.0, 10), (2.0, 5), (11.0, 5), (12.0, 5)], refused=(2,))
 
     assert 25.0 == judgement.falsely_refused_pct
+
+
+def test_what_asked_and_how_long_it_waited_is_told() -> None:
+    """One of four requests, for two milliseconds; where none asked, there are no rows about it."""
+    judgement = judged([(1.0, 1)] * 4, waited_ns={2: 2_000_000})
+
+    assert 25.0 == judgement.asked_pct
+    assert (2.0, 2.0, 2.0) == (judgement.waited_median_ms, judgement.waited_p99_ms, judgement.waited_max_ms)
+    assert [
+        ["requests that asked the hub", "25 %"],
+        ["waited, median / 99th / longest", "2.0 / 2.0 / 2.0 ms"],
+    ] == figures_rows([judgement])[-2:]
+    assert not any("asked" in row[0] for row in figures_rows([judged([(1.0, 1)])]))
+
+
+def test_a_central_limiter_is_asked_when_the_request_came_not_when_it_was_decided() -> None:
+    """One that waited across a window's end was asked for in the window before, which has room for it."""
+    full = [(11.0, 1)] * 10
+    late = judged([(10.001, 1), *full], refused=tuple(range(1, 11)), waited_ns={0: 2_000_000})
+    prompt = judged([(10.001, 1), *full], refused=tuple(range(1, 11)))
+
+    assert (11, 10) == (late.ideal_admitted, prompt.ideal_admitted)
 
 
 def test_what_settling_adds_is_debt_and_no_over_admission() -> None:

@@ -122,6 +122,34 @@ def test_costs_are_reserved_and_settled_and_the_total_is_exact(chat: Path) -> No
     assert compared["balanced"]["admitted_cost"] > compared["balanced"]["admitted"]
 
 
+def test_requests_about_new_keys_are_admitted_when_they_ask(tmp_path: Path) -> None:
+    """From memory strict refuses each client that a node has not heard of; asking, it admits them, after some ms."""
+    path = tmp_path / "clients.csv"
+    path.write_text("t_s,client\n" + "".join(f"{number / 100},client-{number}\n" for number in range(200)))
+    run = (path, "--limit", "5/10s", "--key", "client", "--speed", 1, "--nodes", 2, "--policy", "strict")
+
+    unasked, asked = replayed(*run), replayed(*run, "--in-doubt", "ask:500ms")
+
+    assert (0.0, 0) == (unasked["asked_pct"], unasked["admitted"])
+    assert (100.0, 200) == (asked["asked_pct"], asked["admitted"])
+    assert 0.0 < asked["waited_median_ms"] <= asked["waited_p99_ms"] <= asked["waited_max_ms"]
+    assert asked["hub_total_equals_admitted"]
+
+
+def test_no_bound_is_broken_by_requests_that_ask_and_nothing_is_lost(chat: Path) -> None:
+    """With costs that are settled later, nodes that are cut off, and requests too large to be admitted."""
+    compared = replayed(
+        *(chat, "--limit", "12000/minute", "--key", "*", "--cost", "context_tokens", "--settle", "generated_tokens"),
+        *("--speed", 60, "--policy", "balanced", "--policy", "strict", "--cut", "2@3s+2s"),
+        *("--in-doubt", "ask:25ms", "--algorithm", "sliding-slices"),
+    )["policies"]
+
+    assert all(each["hub_total_equals_admitted"] for each in compared.values())
+    assert 0 == compared["strict"]["over_admission_max_pct"]
+    assert 0 == compared["balanced"]["bound_violations"]
+    assert all(each["asked_pct"] > 0 for each in compared.values())
+
+
 def test_costs_that_could_never_be_admitted_are_refused(tmp_path: Path) -> None:
     """A recording may hold larger requests than the limit; the run goes on."""
     path = tmp_path / "large.csv"
@@ -182,6 +210,8 @@ def test_people_get_a_table_and_a_verdict(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--key", "user"], "has no column 'user'; its columns: t_s, client"),
+        (["--in-doubt", "wait:5ms"], "in_doubt='wait:5ms': is neither 'refuse' nor a time to ask within"),
+        (["--in-doubt", "ask:5ms", "--policy", "naive"], "is for policies with lines, of which none is chosen"),
         (["--policy", "lenient"], "policy='lenient': unknown; known: strict, balanced"),
         (["--limit", "many/minute"], "limit 'many/minute', at character 1: expected a number"),
         (["--limit", "1/s, 2/m"], "several quotas where one is wanted"),

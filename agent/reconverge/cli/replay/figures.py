@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from rich import box
 from rich.table import Table
@@ -42,7 +42,8 @@ def figures_table(judgements: list[Judgement]) -> Table:
 
 def figures_rows(judgements: list[Judgement]) -> list[list[str]]:
     """The same as plain rows, without their heads."""
-    return [[name, *(text(judgement) for judgement in judgements)] for name, text in _ROWS]
+    rows = (*_ROWS, *_ASK_ROWS) if any(judgement.asked_pct for judgement in judgements) else _ROWS
+    return [[name, *(text(judgement) for judgement in judgements)] for name, text in rows]
 
 
 def verdict_on(judgement: Judgement) -> str:
@@ -75,7 +76,12 @@ def _microseconds(p50_ns: int, p99_ns: int) -> str:
     return f"{p50_ns / 1e3:.1f} / {p99_ns / 1e3:.1f} µs"
 
 
-_ROWS: Final[tuple[tuple[str, Callable[[Judgement], str]], ...]] = (
+def _milliseconds(*values_ms: float) -> str:
+    return " / ".join(f"{value_ms:.1f}" for value_ms in values_ms) + " ms"
+
+
+_Rows: TypeAlias = tuple[tuple[str, Callable[[Judgement], str]], ...]
+_ROWS: Final[_Rows] = (
     ("requests", lambda each: str(each.requests)),
     ("admitted", lambda each: str(each.admitted)),
     ("a central limiter would have", lambda each: str(each.ideal_admitted)),
@@ -94,3 +100,11 @@ _ROWS: Final[tuple[tuple[str, Callable[[Judgement], str]], ...]] = (
     ("exchanges", lambda each: str(each.sync_messages)),
     ("failed ones", lambda each: str(sum(each.failures.values()))),
 )
+_ASK_ROWS: Final[_Rows] = (
+    ("requests that asked the hub", lambda each: f"{each.asked_pct:g} %"),
+    (
+        "waited, median / 99th / longest",
+        lambda each: _milliseconds(each.waited_median_ms, each.waited_p99_ms, each.waited_max_ms),
+    ),
+)
+"""Where requests ask."""

@@ -69,6 +69,8 @@ class Setup:
     """How long a request takes, in the recording's time."""
     warm: bool = False
     """Have every node ask the hub about all its keys before the run begins."""
+    asks_within_ns: int = 0
+    """How long a request in doubt asks the hub, in real time; 0 where memory decides."""
 
     def deal(self) -> list[list[int]]:
         """Which requests each node makes, by their numbers."""
@@ -295,6 +297,7 @@ def _plan(setup: Setup, namespaces: tuple[str, ...], timed_namespaces: tuple[str
         sync_interval_s=setup.sync_interval_s,
         settle_after_ns=round(setup.settle_after_s / setup.speed * SECOND_NS),
         stay_until_ns=round(setup.duration_s() * SECOND_NS),
+        asks_within_ns=setup.asks_within_ns,
     )
 
 

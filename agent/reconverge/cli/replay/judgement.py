@@ -9,13 +9,14 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from reconverge.cli.replay.fleet import Outcome
+from reconverge.cli.replay.worker import NOT_ASKED, History
 from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES, Policy
-from reconverge.simulation.figures import falsely_refused_pct
+from reconverge.simulation.figures import falsely_refused_pct, waits_ms
 from reconverge.simulation.truth import (
     Bounds,
     Charge,
@@ -72,6 +73,12 @@ class Judgement:
     sync_messages: int
     failures: dict[str, int]
     """Exchanges that failed, by class."""
+    asked_pct: float = 0.0
+    """How many of all requests waited for the hub's answer."""
+    waited_median_ms: float = 0.0
+    """How long those did."""
+    waited_p99_ms: float = 0.0
+    waited_max_ms: float = 0.0
 
     @property
     def hub_total_equals_admitted(self) -> bool:
@@ -91,7 +98,10 @@ class Judgement:
 
 def judge(outcome: Outcome) -> list[Judgement]:
     """The figures of every policy of a run."""
-    return [_judge_policy(outcome, number, POLICIES[name]) for number, name in enumerate(outcome.setup.policies)]
+    return [
+        _with_waits(_judge_policy(outcome, number, POLICIES[name]), [of_node[number] for of_node in outcome.histories])
+        for number, name in enumerate(outcome.setup.policies)
+    ]
 
 
 def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
@@ -113,6 +123,8 @@ def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
                     allowed=bool(history.allowed[index]),
                     known=bool(history.known[index]),
                     slice_number=history.slice_number[index],
+                    asked=history.waited_ns[index] != NOT_ASKED,
+                    waited_ns=max(0, history.waited_ns[index]),
                 )
             )
     return sorted(arrivals)
@@ -167,6 +179,19 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
         decisions_per_s_per_node=round(len(arrivals) / outcome.setup.nodes / max(1e-9, _span_s(arrivals)), 1),
         sync_messages=sum(history.exchanges for history in histories),
         failures=dict(failures),
+    )
+
+
+def _with_waits(judgement: Judgement, histories: list[History]) -> Judgement:
+    """The same with what asked, and how long that waited."""
+    waited_ns = [each for each in _joined(history.waited_ns for history in histories) if each != NOT_ASKED]
+    median_ms, p99_ms, max_ms = waits_ms(waited_ns)
+    return replace(
+        judgement,
+        asked_pct=_percent(len(waited_ns), judgement.requests),
+        waited_median_ms=median_ms,
+        waited_p99_ms=p99_ms,
+        waited_max_ms=max_ms,
     )
 
 

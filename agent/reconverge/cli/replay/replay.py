@@ -15,7 +15,15 @@ import typer
 from rich.console import Console
 from rich.progress import TextColumn
 
-from reconverge.cli.options import AlgorithmOption, InitialOption, JsonOption, RefillOption, SlicesOption
+from reconverge.cli.options import (
+    AlgorithmOption,
+    InDoubtOption,
+    InitialOption,
+    JsonOption,
+    RefillOption,
+    SlicesOption,
+    asks_within_ns,
+)
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
 from reconverge.cli.replay.fleet import NODES_MAX, Outcome, Setup
@@ -32,6 +40,7 @@ from reconverge.limit.limit import (
     WINDOW_MIN_NS,
     Limit,
 )
+from reconverge.limiter.doubt import REFUSE
 from reconverge.policies import POLICIES
 from reconverge.settings import SYNC_INTERVAL_MAX
 
@@ -90,6 +99,7 @@ def replay(
     align: AlignOption = CLOCK,
     initial: InitialOption = None,
     refill: RefillOption = GREEDY,
+    in_doubt: InDoubtOption = REFUSE,
 ) -> None:
     """Replay a recording of requests across real processes, and judge what they admitted.
 
@@ -113,6 +123,7 @@ def replay(
         spread=spread.value,
         cuts=_cuts(cut or [], nodes, seed),
         settle_after_s=settle_after if settle is not None else 0.0,
+        asks_within_ns=asks_within_ns(in_doubt, policies=[POLICIES[name] for name in policies]),
     )
     if not _run_and_show(setup, trace, limit, as_json=as_json):
         raise typer.Exit(BROKEN_STATUS)

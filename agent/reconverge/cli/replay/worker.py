@@ -9,6 +9,7 @@ the floor.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import signal
@@ -37,6 +38,7 @@ PUBLISH_NS: Final = SECOND_NS // 20
 """How often the numbers for the live display are brought up to date."""
 NAP_S: Final = 0.05
 NEVER_NS: Final = 1 << 62
+NOT_ASKED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Plan:
     """How long after it was admitted a request is over."""
     stay_until_ns: int
     """How long after the common start a node stays at least."""
+    asks_within_ns: int = 0
+    """How long a request in doubt asks the hub; 0 where memory decides."""
 
 
 @dataclass(slots=True)
@@ -85,6 +89,8 @@ class History:
     """What `Limiter.allow` took."""
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
     """What an increment in a dictionary took at that moment."""
+    waited_ns: array[int] = field(default_factory=lambda: array("q"))
+    """How long a request waited that asked; NOT_ASKED of any other."""
     settled: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Which request, at which time of the hub and in which of its windows and slices."""
     exchanges: int = 0
@@ -97,6 +103,16 @@ class History:
         self.epoch.append(verdict.epoch)
         self.slice_number.append(verdict.slice_number)
         self.known.append(verdict.known)
+        self.waited_ns.append(NOT_ASKED)
+
+    def put(self, index: int, verdict: Verdict, waited_ns: int) -> None:
+        """A request was decided that was added before."""
+        self.allowed[index] = verdict.allowed
+        self.hub_ns[index] = verdict.hub_ns
+        self.epoch[index] = verdict.epoch
+        self.slice_number[index] = verdict.slice_number
+        self.known[index] = verdict.known
+        self.waited_ns[index] = waited_ns
 
 
 class Gauge:
@@ -134,7 +150,7 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
     try:
         parent.send(None)
         start_ns: int = parent.recv()
-        _make_requests(plan, share, limiters, timed, histories, gauge, _Pace(start_ns, parent))
+        asyncio.run(_Requests(plan, share, limiters, timed, histories, _Pace(start_ns, parent)).make_all(gauge))
     except (_Abandoned, EOFError, OSError):  # the parent is gone
         return
     for each, history in zip(timed, histories, strict=True):
@@ -207,70 +223,131 @@ class _Abandoned(Exception):
 
 
 class _Pace:
-    """Waits for moments after the common start."""
+    """How long it is until moments after the common start."""
 
     def __init__(self, start_ns: int, parent: Connection) -> None:
         self._start_ns = start_ns
         self._parent = parent
 
-    def wait_until(self, moment_ns: int) -> int:
-        """Wait until so long after the start, and return the monotonic time. Raises _Abandoned."""
-        while (left_ns := self._start_ns + moment_ns - (now_ns := SystemClock.monotonic_ns())) > 0:
-            if self._parent.poll():  # it has nothing to say any more, so it is gone
-                raise _Abandoned
-            time.sleep(min(left_ns / SECOND_NS, NAP_S))
-        return now_ns
+    def passed_ns(self) -> int:
+        """How long it is since the start."""
+        return SystemClock.monotonic_ns() - self._start_ns
+
+    def left_s(self, moment_ns: int) -> float:
+        """How long to sleep now, a while at most, until it is so long after the start. Raises _Abandoned."""
+        left_ns = moment_ns - self.passed_ns()
+        if left_ns > 0 and self._parent.poll():  # it has nothing to say any more, so it is gone
+            raise _Abandoned
+        return min(left_ns / SECOND_NS, NAP_S)
 
 
-def _make_requests(
-    plan: Plan,
-    share: Share,
-    limiters: list[Limiter],
-    timed: list[Timed],
-    histories: list[History],
-    gauge: Gauge,
-    pace: _Pace,
-) -> None:
-    over: deque[tuple[int, int, int]] = deque()
-    """When a request is over, which policy admitted it, and which one it is."""
-    published_ns = 0
-    for index, (moment_ns, key, cost) in enumerate(zip(share.moments_ns, share.keys, share.costs, strict=True)):
-        _settle(over, moment_ns, share, limiters, histories, pace)
-        pace.wait_until(moment_ns)
-        for number, limiter in enumerate(limiters):
-            timed[number].ask(key, cost)
-            began_ns = SystemClock.monotonic_ns()
-            try:
-                verdict = limiter.table.decide(key, cost, began_ns)
-            except CostExceedsQuota:
-                verdict = limiter.table.observe(key, began_ns)  # a request that can never be admitted is a refused one
-            histories[number].add(verdict)
-            if verdict.allowed and share.settles[index]:
-                over.append((moment_ns + plan.settle_after_ns, number, index))
-        if moment_ns - published_ns > PUBLISH_NS:
-            published_ns = moment_ns
-            _publish(gauge, histories, index + 1)
-    _settle(over, NEVER_NS, share, limiters, histories, pace)
-    _publish(gauge, histories, len(share.keys))
-    pace.wait_until(plan.stay_until_ns)
+class _Requests:
+    """Makes the requests of a share, each at its time; those that ask wait beside each other."""
 
+    def __init__(
+        self,
+        plan: Plan,
+        share: Share,
+        limiters: list[Limiter],
+        timed: list[Timed],
+        histories: list[History],
+        pace: _Pace,
+    ) -> None:
+        self._plan = plan
+        self._share = share
+        self._limiters = limiters
+        self._timed = timed
+        self._histories = histories
+        self._pace = pace
+        self._over: deque[tuple[int, int, int]] = deque()
+        """When a request is over, which policy admitted it, and which one it is."""
+        self._asks: set[asyncio.Task[None]] = set()
+        """Of requests that wait for the hub's answer."""
 
-def _settle(
-    over: deque[tuple[int, int, int]],
-    until_ns: int,
-    share: Share,
-    limiters: list[Limiter],
-    histories: list[History],
-    pace: _Pace,
-) -> None:
-    """Charge what requests turned out to cost that are over by `until_ns`, each at its time."""
-    while over and over[0][0] <= until_ns:
-        over_ns, number, index = over.popleft()
-        pace.wait_until(over_ns)
-        table, key = limiters[number].table, share.keys[index]
-        table.correct(key, histories[number].epoch[index], share.settles[index])
-        verdict = table.observe(key, SystemClock.monotonic_ns())
-        histories[number].settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))
+    async def make_all(self, gauge: Gauge) -> None:
+        """Make them, and settle what they turn out to cost."""
+        share, published_ns = self._share, 0
+        for index, moment_ns in enumerate(share.moments_ns):
+            await self._settle(moment_ns)
+            await self._wait_until(moment_ns)
+            for number, timed in enumerate(self._timed):
+                timed.ask(share.keys[index], share.costs[index])
+                self._make(number, index)
+            if moment_ns - published_ns > PUBLISH_NS:
+                published_ns = moment_ns
+                _publish(gauge, self._histories, index + 1)
+        while self._asks:
+            await asyncio.wait(self._asks)
+        await self._settle(NEVER_NS)
+        _publish(gauge, self._histories, len(share.keys))
+        await self._wait_until(self._plan.stay_until_ns)
+
+    def _make(self, number: int, index: int) -> None:
+        """Have a request decided under one policy, now or when the hub has answered."""
+        limiter, key, cost = self._limiters[number], self._share.keys[index], self._share.costs[index]
+        began_ns = SystemClock.monotonic_ns()
+        history = self._histories[number]
+        if self._plan.asks_within_ns:
+            history.add(limiter.table.observe(key, began_ns))
+            ask = asyncio.create_task(self._ask(number, index, began_ns))
+            self._asks.add(ask)
+            ask.add_done_callback(self._asks.discard)
+            return
+        try:
+            verdict = limiter.table.decide(key, cost, began_ns)
+        except CostExceedsQuota:
+            verdict = limiter.table.observe(key, began_ns)  # a request that can never be admitted is a refused one
+        history.add(verdict)
+        self._note_admission(number, index)
+
+    async def _ask(self, number: int, index: int, began_ns: int) -> None:
+        """Decide as `Limiter.ask` does, with what an observer needs to check the answer."""
+        limiter, history, key = self._limiters[number], self._histories[number], self._share.keys[index]
+        asking = limiter.enforcement.on.asking
+        request = asking.request(key, self._share.costs[index], None, self._plan.asks_within_ns, marks=True)
+        deciding = asyncio.create_task(asking.ask(request))
+        await asyncio.sleep(0)  # after which it is decided, unless it asks
+        asked = not deciding.done()
+        try:
+            settled = await deciding
+        except CostExceedsQuota:
+            return
+        verdict = limiter.table.observe(key, SystemClock.monotonic_ns())
+        for charge in settled.charges:  # of one quota: what it was charged to, also if a window has ended since
+            verdict = verdict._replace(epoch=charge.mark.epoch)
+            if (dates := charge.mark.cell.history) is not None:
+                verdict = verdict._replace(slice_number=charge.mark.look + dates.shift)
+        # What is admitted for certain is within the line of a key that was heard of; the first word on another key may
+        # have come since it was admitted.
+        known = bool(history.known[index]) or settled.decision.certain
+        verdict = verdict._replace(allowed=settled.decision.allowed, known=known)
+        history.put(index, verdict, SystemClock.monotonic_ns() - began_ns if asked else NOT_ASKED)
+        self._note_admission(number, index)
+
+    def _note_admission(self, number: int, index: int) -> None:
+        if self._histories[number].allowed[index] and self._share.settles[index]:
+            self._over.append((self._pace.passed_ns() + self._plan.settle_after_ns, number, index))
+
+    async def _settle(self, until_ns: int) -> None:
+        """Charge what requests turned out to cost that are over by `until_ns`, each at its time."""
+        while self._over and self._over[0][0] <= until_ns:
+            over_ns, number, index = self._over.popleft()
+            await self._wait_until(over_ns)
+            history, table, key = self._histories[number], self._limiters[number].table, self._share.keys[index]
+            table.correct(key, history.epoch[index], self._share.settles[index])
+            verdict = table.observe(key, SystemClock.monotonic_ns())
+            history.settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))
+
+    async def _wait_until(self, moment_ns: int) -> None:
+        """Wait until so long after the start. Raises _Abandoned."""
+        if self._asks:
+            await asyncio.sleep(0)
+        while (left_s := self._pace.left_s(moment_ns)) > 0:
+            # A loop sleeps by the millisecond, so it does so only where something else goes on in it.
+            if self._asks:
+                await asyncio.sleep(left_s)
+            else:
+                time.sleep(left_s)  # noqa: ASYNC251  # as said
 
 
 def _publish(gauge: Gauge, histories: list[History], done: int) -> None:
