@@ -54,7 +54,7 @@ class LimitedTransport(httpx.BaseTransport):
         inner: what sends; by default `httpx.HTTPTransport()`.
         key: names whose quota a call uses; by default that of the server it goes to. None lets it pass.
         cost: what a call costs; by default 1.
-        timeout, max_queue, listen: see `reconverge.integrations.clients.outgoing.Outgoing`.
+        timeout, max_queue, listen, in_doubt: see `reconverge.integrations.clients.outgoing.Outgoing`.
 
     Raises:
         QuotaUsedUp: (by a call) it would have to wait for longer than `timeout`, or too many wait already.

@@ -10,6 +10,7 @@ from reconverge.clock import Seconds
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
+from reconverge.limiter.doubt import ASK
 from reconverge.limiter.limiter import Limiter
 
 try:
@@ -62,9 +63,10 @@ class LimitedAdapter(HTTPAdapter):
         timeout: Seconds | None = TIMEOUT_S,
         max_queue: int | None = None,
         listen: bool = True,
+        in_doubt: str = ASK,
         **options: Any,
     ) -> None:
-        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen)
+        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen, in_doubt=in_doubt)
         self._key = key
         self._cost = cost
         super().__init__(**options)

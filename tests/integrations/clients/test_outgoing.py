@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from reconverge import Agent, InvalidCost, InvalidSetting, Limiter
 from reconverge.integrations.clients.outgoing import HELD_KEYS_MAX, Outgoing
 from reconverge.testing import ManualClock
+from tests.support.applications.asking import ADA
+from tests.support.servers import RedisServer
 
 
 @pytest.fixture
@@ -156,3 +160,45 @@ def test_mistakes_are_told(limiter: Limiter) -> None:
         Outgoing("100/minute")  # type: ignore[arg-type]
     with pytest.raises(InvalidCost):
         Outgoing(limiter).admit_blocking("server", -1)
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "awaited"])
+@pytest.mark.parametrize(("in_doubt", "admitted_"), [("ask:10s", False), ("refuse", True)])
+def test_a_call_on_a_key_that_is_new_asks_the_hub(used_up: str, blocking: bool, in_doubt: str, admitted_: bool) -> None:
+    """Another worker has used the quota up; a call that does not ask goes on trust."""
+    with Agent(used_up) as agent:
+        outgoing = Outgoing(agent.limit("requests", "5/hour"), timeout=1.0, in_doubt=in_doubt)
+
+        answer = outgoing.admit_blocking(ADA) if blocking else asyncio.run(outgoing.admit(ADA))
+
+        assert answer is not None
+        assert admitted_ == answer.allowed
+
+
+def test_a_new_server_is_sent_the_quota_by_all_workers_together(redis_server: RedisServer) -> None:
+    """At the default policy, which would trust each of them with all of it."""
+    agents = [Agent(redis_server.url) for _ in range(4)]
+    workers = [Outgoing(agent.limit("api", "5/day"), timeout=0.5, in_doubt="ask:10s") for agent in agents]
+
+    with ThreadPoolExecutor(20) as threads:
+        sent = sum(map(bool, threads.map(lambda worker: worker.admit_blocking("server"), workers * 5)))
+    for agent in agents:
+        agent.stop()
+
+    assert 1 <= sent <= 5
+
+
+def test_a_call_that_may_not_wait_does_not_ask(used_up: str) -> None:
+    """With a timeout of zero."""
+    with Agent(used_up) as agent:
+        outgoing = Outgoing(agent.limit("requests", "5/hour"), timeout=0)
+
+        assert outgoing.admit_blocking(ADA)
+        assert 0 == sum(agent.stats().limits["requests"].asks.results.values())
+
+
+@pytest.mark.parametrize("in_doubt", ["ask", "wait:5ms", "ask:0s", 0.025])
+def test_what_is_no_time_to_ask_within_is_an_error(limiter: Limiter, in_doubt: Any) -> None:
+    """Which names it."""
+    with pytest.raises(InvalidSetting, match="in_doubt="):
+        Outgoing(limiter, in_doubt=in_doubt)

@@ -16,6 +16,8 @@ from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, Invalid
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
+from reconverge.limiter.asking import has_a_loop
+from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.waiters import checked_room, checked_timeout_ns
 from reconverge.runtime.threads import Section
@@ -39,6 +41,7 @@ class OutgoingSettings(TypedDict, total=False):
     timeout: Seconds | None
     max_queue: int | None
     listen: bool
+    in_doubt: str
 
 
 class Outgoing:
@@ -49,6 +52,8 @@ class Outgoing:
         timeout: seconds that a call may wait for its turn; 0 refuses at once, None waits as long as it takes.
         max_queue: so many calls of this process may wait for one key.
         listen: whether what the server says (Retry-After, RateLimit, X-RateLimit) lowers what is left of the quota.
+        in_doubt: a call that memory would admit on trust, as on a key that is new to this process, asks the hub first,
+            for at most so long ("ask:25ms", by default) and no longer than the timeout; or it goes ("refuse").
 
     Raises:
         InvalidSetting: the timeout or the queue is negative or no number, or the limiter is none.
@@ -61,6 +66,7 @@ class Outgoing:
         timeout: Seconds | None = TIMEOUT_S,
         max_queue: int | None = None,
         listen: bool = True,
+        in_doubt: str = ASK,
     ) -> None:
         if not isinstance(limiter, Limiter):
             raise InvalidSetting("limiter", limiter, "is no limiter; agent.limit(name, '100/minute') gives one")
@@ -73,6 +79,7 @@ class Outgoing:
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
+        self._asks_s = within_s(in_doubt)
         self._now_ns = limiter.clock.monotonic_ns
         self._section = Section()
         """Entered to change what is held, and never to look: a signal handler may call in the middle of a change."""
@@ -97,6 +104,9 @@ class Outgoing:
                     refusal: Decision = end.value
                     return refusal
         try:
+            ask_s = self._ask_s(key, cost, kind, began_ns)
+            if ask_s and (decision := await self.limiter.ask(key, cost, within=ask_s, kind=kind)):
+                return decision
             timeout_s = self._left_s(began_ns)
             return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
         except MISTAKES:
@@ -120,6 +130,9 @@ class Outgoing:
                     refusal: Decision = end.value
                     return refusal
         try:
+            ask_s = 0.0 if has_a_loop() else self._ask_s(key, cost, kind, began_ns)
+            if ask_s and (decision := self.limiter.ask_blocking(key, cost, within=ask_s, kind=kind)):
+                return decision
             timeout_s = self._left_s(began_ns)
             return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
         except MISTAKES:
@@ -149,6 +162,13 @@ class Outgoing:
         if price.unknown is not None:
             self.failures.add(price.unknown, self.limiter.name, "costs as much as the dearest kind")
         return price.cost, price.kind
+
+    def _ask_s(self, key: str, cost: int, kind: str | None, began_ns: int) -> float:
+        """For how long a call asks before it waits for its turn; one that memory refuses waits there anyway."""
+        left_s = self._left_s(began_ns)
+        ask_s = self._asks_s if left_s is None else min(self._asks_s, left_s)
+        told = self.limiter.test(key, cost, kind) if ask_s else None
+        return ask_s if told is not None and told.allowed and not told.certain else 0.0
 
     def _hold(self, key: str, hold_s: float) -> None:
         until_ns = self._now_ns() + round(hold_s * SECOND_NS)
