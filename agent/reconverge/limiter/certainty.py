@@ -26,6 +26,18 @@ def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
 
 
+def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:
+    """Whether what was refused in doubt has room by the hub's word, so that other nodes hold what they do not use.
+
+    They give it back before long; not where the hub does not answer.
+    """
+    if decision.allowed or decision.certain or decision.reentered:
+        return False
+    cell = limiter.table.cells.get(key)
+    heard = cell is not None and cell.heard and not cell.shard.in_vain
+    return heard and cost <= left_in_doubt(limiter, decision, key)
+
+
 def known_keys(limiter: Limiter) -> list[str]:
     """The keys that this node counts by themselves."""
     return list(limiter.table.cells)

@@ -26,6 +26,7 @@ from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.refusal import problem_of
 from tests.support.applications.asking import ADA, BOB
 from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 REQUEST = PlainRequest(client=ADA)
 OTHER = PlainRequest(client=BOB)
@@ -143,6 +144,7 @@ def test_a_stopped_hub_holds_up_one_request_and_none_after(
     guard = Guard(agent, in_doubt=BRIEF)
     rules = [guard.declare("5/hour"), guard.declare("50/day")]
     assert guard.check(OTHER, rules)
+    eventually(lambda: agent.stats().exchanges[0].pending == 0, "all is said")
     stopped()
     before = asks_of(agent)
 

@@ -4,7 +4,9 @@
 #
 # A storage is asked by `limiter.ask`, as guards are. Beside that, a small quota is kept at the hub: of a quota of five,
 # four nodes would hold a request each, and one would lie nowhere. No node holds a right of it that it has not asked
-# for, and each request in doubt asks.
+# for, and each request in doubt asks. What another node was granted and did not use comes back a little later than the
+# hub's answer; so where there is room by what the hub has said, a request that was refused waits for its turn, for what
+# is left of its time. No more requests wait for one key than its quota has.
 #
 # Nothing waits on a thread that runs an event loop, which would be held up. Memory decides there; and because it would
 # refuse what lies at the hub, nodes hold rights of such a limit ahead of need again.
@@ -14,10 +16,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from reconverge.clock import ManualClock
+from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.decision import Decision
 from reconverge.limiter.asking import has_a_loop
-from reconverge.limiter.certainty import leave_spare_at_hub, leaves_spare_at_hub
+from reconverge.limiter.certainty import leave_spare_at_hub, leaves_spare_at_hub, others_hold
 from reconverge.limiter.doubt import within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -53,13 +55,29 @@ class Asking:
             if leaves_spare_at_hub(limiter):
                 self._do_without(limiter)
             return limiter.hit(key, cost)
-        return limiter.ask_blocking(key, cost, within=self._within_s)
+        began_ns = SystemClock.monotonic_ns()
+        decision = limiter.ask_blocking(key, cost, within=self._within_s)
+        left_s = self._left_s(limiter, decision, key, cost, began_ns)
+        if left_s <= 0:
+            return decision
+        return limiter.wait_blocking(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     async def hit_async(self, limiter: Limiter, key: str, cost: int) -> Decision:
         """The same without holding up the event loop."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
-        return await limiter.ask(key, cost, within=self._within_s)
+        began_ns = SystemClock.monotonic_ns()
+        decision = await limiter.ask(key, cost, within=self._within_s)
+        left_s = self._left_s(limiter, decision, key, cost, began_ns)
+        if left_s <= 0:
+            return decision
+        return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
+
+    def _left_s(self, limiter: Limiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
+        """For how long a request that was refused may wait for what others hold; zero if it need not."""
+        if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
+            return 0.0
+        return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)
 
     def _do_without(self, limiter: Limiter) -> None:
         leave_spare_at_hub(limiter, leave=False)
