@@ -185,3 +185,16 @@ def test_chapters_and_their_situations_have_names_of_their_own() -> None:
 
     assert len(set(names)) == len(names)
     assert all(chapter.situations for chapter in chapters())
+
+
+def test_a_chapter_about_doubt_tells_false_refusals_and_what_asked() -> None:
+    """In place of what each window admitted; and all of its situations together, as means and as the longest wait."""
+    few = everybody(falsely_refused_pct=2.0, asked_pct=30.0, waited_median_ms=2.0, waited_max_ms=4.0)
+    many = everybody(
+        falsely_refused_pct=4.0, asked_pct=50.0, waited_median_ms=2.0, waited_p99_ms=3.0, waited_max_ms=3.5
+    )
+    chapter = Chapter("Small", {}, (), in_doubt=True)
+    lines = page([(chapter, {"few": few, "many": many})]).splitlines()
+
+    assert "| few | 2.00 / 0.0 | 2.00 / 0.0 | 30.0 | 2.0 / 0.0 / 4.0 | 0.0 |" in lines
+    assert "| **all** | 3.00 / 0.0 | 3.00 / 0.0 | 40.0 | 2.0 / 3.0 / 4.0 | 0.0 |" in lines

@@ -14,8 +14,8 @@ from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import CALENDAR, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_WINDOW, TOKEN_BUCKET, Limit
-from reconverge.simulation.figures import Figures, commit_of
-from reconverge.simulation.fleet import COMPARED, Fleet
+from reconverge.simulation.figures import IN_DOUBT, Figures, commit_of, row_in_doubt
+from reconverge.simulation.fleet import COMPARED, Asks, Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run
 
@@ -28,6 +28,9 @@ PERIODIC_PER_WINDOW: Final = 10.0
 """Exchanges of a node that never asks ahead of time, at a sync interval of a tenth of the window."""
 MESSAGES_FACTOR_MAX: Final = 1.4
 CUT: Final = "cut:half@3.3w+3w"
+WITHIN_NS: Final = 25 * MILLISECOND_NS
+NEAR_NS: Final = 2 * MILLISECOND_NS
+"""A round trip that requests can wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Chapter:
     situations: dict[str, Experiment]
     goals: tuple[Goal, ...]
     seeds: int = 2
+    in_doubt: bool = False
+    """Told by what was refused falsely over the whole run, and by what asked."""
 
 
 NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
@@ -71,6 +76,7 @@ def chapters() -> list[Chapter]:
         *_other_beginnings(),
         *_on_top(),
         _weak_spots(),
+        *_small_limits(),
     ]
 
 
@@ -265,6 +271,31 @@ def _weak_spots() -> Chapter:
     )
 
 
+def _small_limits() -> list[Chapter]:
+    """What asking in doubt is for, from memory and asking."""
+    fleets = {
+        f"{quota} per window on {nodes} nodes, {algorithm}": _fleet(nodes, quota, algorithm)
+        for algorithm in (FIXED_WINDOW, SLIDING_WINDOW)
+        for quota, nodes in ((5, 4), (5, 32), (20, 32), (60, 8), (300, 8))
+    }
+    ways = {
+        "decided from memory": None,
+        f"asking the hub for {WITHIN_NS // MILLISECOND_NS} ms in doubt": Asks(WITHIN_NS),
+    }
+    return [
+        Chapter(
+            f"Small limits, {way}; twice the limit is asked for",
+            {
+                name: Experiment(replace(fleet, round_trip_ns=NEAR_NS, asks=asks), Traffic("uniform", 2.0), 12)
+                for name, fleet in fleets.items()
+            },
+            (NEVER_OVER,),
+            in_doubt=True,
+        )
+        for way, asks in ways.items()
+    ]
+
+
 def _figures_of(what: tuple[Experiment, int]) -> dict[str, Figures]:
     experiment, seeds = what
     figures, _ = run(experiment, [COMPARED[name] for name in POLICIES], range(FIRST_SEED, FIRST_SEED + seeds))
@@ -289,6 +320,11 @@ def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
             under_mean_pct=sum(one.under_mean_pct for one in each) / count,
             under_max_pct=max(one.under_max_pct for one in each),
             messages_per_node_window=sum(one.messages_per_node_window for one in each) / count,
+            falsely_refused_pct=sum(one.falsely_refused_pct for one in each) / count,
+            asked_pct=sum(one.asked_pct for one in each) / count,
+            waited_median_ms=max(one.waited_median_ms for one in each),
+            waited_p99_ms=max(one.waited_p99_ms for one in each),
+            waited_max_ms=max(one.waited_max_ms for one in each),
             bound_violations=sum(one.bound_violations for one in each),
         )
     return summed
@@ -312,11 +348,11 @@ def page(found: Found, made_at: str = "") -> str:
         "defaults. Made by `make figures`; the simulated fleet runs the production kernel, syncer and merge rule.",
     ]
     for chapter, situations in found:
-        lines += ["", f"## {chapter.name}", "", f"| | {' | '.join(POLICIES)} | messages, balanced |"]
-        lines.append("|---" * (len(POLICIES) + 2) + "|")
-        lines += [_row(name, figures) for name, figures in situations.items()]
+        row, heads = (row_in_doubt, IN_DOUBT) if chapter.in_doubt else (_row, (*POLICIES, "messages, balanced"))
+        lines += ["", f"## {chapter.name}", "", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        lines += [row(name, figures) for name, figures in situations.items()]
         if len(situations) > 1:
-            lines.append(_row("**all**", together(situations.values())))
+            lines.append(row("**all**", together(situations.values())))
         missed = unmet(chapter, situations)
         goals = "; ".join(map(str, chapter.goals))
         lines += ["", f"Goals: {goals}. {'All met.' if not missed else 'NOT MET: ' + '; '.join(missed)}"]
