@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from reconverge.clock import ManualClock
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import (
+    ASKS,
+    AT_HUB,
     FORGOTTEN,
     SCHEMA_VERSION,
     UNBOUNDED,
@@ -73,7 +75,13 @@ LIMITS = (
     LimitReport("slow steps", "token-bucket", LONG_US, 50, 50, 250, 0, 0, "interval"),
     LimitReport("large", "sliding-window", WINDOW_US, 10**11, 10**11, 100, 0, 0),
     LimitReport("large", "token-bucket", WINDOW_US, 10**11, 10**11, 100, 0, 0),
+    LimitReport("scarce sliding", "sliding-window", WINDOW_US, 9, 9, 0, 0, 0),
+    LimitReport("scarce fixed", "fixed-window", WINDOW_US, 9, 9, 100, 0, 0),
+    LimitReport("scarce first", "fixed-window", WINDOW_US, 9, 9, 0, 0, 0, "first-hit"),
+    LimitReport("tight sliding", "sliding-window", WINDOW_US, 70, 70, 100, 0, 0),
+    LimitReport("scarce apart", "sliding-window", WINDOW_US, 20, 20, 0, 0, 0, apart=12),
 )
+SCARCE = range(len(LIMITS) - 5, len(LIMITS))
 LEASES_US = (0, 2_000_000, 5_000_000, 40_000_000)
 """For how long the lines of each node on the limits with short windows are its own; the last is longer than its name's.
 """
@@ -108,9 +116,7 @@ class Wish(NamedTuple):
     """The node forgets the key with this report."""
 
 
-WISHES = st.builds(
-    Wish,
-    limit=st.integers(0, len(LIMITS) - 1),
+SAID = dict[str, st.SearchStrategy[object]](
     key=st.sampled_from(["a", "a", "b"]),
     epochs_ahead=st.sampled_from([0] * 20 + [-1, -1, 1, 1, -2, 5]),
     current=st.integers(0, 40) | AMOUNT,
@@ -118,12 +124,23 @@ WISHES = st.builds(
     kept=st.sampled_from([1.0, 1.0, 1.0, 1.0, 0.8, 0.3, 0.0, 1.5]),
     need_milli=st.sampled_from([0, 1, 700]) | st.integers(0, 130_000),
     ask=st.sampled_from([0, 0, 0, 1]) | AMOUNT,
-    asked=st.sampled_from([0, 1, 50]),
+    asked=st.sampled_from([0, 1, 50]) | st.builds(ASKS.__add__, st.sampled_from([0, 1, 1, 2, 7, 50])),
     demand_milli=st.integers(0, 10**6),
     window_demand=AMOUNT,
     reset_us=st.sampled_from([0] * 30 + [7, 9]),
     forgets=st.sampled_from([False] * 7 + [True]),
 )
+WISHES = st.builds(Wish, limit=st.integers(0, len(LIMITS) - 1), **SAID)
+FEW = st.integers(0, 4)
+SCARCE_SAID = SAID | {
+    "key": st.just("a"),
+    "current": FEW,
+    "previous": FEW,
+    "ask": st.sampled_from([0, 1, 1, 2]),
+    "asked": st.sampled_from([0, 3, ASKS]) | st.builds(ASKS.__add__, st.integers(1, 4)),
+    "demand_milli": st.integers(0, 30_000),
+}
+SCARCE_WISHES = st.builds(Wish, limit=st.sampled_from(SCARCE), **SCARCE_SAID)
 
 
 class Lending(NamedTuple):
@@ -162,8 +179,7 @@ class Step(NamedTuple):
     lending: Lending | None
 
 
-STEPS = st.builds(
-    Step,
+SENT = dict[str, st.SearchStrategy[object]](
     pause_us=st.sampled_from(
         [0, 1, 997, 50_000, 100_000, 100_000, 333_333, 1_000_000, 2_100_000] * 4
         + [9_000_000, 31_000_000, 90_000_000_000]
@@ -172,10 +188,11 @@ STEPS = st.builds(
     believes=st.sampled_from(["now"] * 30 + ["", "lost"]),
     leaving=st.sampled_from([False] * 30 + [True]),
     repeats=st.sampled_from([0] * 15 + [1, 2, 9]),
-    wishes=st.lists(WISHES, min_size=1, max_size=4),
     off_us=st.sampled_from([0] * 20 + [-1, 1, -400_000, 400_000, -2_000_000, 2_000_000, -(10**9), 10**9]),
     lending=st.none() | LENDINGS,
 )
+STEPS = st.builds(Step, wishes=st.lists(WISHES, min_size=1, max_size=4), **SENT)
+SCARCE_STEPS = st.builds(Step, wishes=st.lists(SCARCE_WISHES, min_size=2, max_size=4), **SENT)
 
 
 class Nodes:
@@ -186,6 +203,8 @@ class Nodes:
         self.granted: dict[tuple[int, int, str], CellAnswer] = {}
         self.merged = 0
         self.lent = 0
+        self.kept_at_hub = 0
+        self.vouchers = 0
 
     def batch_of(self, step: Step, sequence: int, hub_us: int) -> Batch:
         """What the step's node sends at that moment."""
@@ -210,6 +229,8 @@ class Nodes:
         for cell, granted in zip(batch.cells, answer.cells, strict=False):
             self.granted[step.node, cell.limit, cell.key] = granted
             self.merged += 1
+            self.kept_at_hub += AT_HUB <= granted.nodes < FORGOTTEN
+            self.vouchers += cell.waiting > 0 and granted.line > cell.current
 
     def _report(self, node: int, wish: Wish, hub_us: int) -> CellReport:
         granted = self.granted.get((node, wish.limit, wish.key))
@@ -221,12 +242,12 @@ class Nodes:
             epoch=_epoch(LIMITS[wish.limit], wish, granted, hub_us),
             current=wish.current * unit,
             previous=min(wish.previous, 10**6) * unit if unit > 1 else wish.previous,
-            line=int(line * wish.kept),
+            line=int(line * wish.kept) if granted is None or granted.nodes < AT_HUB else 0,
             base=int(base * wish.kept),
             overdraft=int(overdraft * wish.kept),
             need_milli=wish.need_milli * unit,
             ask=wish.ask * unit,
-            asked=wish.asked * unit,
+            asked=wish.asked if wish.asked >= ASKS else wish.asked * unit,
             demand_milli=wish.demand_milli * unit,
             window_demand=wish.window_demand * unit,
             reset_us=wish.reset_us,
@@ -288,6 +309,19 @@ def test_lua_and_python_answer_alike(
         _compare_twins(shared_redis, steps, certainly_new=certainly_new)
 
 
+@settings(max_examples=tried(80, long=200))
+@given(
+    steps=st.lists(SCARCE_STEPS, min_size=10, max_size=60),
+    scanned_max=st.sampled_from([rule.SCANNED_MAX, rule.SCANNED_MAX, rule.SCANNED_MAX, 1, 2]),
+)
+def test_lua_and_python_answer_alike_about_scarce_keys(
+    shared_redis: RedisServer, steps: list[Step], scanned_max: int
+) -> None:
+    """Likewise of keys that nodes ask about, and that are kept at the hub."""
+    with _reading_at_most(scanned_max):
+        _compare_twins(shared_redis, steps, certainly_new=True)
+
+
 def _compare_twins(shared_redis: RedisServer, steps: list[Step], *, certainly_new: bool) -> None:
     shared_redis.command("FLUSHALL")
     clock = ManualClock(START_S)
@@ -339,6 +373,8 @@ def _compare_twins(shared_redis: RedisServer, steps: list[Step], *, certainly_ne
     asyncio.run(compare())
     server.close()
     event(f"cells merged: {nodes.merged // 25 * 25}+")
+    event(f"kept at the hub: {nodes.kept_at_hub // 10 * 10}+")
+    event(f"vouchers: {nodes.vouchers // 5 * 5}+")
     event(f"loans: {nodes.lent // 10 * 10}+")
 
 

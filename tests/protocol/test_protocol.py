@@ -26,6 +26,7 @@ from reconverge.limit import (
     SMOOTH_WARMING_UP,
     Limit,
 )
+from reconverge.limit.limit import PACED
 from reconverge.policies import STRICT, Policy, choose
 from reconverge.remote_settings.caps import with_max_overshoot
 from reconverge.simulation.truth import declared_bound
@@ -47,6 +48,7 @@ from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 KEYS = ("ada", "bob")
 COST_MAX = 5
 NODES_MAX = 4
+ASKS_MAX = 8
 NODES = st.integers(0, NODES_MAX - 1)
 COSTS = st.sampled_from([1, 1, 1, 2, COST_MAX])
 KEYS_MAX = st.sampled_from([1000, len(KEYS)])
@@ -82,6 +84,8 @@ class Protocol(RuleBasedStateMachine):
     quota_name = "limit"
     leases_s: tuple[float | None, ...] = (None,)
     keys_max = 1000
+    asks = True
+    """Whether requests ask."""
 
     @initialize(
         algorithm=st.sampled_from(ALGORITHMS),
@@ -180,6 +184,50 @@ class Protocol(RuleBasedStateMachine):
             self.clock.advance_ns(part * self.limit.window_ns // 97)
             self.the_limit_holds()
         gate.step_out(place, costs)
+
+    @precondition(lambda self: self.asks and self.limit.algorithm not in PACED)
+    @rule(node=NODES, key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 4))
+    def requests_ask(self, node: int, key: str, cost: int, times: int) -> None:
+        """Requests wait for the hub's word, among those that do not."""
+        chosen = self._node(node)
+        self._asked(key)
+        for _ in range(times if len(chosen.asked) < ASKS_MAX else 0):
+            chosen.asks(chosen.kernel.tables[self.quota_name], key, cost)
+
+    @precondition(lambda self: any(node.asked for node in self.nodes))
+    @rule(data=st.data(), cancelled=st.sampled_from([False, False, True]))
+    def asks_end(self, data: st.DataObject, cancelled: bool) -> None:
+        """They go if they may by now, and are refused if not; or they are cancelled."""
+        node = data.draw(st.sampled_from([node for node in self.nodes if node.asked]))
+        table = node.kernel.tables[self.quota_name]
+        if cancelled:
+            node.cancels_asks(table)
+        else:
+            self._end_asks(node)
+
+    @precondition(lambda self: self.asks and self.limit.algorithm not in PACED)
+    @rule(node=NODES, key=st.sampled_from(KEYS), times=st.integers(1, 4), early=st.booleans(), late=st.booleans())
+    def asks_cross_an_edge(self, node: int, key: str, times: int, early: bool, late: bool) -> None:
+        """The hub answers in one window, and the node hears of it, or makes use of it, in the next."""
+        chosen = self._node(node)
+        if chosen.flight is not None or not self._may_speak(chosen):
+            return
+        self.clock.advance_ns(next_edge_ns(self.limit, self.clock, self.twist) - 1)
+        for _ in range(times):
+            chosen.asks(chosen.kernel.tables[self.quota_name], key, 1)
+        self._asked(key)
+        if chosen.sends() is None:
+            return
+        self.clock.advance_ns(0 if early else 2)
+        chosen.reaches(self.hub)
+        self.witness_needed = False
+        if not late:
+            chosen.hears()
+        self.clock.advance_ns(self.limit.window_ns // 10)
+        chosen.hears()
+        self._end_asks(chosen)
+        for each in self.nodes:
+            self._ask(each, key, 1, 10)
 
     @rule(node=NODES, key=st.sampled_from(KEYS), estimate=COSTS, actual=st.integers(0, 3))
     def settles_for_less(self, node: int, key: str, estimate: int, actual: int) -> None:
@@ -323,6 +371,7 @@ class Protocol(RuleBasedStateMachine):
         self._give_up(chosen)
         if not self._may_speak(chosen):
             return
+        chosen.cancels_asks(chosen.kernel.tables[self.quota_name])
         chosen.syncer.leave(self.clock.monotonic_ns())
         for _ in range(20):
             chosen.exchanges_with(self.hub)
@@ -409,6 +458,7 @@ class Protocol(RuleBasedStateMachine):
             return
         for node in sorted(self.nodes, key=lambda node: not node.syncer._incarnation):
             self._give_up(node)
+            node.cancels_asks(node.kernel.tables[self.quota_name])
             node.says_everything_to(self.hub)
             account = self.hub._shards[0].accounts[node.syncer.account].limits
             told = account.get(self.quota_name, Totals(0, 0))
@@ -444,6 +494,12 @@ class Protocol(RuleBasedStateMachine):
             verdict = table.decide(key, cost, self.clock.monotonic_ns())
             if verdict.allowed:
                 self._admitted(node, key, cost, verdict)
+        self.the_limit_holds()
+
+    def _end_asks(self, node: Node) -> None:
+        table = node.kernel.tables[self.quota_name]
+        for key, cost in node.stops_asking(table):
+            self._admitted(node, key, cost, table.observe(key, self.clock.monotonic_ns()))
         self.the_limit_holds()
 
     def _admitted(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:

@@ -39,6 +39,8 @@ QUOTAS = st.builds(
 class Several(Protocol):
     """The same nodes, hub and network, and a limit with several quotas."""
 
+    asks = False
+
     @initialize(
         limits=st.lists(QUOTAS, min_size=2, max_size=3),
         overshoot=st.sampled_from([0.0, 0.0, 0.1, 0.5]),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, floats
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.simulation.first_hits import Opened, fleet_windows
 from reconverge_sync.memory import MemoryHub
@@ -169,6 +169,8 @@ def usable(cell: Cell, window: int) -> int:
 
     Who has yet to open it will start it with its base; who has left it cannot use it any more.
     """
+    if floats(cell):
+        return max(0, cell.line - cell.used) if cell.epoch == window else 0  # beside what it has in use, as that fades
     if not cell.table.meter.aligned or cell.epoch == window:
         return cell.line
     if cell.table.limit.align != FIRST_HIT or window < 0:

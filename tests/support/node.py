@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -10,7 +11,7 @@ from random import Random
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import SILENCE_NS, Syncer
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import Kernel, Table
+from reconverge.kernel import Cell, Kernel, Table, gate_of
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.truth import at_once
@@ -45,6 +46,8 @@ class Node:
         self.charged = 0
         """What this node has admitted in its life."""
         self.refunded = 0
+        self.asked: list[tuple[str, int, list[Cell]]] = []
+        """Requests that wait for the hub's word: the key, the cost, and where they wait."""
         self.kernel = Kernel(
             clock,
             namespace="test",
@@ -68,6 +71,28 @@ class Node:
     def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> Table:
         """Declare a limit."""
         return self.kernel.declare(name, limit, policy)
+
+    def asks(self, table: Table, key: str, cost: int) -> None:
+        """Have a request wait for the hub's word."""
+        cells: list[Cell] = []
+        table.asks = True
+        gate_of(table).queue_up(key, table.costs_of(cost), cells)
+        self.asked.append((key, cost, cells))
+
+    def stops_asking(self, table: Table) -> Iterator[tuple[str, int]]:
+        """Let each request go that may go by now, and have the others wait no longer; tells of those that went."""
+        gate, asked, self.asked = gate_of(table), self.asked, []
+        for key, cost, cells in asked:
+            costs = table.costs_of(cost)
+            if gate.try_turn(key, costs, again=True).decision is not None:
+                yield key, cost
+            gate.step_out(cells, costs)
+
+    def cancels_asks(self, table: Table) -> None:
+        """No request waits any longer, whatever the hub has said."""
+        asked, self.asked = self.asked, []
+        for _, cost, cells in asked:
+            gate_of(table).step_out(cells, table.costs_of(cost))
 
     def sends(self) -> Batch | None:
         """Put a batch on its way, unless one is, or there is nothing to say."""

@@ -31,7 +31,10 @@ mark merges the report as any other and answers without the mark, so the node ke
 ASKS = 2**31
 """Added to `asked` in a report: the node asks the hub when it is in doubt, and what is added to the mark is the cost
 that waits for the answer. A hub that does not know this mark takes it for a large demand, and grants a line as ever."""
-WAITING_MAX = 2**30 - 1
+AT_HUB = 2**30
+"""Added to the number of nodes in the answer to a report with ASKS: what is free of this key stays at the hub. The node
+was granted what it had asked for and nothing in advance, and keeps nothing; see `CellAnswer.line`."""
+WAITING_MAX = AT_HUB - 1
 """The largest cost that is told to wait."""
 
 
@@ -204,6 +207,8 @@ class CellAnswer(NamedTuple):
     epoch: int
     """The hub's window, as in a report; negative while none is open."""
     line: int
+    """Of a key that is kept at the hub, if its algorithm is the sliding window: how much the node may charge in the
+    window `epoch` and in no other, whatever else it has in use."""
     base: int
     overdraft: int
     capacity: int

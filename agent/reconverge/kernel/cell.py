@@ -86,6 +86,7 @@ class ReportedMeter(Protocol):
 
     aligned: bool
     bucket: bool
+    fades: bool
     idle_ns: int
 
     def used(self, cell: Cell, now_ns: int, /) -> int:
@@ -217,6 +218,7 @@ class Cell(Headroom):
         "ask",
         "asked",
         "asking_ns",
+        "at_hub",
         "back_off_ns",
         "base",
         "before_ns",
@@ -325,6 +327,10 @@ class Cell(Headroom):
         self.overdraft = 0
         self.capacity = table.capacity
 
+        self.at_hub = False
+        """What is free stays at the hub, by its last answer: this node keeps nothing that it has not asked for. The
+        line of a sliding window is then how far `used` may go in this window, whatever is left of the one before."""
+
         # What the hub said last.
         self.heard_ns = -NEVER_NS
         self.others_current = 0
@@ -369,7 +375,7 @@ class Cell(Headroom):
         self.ask = 0
         """The largest cost refused since the last report."""
         self.asking_ns = -NEVER_NS
-        """When a request waited here last that asked in doubt; see `LimitState.asks`."""
+        """When a request came last that would ask in doubt; see `LimitState.asks`."""
         self.window_demand = 0
         self.demand = 0.0
         self.measured_ns = now_ns
@@ -456,6 +462,17 @@ def usable_line(cell: Cell, now_ns: int) -> int:
     if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + table.lease_ns:
         return cell.line
     return cell.line if table.policy.keeps_lines else 0
+
+
+def note_ask(cell: Cell, now_ns: int) -> None:
+    """A request has come that asks in doubt, about a key of which one has asked before."""
+    if cell.asking_ns > -NEVER_NS:
+        cell.asking_ns = now_ns
+
+
+def floats(cell: Cell) -> bool:
+    """Whether the right of this node is what it has in use, as that fades, and what it may charge in this window."""
+    return cell.at_hub and cell.table.meter.fades
 
 
 def low_water(table: Limited, headroom: int) -> int:

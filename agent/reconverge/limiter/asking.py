@@ -218,8 +218,12 @@ class Asking:
         word = gate.word_on(cells, began_ns)
         if word is Word.ANSWERED:
             self._note("refused", began_ns)
-            self._pause(request.key)
-            return self._decide(request, Rule.LINE)
+            settled = self._decide(request, Rule.LINE)
+            if settled.decision.certain:
+                self._pauses.pop(request.key, None)  # until that is over, no request about the key asks
+            else:
+                self._pause(request.key, grows=not any(cell.at_hub for cell in cells))
+            return settled
         if word is Word.UNSETTLED:
             self._note("unsettled", began_ns)
             return self._decide(request, Rule.MEMORY)
@@ -259,8 +263,11 @@ class Asking:
         seconds = max(0, self._now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))
 
-    def _pause(self, key: str) -> None:
-        """Do not ask about a key for some time, in which other nodes may give back what they hold."""
+    def _pause(self, key: str, *, grows: bool) -> None:
+        """Do not ask about a key for some time, in which other nodes may give back what they hold.
+
+        The next pause is longer if it `grows`: not if what is free lies at the hub, where no node holds much.
+        """
         now_ns, pauses = self._now_ns(), self._pauses
         until_ns, retry = pauses.get(key, (now_ns, 0))
         if now_ns < until_ns:
@@ -269,6 +276,7 @@ class Asking:
         if len(pauses) >= PAUSES_MAX:
             for over in [each for each, (until_ns, _) in list(pauses.items()) if until_ns <= now_ns]:
                 pauses.pop(over, None)
+        retry = retry if grows else 0
         pauses[key] = now_ns + interval_ns * (1 + retry), min(RETRY_MAX, 2 * retry + 1)
 
     def _may_block(self) -> bool:

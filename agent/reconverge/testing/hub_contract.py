@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from reconverge.clock import ManualClock
 from reconverge.hub.port import Hub
+from reconverge.testing.claims.asking import AskingClaims
 from reconverge.testing.claims.data import DataClaims
 from reconverge.testing.claims.fleets import FleetClaims
 from reconverge.testing.claims.keys import KeyClaims
@@ -16,7 +17,9 @@ from reconverge.testing.claims.uses import UseClaims
 from reconverge.testing.claims.windows import WindowClaims
 
 
-class HubContract(LineClaims, RepeatClaims, NameClaims, KeyClaims, WindowClaims, DataClaims, UseClaims, FleetClaims):
+class HubContract(
+    LineClaims, RepeatClaims, NameClaims, KeyClaims, WindowClaims, DataClaims, UseClaims, AskingClaims, FleetClaims
+):
     """What every hub promises, claim by claim.
 
     Inherit it under a name that your test runner collects, and say which hub to test:

@@ -76,12 +76,7 @@ def grant(
         if report.asked > 0 or target >= 1:
             entry.line += _raise(cell, node, entry, target, pool, used, free)
             entry.debt = max(0, ceil(used) - entry.line)
-    if rule.fixed and report.epoch == cell.epoch and (report.asked > 0 or own * share >= 1):
-        # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
-        start = ceil(own * share)
-        if small_lines:
-            start = min(start, ceil(headroom_max(need, own)))
-        entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
+    raise_base(cell, entry, report, rule, small_lines=small_lines)
     if rule.overshoot_milli > 0:
         overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
         part = floor(overdrafts / (cell.active + 1))
@@ -89,6 +84,21 @@ def grant(
             part = min(part, overdraft_max(own))
         free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))
         entry.overdraft += max(0, min(part - entry.overdraft, free))
+
+
+def raise_base(cell: Cell, entry: Entry, report: CellReport, rule: Rule, *, small_lines: bool) -> None:
+    """Raise the line with which the next window begins towards the node's share of the capacity."""
+    own = cell.capacity
+    need = entry.need_milli / 1000
+    if not rule.fixed or report.epoch != cell.epoch or entry.need_milli == 0:
+        return
+    share = need / ((cell.needs_milli + entry.need_milli) / 1000)
+    if report.asked > 0 or own * share >= 1:
+        # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
+        start = ceil(own * share)
+        if small_lines:
+            start = min(start, ceil(headroom_max(need, own)))
+        entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
 
 
 def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:

@@ -22,6 +22,7 @@ def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
     """Follow a node that has given lines back; it cannot have more than it was granted."""
     if not rule.fixed or report.epoch == cell.epoch:
         entry.line = min(report.line, entry.line)
+    entry.vouchers = 0  # what is left of them is given back, and what is not counts as used
     entry.base = min(report.base, entry.base)
     entry.overdraft = min(report.overdraft, entry.overdraft)
 

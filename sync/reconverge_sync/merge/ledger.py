@@ -216,6 +216,16 @@ class Entry:
     previous_until_us: int = 0
     lease_us: int = 0
     """How long its lines are its node's own, if that is shorter than the lease on the node's name; 0 if it is not."""
+    vouchers: int = 0
+    """How much of its line was granted to requests that had asked; see `floats`."""
+
+    def floats(self, rule: Rule) -> bool:
+        """Whether the node's right is what it has used, as that fades, and its vouchers.
+
+        A node of a sliding window that holds nothing, or nothing but vouchers, admits nothing with what fades. So its
+        line is an upper bound of its right, and its right falls without a report.
+        """
+        return rule.sliding and (self.line == 0 or self.vouchers > 0)
 
     def catch_up(self, rule: Rule, cell: Cell) -> None:
         """Follow the cell into its window, and past its last reset."""
@@ -271,7 +281,7 @@ class Entry:
                 self.current_until_us = max(self.current_until_us, idle_us + rule.window_us)
             self.current += max(0, held - used)
             self.line = max(used, held)
-        self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = 0
+        self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
 
     def fold(self, other: Entry, rule: Rule) -> None:
         """Take over the counts of a departed node."""
@@ -460,6 +470,29 @@ class Cell:
             window_demand=self.window_demand,
             reset_us=self.reset_us,
         )
+
+
+@dataclass(slots=True)
+class Floating:
+    """What the entries that float have together; see `Entry.floats`."""
+
+    held: int = 0
+    """Their lines and debts, as the sums of the cell have them."""
+    current: int = 0
+    """Charged in this window, and vouchers."""
+    previous: int = 0
+    vouchers: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """Count an entry, which is of the cell's window."""
+        self.held += entry.line + entry.debt
+        self.current += entry.current + entry.vouchers
+        self.previous += entry.previous
+        self.vouchers += entry.vouchers
+
+    def rights(self, rule: Rule, cell: Cell, hub_us: int) -> float:
+        """What their nodes may have in use at most."""
+        return self.current + _faded(self.previous, rule, cell, hub_us)
 
 
 def _within(amount: int, total: int, room: int) -> int:

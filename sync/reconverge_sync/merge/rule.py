@@ -74,9 +74,10 @@ from reconverge.hub.report import (
     cells_of,
 )
 from reconverge_sync.merge import bounds
+from reconverge_sync.merge.asking import SMALL, Asked, nodes_of, stays_at_hub
 from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts
-from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, NodeRecord, Rule
+from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, Floating, NodeRecord, Rule
 from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.windows import place_epoch, same_window
 
@@ -131,6 +132,8 @@ class Shard:
     """Until then all nodes count as heard of, unless one leaves."""
     stirred_us: int = 0
     """When the hub gave up on a node last, as far as it has noticed."""
+    live: int = 0
+    """How many nodes there are, as far as the hub has noticed; 0 when it has yet to look."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], Cell] = field(default_factory=dict)
@@ -169,6 +172,7 @@ class Shard:
             self.born_us = self.born_us or hub_us
         if hub_us - self.swept_us > (SWEEP_WHEN_FULL_US if self.full else SWEEP_US):
             yield from self._sweep(hub_us)
+        self.live += (record is None) - batch.leaving
         self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
         self._look_around(batch, hub_us)
         account = self.accounts.setdefault(batch.account, Account(hub_us))
@@ -203,6 +207,7 @@ class Shard:
             elif not record.gone:
                 silent_us.append(record.seen_us + SILENT_INTERVALS * record.interval_us)
         self.calm_us = min(silent_us, default=0)
+        self.live = len(silent_us)
 
     def totals(self) -> dict[str, Totals]:
         """What all nodes charged and gave back, by limit."""
@@ -273,27 +278,51 @@ class Shard:
         take_counts(cell, entry, report, rule, hub_us)
         entry.lease_us = rule.own_lease_us(batch)
         cell.entries[batch.node] = entry
-        if scans.left > 0 and self._due(cell, entry, batch, rule, hub_us):
+        lent = self.lending.lent(identity, hub_us)
+        nodes = nodes_of(cell, self.live)
+        asked = None
+        if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
+            asked = Asked(report, small=cell.capacity < SMALL * nodes)
+            entry.ask = 0  # nothing is saved up for it: it waits for this answer alone
+        if scans.left > 0 and (
+            self._due(cell, entry, batch, rule, hub_us)
+            or (asked is not None and asked.needs_all(cell, entry, rule, hub_us, lent))
+        ):
             scans.left -= len(cell.entries) - 1  # all but the node's own
-            self._scan(cell, batch, rule, hub_us)
+            floating = self._scan(cell, batch, rule, hub_us)
+            if asked is not None:
+                asked.floating = floating
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
-        answer = self._answer(cell, batch, report, entry, rule, hub_us, self.lending.lent(identity, hub_us))
+        answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         self._forget_if_empty(identity, batch.node, rule, hub_us, scans)
         return answer
 
     def _answer(
-        self, cell: Cell, batch: Batch, report: CellReport, entry: Entry, rule: Rule, hub_us: int, lent: int
+        self,
+        cell: Cell,
+        batch: Batch,
+        report: CellReport,
+        entry: Entry,
+        rule: Rule,
+        hub_us: int,
+        lent: int,
+        asked: Asked | None,
     ) -> CellAnswer:
         """Grant what the node is to have, and say so; then let go of an entry that is not needed any more."""
         forgotten = report.forgotten
         # A node that leaves, or forgets the key, would take a grant along.
         if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
             small_lines = rule.small_lines(rule.lease_of_us(batch))
-            grant(cell, batch.node, entry, report, rule, hub_us, lent, small_lines=small_lines)
+            if asked is not None:
+                asked.grant(cell, entry, rule, hub_us, lent, small_lines=small_lines)
+            else:
+                grant(cell, batch.node, entry, report, rule, hub_us, lent, small_lines=small_lines)
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
+        if asked is not None:
+            answer = asked.told(answer, entry, rule)
         if forgotten or entry.empty(rule):
             cell.count(entry, -1)
             del cell.entries[batch.node]
@@ -353,11 +382,12 @@ class Shard:
             return True
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
-    def _scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> None:
+    def _scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> Floating:
         """Count everything anew: departed nodes leave, silent ones count as using all they hold.
 
-        All but the entry of the node itself, which has yet to be granted its lines.
+        All but the entry of the node itself, which has yet to be granted its lines. Returns what floats.
         """
+        floating = Floating()
         cell.scanned_us = hub_us
         cell.clear()
         first: tuple[int, str] | None = None
@@ -394,11 +424,16 @@ class Shard:
                 first = (entry.ask_since_us, name)
             if name != batch.node:
                 cell.count(entry)
+                if entry.floats(rule):
+                    floating.add(entry)
         _fold_departed(cell, departed, rule, hub_us)
+        if rule.sliding and DEPARTED in cell.entries:
+            floating.add(cell.entries[DEPARTED])
         cell.capacity = capacity
         cell.first = "" if first is None else first[1]
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
         cell.restless = DEPARTED in cell.entries or first is not None or cell.silent > 0
+        return floating
 
 
 def _not_taken(epoch: int, rule: Rule) -> CellAnswer:

@@ -32,11 +32,13 @@ SUM_MAX: Final = 2**62
 _PART: Final = Struct("<QIIH")
 """The term, the number of this part, how many there are, and the schema."""
 _META: Final = tuple(
-    field.name for field in fields(Shard) if field.name not in ("nodes", "accounts", "cells", "lending", "cells_max")
+    field.name
+    for field in fields(Shard)
+    if field.name not in ("nodes", "accounts", "cells", "lending", "cells_max", "live")
 )
-_ENTRY: Final = tuple(field.name for field in fields(Entry) if field.name != "lease_us")
-"""Without the lease, of which members of the version before know nothing; until its node reports again, the longer
-one of the node holds."""
+_ENTRY: Final = tuple(field.name for field in fields(Entry) if field.name not in ("lease_us", "vouchers"))
+"""Without what members of the version before know nothing of. Until its node reports again, the longer lease of the
+node holds, and a line with vouchers in it counts whole."""
 _CELL: Final = tuple(field.name for field in fields(Cell) if field.name != "entries")
 _SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})
 

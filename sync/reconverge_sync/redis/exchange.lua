@@ -1,5 +1,5 @@
 -- The merge rule inside Redis. Its definition is sync/reconverge_sync/merge/ in Python: rule.py, hearing.py, granting.py,
--- ledger.py, windows.py, bounds.py and, of loans.py, what a batch changes; here it stands statement by statement.
+-- asking.py, ledger.py, windows.py, bounds.py and, of loans.py, what a batch changes; here it stands statement by statement.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
 -- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
@@ -65,6 +65,8 @@ local OUT_OF_MEMORY = 'OOM command not allowed'
 local FORGOTTEN = 2147483647
 local CELLS_MAX = 256 -- so that no other node waits for longer than these take
 local HEADROOM_FRACTION, OVERDRAFT_FRACTION = 0.04, 0.01
+local ASKS, AT_HUB = 2147483648, 1073741824
+local SMALL, TIGHT_FIXED, TIGHT_SLIDING, NODES_MIN, CHEAP = 8, 2, 4, 4, 4
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
 local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
 local SAID_MAX, RESET_AHEAD_MAX_US = 8796093022208, 86400000000
@@ -142,6 +144,12 @@ end
 
 -- Whether the node forgets the key with the report at hand.
 local forgotten = false
+-- Of the entry at hand; not with the others, because a function captures sixty variables at most.
+local entry_vouchers = 0
+-- Of an ask for what is kept at the hub: whether it is one, of a small quota, what waits, and what was granted.
+local at_hub, small, waiting, granted = false, false, 0, 0
+-- What the entries that float have together, as far as they were looked at.
+local float_held, float_current, float_previous, float_vouchers
 -- What one exchange is about: set once.
 local hub_us, meta, batch, node, stirred_us, calm_us
 -- How many entries may still be read by scans.
@@ -310,15 +318,23 @@ local function read_entry(packed)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
-    entry_current_until_us, entry_previous_until_us, entry_lease_us = unpack_(packed)
+    entry_current_until_us, entry_previous_until_us, entry_lease_us, entry_vouchers = unpack_(packed)
   if not entry_reset_us then
     entry_base, entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = entry_base or 0, 0, 0, 0, 0
   end
   if not entry_previous_until_us then entry_current_until_us, entry_previous_until_us = 0, 0 end
   if not entry_lease_us then entry_lease_us = 0 end
+  if not entry_vouchers then entry_vouchers = 0 end
 end
 
 local function written_entry()
+  if entry_vouchers ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+      entry_current_until_us, entry_previous_until_us, entry_lease_us, entry_vouchers)
+  end
   if entry_lease_us ~= 0 then
     return pack(
       entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
@@ -354,7 +370,7 @@ local function new_entry()
   entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity = 0, 0, 0, 0
   entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
-  entry_lease_us = 0
+  entry_lease_us, entry_vouchers = 0, 0
 end
 
 -- ------------------------------------------------------------------ merge/ledger.py
@@ -426,6 +442,7 @@ local function depart(idle_us)
     entry_line = max(used, held)
   end
   entry_base, entry_overdraft, entry_debt, entry_need_milli, entry_ask, entry_demand_milli = 0, 0, 0, 0, 0, 0
+  entry_vouchers = 0
 end
 
 local function fade()
@@ -450,6 +467,17 @@ end
 local function empty()
   return entry_line == 0 and entry_need_milli == 0 and entry_previous == 0 and (entry_current == 0 or bucket)
     and entry_base == 0 and entry_overdraft == 0 and entry_debt == 0 and entry_ask == 0 and entry_window_demand == 0
+end
+
+local function floats()
+  return sliding and (entry_line == 0 or entry_vouchers > 0)
+end
+
+local function add_floating()
+  float_held = float_held + entry_line + entry_debt
+  float_current = float_current + entry_current + entry_vouchers
+  float_previous = float_previous + entry_previous
+  float_vouchers = float_vouchers + entry_vouchers
 end
 
 local function count()
@@ -540,6 +568,13 @@ local function cell_answer()
     overdraft = within(overdraft, cell_overdrafts, floor(cell_capacity * rule.overshoot_milli / 1000))
   end
   if cell_first == node then reserved = 0 end
+  local nodes = forgotten and FORGOTTEN or cell_active
+  if at_hub then
+    nodes = cell_active + AT_HUB
+    if sliding then line = min(entry_current + granted, capacity) end
+    if small then base = 0 end
+    if float_held then current = current + float_vouchers end
+  end
   if bucket then
     current = min(ceil(cell_fill_milli), MOST)
   elseif dated then
@@ -551,8 +586,7 @@ local function cell_answer()
     if all > NARROW_MAX or current < 0 then widen() end
   end
   pieces[place] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
-    silent, needs_milli, demand_milli, forgotten and FORGOTTEN or cell_active, last_demand, window_demand,
-    cell_reset_us)
+    silent, needs_milli, demand_milli, nodes, last_demand, window_demand, cell_reset_us)
 end
 
 -- ------------------------------------------------------------------ merge/rule.py
@@ -568,6 +602,7 @@ end
 
 local function lower()
   if report_line < entry_line and (not fixed or report_epoch == cell_epoch) then entry_line = report_line end
+  entry_vouchers = 0
   if report_base < entry_base then entry_base = report_base end
   if report_overdraft < entry_overdraft then entry_overdraft = report_overdraft end
 end
@@ -629,6 +664,22 @@ local function headroom_max(need, left)
   return most > need and most or need
 end
 
+local function raise_base()
+  if not fixed or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
+  local own, need = cell_capacity, entry_need_milli / 1000
+  local share = need / ((cell_needs_milli + entry_need_milli) / 1000)
+  if report_asked > 0 or own * share >= 1 then
+    local start = own * share
+    if rule_small_lines then
+      local headroom = headroom_max(need, own)
+      if start > headroom then start = headroom end
+    end
+    if start > entry_base then
+      entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
+    end
+  end
+end
+
 local function grant(used)
   local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
@@ -656,16 +707,7 @@ local function grant(used)
       entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
   end
-  if fixed and report_epoch == cell_epoch and (report_asked > 0 or own * share >= 1) then
-    local start = own * share
-    if rule_small_lines then
-      local headroom = headroom_max(need, own)
-      if start > headroom then start = headroom end
-    end
-    if start > entry_base then
-      entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
-    end
-  end
+  if fixed then raise_base() end
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
@@ -682,6 +724,48 @@ local function grant(used)
       if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
     end
   end
+end
+
+-- ------------------------------------------------------------------ merge/asking.py
+
+-- Whether what is free of the cell stays at the hub, as far as the node is concerned.
+local function stays_at_hub()
+  local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
+  if nodes < 2 or rule.overshoot_milli < 0 or not (fixed or sliding) then return false end
+  local asks_milli = min(cell_demand_milli + entry_demand_milli, nodes * cell_capacity * 1000000000 / window_us)
+  if asks_milli * rule.interval_us > CHEAP * nodes * 1000000000 then return false end
+  small = cell_capacity < SMALL * nodes
+  if small then return true end
+  local used = used_of(cell_current, cell_previous) + used_of(entry_current, entry_previous)
+  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT_SLIDING) * nodes
+end
+
+local function hear_ask()
+  at_hub, waiting, granted, float_held = false, 0, 0, nil
+  if report_asked >= ASKS and report_asked < ASKS + AT_HUB and not batch.leaving and stays_at_hub() then
+    at_hub, entry_ask, waiting = true, 0, report_asked - ASKS
+  end
+end
+
+-- Whether all entries have to be looked at to know what there is.
+local function needs_all(used)
+  if waiting == 0 or not sliding then return false end
+  local capacity = cell_capacity + lent
+  if capacity - cell_lines - cell_debts - cell_reserved - max(entry_line, ceil(used)) >= waiting then return false end
+  return capacity - used_of(cell_current, cell_previous) - used >= 1
+end
+
+local function grant_asked(used)
+  if not small then raise_base() end
+  if waiting == 0 or (fixed and (report_epoch ~= cell_epoch or resting())) then return end
+  local others = cell_lines + cell_debts
+  if float_held then others = others - float_held + used_of(float_current, float_previous) end
+  local room = floor(cell_capacity + lent - others - cell_reserved - max(entry_line, used))
+  granted = max(0, min(room >= report_ask and waiting or waiting - report_ask, room))
+  if granted == 0 then return end
+  entry_vouchers = floats() and granted or 0
+  entry_line = max(entry_line, ceil(used)) + granted
+  entry_debt = 0
 end
 
 local known_records
@@ -791,11 +875,13 @@ local function scan_others(key, fields)
           shortfall = max(0, ceil(entry_ask - (entry_line - used_of(entry_current, entry_previous))))
         end
         count()
+        if floats() then add_floating() end
         if changed then call('HSET', key, name, written_entry()) end
       end
     end
   end
   local buried = (departed or kept) and bury(key, kept)
+  if buried and sliding then add_floating() end
   if kept and not buried then gone[#gone + 1] = DEPARTED end
   if #gone > 0 then call('HDEL', key, unpack(gone)) end
   cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
@@ -806,6 +892,7 @@ end
 local function scan(key, own)
   cell_scanned_us = hub_us
   clear()
+  float_held, float_current, float_previous, float_vouchers = 0, 0, 0, 0
   if dated then expire() end
   local fields = (own > 0 or rule.withheld > 0) and call('HGETALL', key) or {}
   scans_left = scans_left - (#fields - own) / 2
@@ -818,17 +905,17 @@ local function scan(key, own)
     entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
   local need_milli, demand_milli, window_demand, capacity =
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
-  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us =
+  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers =
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
-    entry_lease_us
+    entry_lease_us, entry_vouchers
   scan_others(key, fields)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft =
     epoch, seen_us, current, previous, line, base, overdraft
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
     need_milli, demand_milli, window_demand, capacity
   entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
-    entry_lease_us =
-    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us
+    entry_lease_us, entry_vouchers =
+    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers
 end
 
 -- At least an interval after the last time, or if there was none.
@@ -1017,20 +1104,23 @@ local function merge_cell(key)
     welcome()
   end
   local used = take_counts()
+  lent = 0
+  if loans then lent, lasting = lent_by(loans) end
+  hear_ask()
   local scanned_ago_us = hub_us - cell_scanned_us
   if
     scans_left > 0
-    and (scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0)
-    and due(scanned_ago_us)
+    and ((scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0)
+    and due(scanned_ago_us) or needs_all(used))
   then
     scan(key, (heard and 4 or known and 2 or 0) + (loans and 2 or 0))
     if dated then used = used_of(entry_current, entry_previous) end
   end
   if cell_first == node then cell_first, cell_reserved = '', 0 end
-  lent = 0
-  if loans then lent, lasting = lent_by(loans) end
   forgotten = report_asked == FORGOTTEN and is_farewell()
-  if not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then grant(used) end
+  if not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then
+    if at_hub then grant_asked(used) else grant(used) end
+  end
   count()
   cell_answer()
   if not write(key, known, heard, loans, lasting) then return end
@@ -1093,17 +1183,18 @@ end
 
 -- Until when all nodes count as heard of, unless one leaves; and when one was given up last.
 local function look_around()
-  local calm_us
+  local calm_us, live = nil, 0
   for _, record in pairs(all_records()) do
     local seen_us, silent_us = record[1], record[1] + SILENT_INTERVALS * record[3]
     if record[5] == 0 and hub_us - seen_us > record[4] then
       meta.stirred_us = max(meta.stirred_us, seen_us + record[4])
     elseif record[5] == 0 then
       calm_us = min(calm_us or silent_us, silent_us)
+      live = live + 1
     end
   end
-  meta.calm_us = calm_us or 0
-  call('HSET', KEYS[1], 'calm', whole_text(meta.calm_us), 'stirred', whole_text(meta.stirred_us))
+  meta.calm_us, meta.live = calm_us or 0, live
+  call('HSET', KEYS[1], 'calm', whole_text(meta.calm_us), 'stirred', whole_text(meta.stirred_us), 'live', live)
 end
 
 local function live_at_least(key, lives_ms)
@@ -1137,10 +1228,11 @@ if not hub_us then
   hub_us = time[1] * 1000000 + time[2]
 end
 
-local fields = call('HMGET', KEYS[1], 'incarnation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred')
+local fields = call('HMGET', KEYS[1], 'incarnation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live')
 meta = {
   incarnation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
   swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
+  live = tonumber(fields[8] or 0),
 }
 local schema = tonumber(fields[5] or 0)
 if meta.incarnation and schema > VERSION then
@@ -1182,6 +1274,11 @@ if hub_us - meta.swept_us > SWEEP_US then
 end
 call('HSET', KEYS[2], batch.node,
   pack({ hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving and 1 or 0 }))
+local joined = (record and 0 or 1) - (batch.leaving and 1 or 0)
+if joined ~= 0 then
+  meta.live = meta.live + joined
+  call('HSET', KEYS[1], 'live', whole_text(meta.live))
+end
 if batch.leaving then
   meta.stirred_us = hub_us
   call('HSET', KEYS[1], 'stirred', whole_text(hub_us))

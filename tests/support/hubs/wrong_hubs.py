@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
+import pytest
+
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch, CellReport, Status, Totals
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge.bounds import LEASE_MAX_US
+from reconverge_sync.merge.ledger import Entry
 from reconverge_sync.redis.hub import RedisHub
 
 
@@ -116,6 +119,40 @@ class Piecemeal(MemoryHub):
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         return await super().exchange(_cells(batch, lambda cell: cell._replace(ask=0)))
+
+
+class Hoarding(MemoryHub):
+    """Grants to a node that asks more than waits."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        more = _cells(batch, lambda cell: cell._replace(asked=cell.asked + 1) if cell.waiting else cell)
+        return await super().exchange(more)
+
+
+class Promising(MemoryHub):
+    """Grants to nodes that ask, and takes no note of it."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        answer = await super().exchange(batch)
+        for cell in (cell for shard in self._shards for cell in shard.cells.values()):
+            entry = cell.entries.get(batch.node)
+            if entry is not None and any(report.waiting for report in batch.cells):
+                cell.count(entry, -1)
+                entry.line = entry.vouchers = 0
+                cell.count(entry)
+        return answer
+
+
+class Whole(MemoryHub):
+    """Knows no parts of a request: what fades of one on each of several nodes is of no use."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Entry, "floats", lambda *_: False)
+            return await super().exchange(batch)
 
 
 class Lavish(MemoryHub):

@@ -38,6 +38,7 @@ from reconverge.kernel.cell import (
     Limited,
     Shard,
     closes_ns,
+    floats,
     lease_until_ns,
     low_water,
     measure,
@@ -129,6 +130,8 @@ class Edges:
     def rebase(self, cell: Cell, now_ns: int) -> bool:
         """Carry the counts over to where the hub's clock is now known to be; returns whether any are to be reported."""
         measure(cell)
+        if floats(cell):
+            cell.line = 0  # it was granted for a window that has another number now
         self._table.meter.rebase(cell, now_ns)
         cell.epoch = self._number(self._hub_ns(cell, now_ns))
         self.anchor(cell, now_ns)
@@ -152,6 +155,8 @@ class Edges:
         meter = self._table.meter
         cell.room = -1
         measure(cell)
+        if floats(cell):
+            cell.line = 0  # it was granted beside what is forgotten now
         cell.reset_us = reset_us
         meter.clear(cell)
         cell.confirmed = (-1, 0, 0)
@@ -205,4 +210,4 @@ class Edges:
         cell.fleet_window = cell.window_demand = cell.silent = 0
         cell.fleet_used = 0.0
         cell.back_off_ns = 0
-        cell.low_water = low_water(table, cell.base if table.meter.aligned else cell.line)
+        cell.low_water = low_water(table, cell.base if table.meter.aligned else 0 if floats(cell) else cell.line)

@@ -46,6 +46,8 @@ class Meter:
     """Whether the count starts at zero with every window, from the base line."""
     bucket = False
     """Whether what is charged drains."""
+    fades = False
+    """Whether the count of the last window fades over this one."""
     idle_ns: int
     """After twice as long without a charge the meter reads zero."""
 
@@ -162,6 +164,8 @@ class Meter:
             return
         if epoch == cell.epoch - 1:
             current, previous = 0, current
+        if cell.at_hub:
+            cell.line = 0  # it was granted beside what is no longer counted here
         current, previous = min(current, cell.used), min(previous, cell.previous)
         cell.used -= current
         cell.previous -= previous

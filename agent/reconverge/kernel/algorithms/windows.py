@@ -72,12 +72,16 @@ class SlidingWindow(Meter):
     The estimate of Cloudflare's counters: current + previous * (1 - share of this window that has passed).
     """
 
+    fades = True
+
     def __init__(self, limit: Limit) -> None:
         self._window_ns = limit.window_ns
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Current becomes previous; what was previous is gone."""
+        if cell.at_hub:
+            cell.line = 0  # what was granted for the window before is void: it would count for longer than at the hub
         cell.previous = cell.used if steps == 1 else 0
         cell.epoch = epoch
         cell.counted = 0
@@ -97,7 +101,9 @@ class SlidingWindow(Meter):
         return cell.used + self._faded(cell.previous, cell, now_ns)
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """See `Meter`."""
+        """See `Meter`; of a key that is kept at the hub, the line is about this window alone."""
+        if cell.at_hub:
+            return line - cell.used
         return line - cell.used - self._faded(cell.previous, cell, now_ns)
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:

@@ -28,7 +28,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from reconverge.clock import SECOND_NS
-from reconverge.kernel.cell import Cell, Shard, measure, usable_line
+from reconverge.kernel.cell import Cell, Shard, measure, note_ask, usable_line
 from reconverge.kernel.composite.all_of import explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
@@ -180,6 +180,7 @@ class _Together:
         fits = True
         for table, cost in zip(self.tables, costs, strict=True):
             cell = look_up(table, key, now_ns)
+            note_ask(cell, now_ns)
             within = _within_line(table, cell, cost, now_ns)[1]
             if within and (cell.heard or cell.shard.alone):
                 continue
@@ -265,7 +266,14 @@ def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
 def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
     shard, table = cell.shard, cell.table
     under_way = cell.reported_ns > shard.acked_ns
-    if shard.acked_ns >= since_ns and cell.reported_ns >= since_ns and (not under_way or cell.heard_ns >= since_ns):
+    # What is granted of a key that is kept at the hub is for the window of the report, which may be over by now.
+    void = cell.at_hub and cell.confirmed[0] != cell.epoch
+    if (
+        not void
+        and shard.acked_ns >= since_ns
+        and cell.reported_ns >= since_ns
+        and (not under_way or cell.heard_ns >= since_ns)
+    ):
         assert isinstance(table, Table)
         # Not heard of all the same is a key that the hub has no room for.
         return Word.ANSWERED if cell.heard and not _learns(shard, table, now_ns) else Word.UNSETTLED

@@ -168,7 +168,7 @@ class AllOf:
         cells = self._cells(key, costs, now_ns)
         for table, cell in zip(self._tables, cells, strict=True):
             table.edges.advance(cell, now_ns)
-        if not cells[0].shard.alone and all(table.keeps_spare for table in self._tables):
+        if not (cells[0].shard.alone or any(cell.at_hub or not cell.table.keeps_spare for cell in cells)):
             return 0
         parts = zip(self._tables, cells, costs, ahead, strict=True)
         return max(table.waiter.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)

@@ -53,6 +53,9 @@ open_window(const Terms *terms, Cell *cell, i64 steps)
         cell->others_current = 0;
         break;
     case SLIDING:
+        if (cell->at_hub) {
+            cell->line = 0; /* what was granted for the window before is void */
+        }
         cell->previous = steps == 1 ? cell->used : 0;
         cell->used = cell->counted = 0;
         cell->others_previous = steps == 1 ? cell->others_current : 0;

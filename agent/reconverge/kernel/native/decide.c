@@ -301,6 +301,9 @@ settled(Store *store, const Asked *asked, i64 now_ns)
     if (cell == NULL || !fits_with(store, cell, asked->cost) || advance(store, cell, now_ns) < 0) {
         return false;
     }
+    if (cell->asking_ns > -NEVER_NS) {
+        cell->asking_ns = now_ns; /* a request has come that asks in doubt, as one did before */
+    }
     if (asked->cost <= meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns)) {
         return is_heard(cell) || cell->shard->alone;
     }

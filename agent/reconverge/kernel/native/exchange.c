@@ -124,18 +124,31 @@ kept(const Terms *terms, const Cell *cell, double need, double needs)
     return terms->small_lines ? smaller(all, headroom_max(need, left)) : all;
 }
 
+/* Whether requests about this key ask the hub in doubt: the last one did, or one not long before. */
+static bool
+asks(const Terms *terms, const Cell *cell)
+{
+    return cell->touched_ns - cell->asking_ns < 2 * terms->idle_ns;
+}
+
 /* Give back what is beyond this node's fair part of what was left at the last answer. */
 static void
 lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
 {
     double needs = larger(cell->fleet_needs, need), share = needs > 0 ? need / needs : 0.0;
     i64 headroom = cell->line - used;
-    i64 surplus = (i64)floor((double)headroom - kept(terms, cell, need, needs));
-    if (cell->reserved > 0 && 0 < headroom && headroom < cell->ask) {
-        /* Another node's ask is older, and what is held here is too little for this node's own. */
-        surplus = at_least(surplus, at_most(headroom, cell->reserved));
+    if (cell->at_hub) {
+        cell->line = at_most(cell->line, used);
+    } else if (terms->kind == SLIDING && cell->head_cost > headroom && asks(terms, cell)) {
+        cell->line = 0; /* what fades is no part of a line then, and of use to the node that asks first */
+    } else {
+        i64 surplus = (i64)floor((double)headroom - kept(terms, cell, need, needs));
+        if (cell->reserved > 0 && 0 < headroom && headroom < cell->ask) {
+            /* Another node's ask is older, and what is held here is too little for this node's own. */
+            surplus = at_least(surplus, at_most(headroom, cell->reserved));
+        }
+        cell->line -= at_least(surplus, 0);
     }
-    cell->line -= at_least(surplus, 0);
     double start = (double)cell->capacity * share;
     if (terms->small_lines) {
         start = smaller(start, headroom_max(need, (double)cell->capacity));
@@ -155,10 +168,10 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
 
 /* What was asked for; of a key about which requests in doubt ask the hub, what waits for its answer. */
 static i64
-said_asked(const Terms *terms, const Cell *cell, i64 now_ns)
+said_asked(const Terms *terms, const Cell *cell, bool hits_only)
 {
-    if (now_ns - cell->asking_ns < 2 * terms->idle_ns) {
-        return ASKS + at_most(cell->waiting != 0 ? cell->waiting : cell->ask, WAITING_MAX);
+    if (asks(terms, cell)) {
+        return ASKS + at_most(hits_only && cell->waiting == 0 ? cell->ask : cell->waiting, WAITING_MAX);
     }
     return at_most(cell->asked, FORGOTTEN - 1);
 }
@@ -175,7 +188,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     if (!terms->keeps_lines && now_ns >= lease_until_ns(terms, cell)) {
         cell->line = cell->base = cell->overdraft = 0;
     }
-    bool early = now_ns - cell->measured_ns < terms->interval_ns;
+    bool early = now_ns - cell->measured_ns < terms->interval_ns, hits_only = cell->asking_ns < cell->reported_ns;
     measure_demand(terms, cell, now_ns);
     i64 used = meter_used(terms, cell, now_ns);
     double need = 0.0;
@@ -189,12 +202,16 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         }
     } else {
         need = need_of(terms, cell, used, early);
+        if (floats(terms, cell)) {
+            cell->line = at_most(cell->line, cell->used); /* also when cut off: the hub goes by what was granted since */
+        }
         if (in_touch) {
             lower_lines(terms, cell, used, need);
         }
     }
+    i64 line = floats(terms, cell) ? 0 : cell->line;
     cell->need_milli = (i64)ceil(need * 1000);
-    cell->held = cell->held || need > 0 || cell->line > 0 || cell->base > 0;
+    cell->held = cell->held || need > 0 || line > 0 || cell->base > 0;
     cell->dirty = cell->urgent = false;
     cell->early_ns = NEVER_NS;
     agenda_forget(cell);
@@ -205,12 +222,12 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         .epoch = cell->epoch,
         .current = bucket ? cell->charged : cell->used,
         .previous = bucket ? (i64)ceil_div(1000 * cell->level, terms->window_ns) : cell->previous,
-        .line = cell->line,
+        .line = line,
         .base = cell->base,
         .overdraft = cell->overdraft,
         .need_milli = cell->need_milli,
         .ask = at_least(cell->ask, cell->head_cost),
-        .asked = said_asked(terms, cell, now_ns),
+        .asked = said_asked(terms, cell, hits_only),
         .demand_milli = (i64)(cell->demand * 1000),
         .window_demand = cell->window_demand,
         .reset_us = cell->reset_us,
@@ -286,6 +303,11 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
     bool tight = headroom > 0 && (double)cell->free < TIGHT_SHARE * (double)cell->capacity;
     bool alone = cell->fleet_needs <= (double)cell->need_milli / 1000;
     Agenda *agenda = cell->shard->agenda;
+    if (cell->at_hub && headroom > 0) {
+        /* What was granted for a request that did not wait is kept until the next exchange, for one like it. */
+        i64 kept_ns = cell->waiters ? terms->interval_min_ns : interval_ns;
+        return agenda_promise(agenda, cell, at_least(cell->reported_ns + kept_ns, now_ns));
+    }
     if (tight && !alone && (double)headroom >= surplus_min(cell)) {
         return agenda_promise(agenda, cell, at_least(cell->reported_ns + interval_ns / SURPLUS_AFTER, now_ns));
     }
@@ -309,6 +331,9 @@ static void
 forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
 {
     measure(store, cell);
+    if (floats(&store->terms, cell)) {
+        cell->line = 0; /* it was granted beside what is forgotten now */
+    }
     cell->reset_us = reset_us;
     cell->used = cell->counted = cell->previous = 0;
     cell->level = 0;
@@ -355,8 +380,20 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
     if (answer->reset_us > cell->reset_us) {
         forget(store, cell, answer->reset_us, now_ns);
     }
-    if (answer->epoch == cell->epoch || terms->kind != FIXED) {
+    Answer told = *answer;
+    cell->at_hub = report->asked >= ASKS && answer->nodes >= AT_HUB;
+    if (cell->at_hub) {
+        told.nodes -= AT_HUB;
+    }
+    bool floating = floats(terms, cell), same_epoch = answer->epoch == cell->epoch;
+    i64 raised = answer->line - (floating ? report->current : report->line);
+    if (same_epoch || !(terms->kind == FIXED || cell->at_hub)) {
         cell->line = answer->line;
+    } else if (floating) {
+        cell->line = 0;
+        if (raised > 0 && request_early(store, cell, now_ns) < 0) {
+            return -1; /* what was granted for a window that is over goes back, and what waits asks again */
+        }
     }
     cell->base = answer->base;
     cell->overdraft = answer->overdraft;
@@ -368,10 +405,10 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
         cell->confirmed_current = report->current;
         cell->confirmed_previous = report->previous;
     }
-    cell->held = answer->line || answer->base || answer->overdraft || report->need_milli;
+    cell->held = (floating ? raised > 0 : answer->line != 0) || answer->base || answer->overdraft || report->need_milli;
     hear_of_others(terms, cell, report, answer, heard_ns, now_ns);
-    hear_of_demand(cell, answer);
-    if (answer->line > report->line) {
+    hear_of_demand(cell, &told);
+    if (raised > 0) {
         cell->back_off_ns = 0;
     } else if (answer->free < 1) {
         cell->back_off_ns = at_most(at_least(2 * cell->back_off_ns, terms->interval_min_ns), terms->interval_ns);
@@ -412,7 +449,7 @@ int
 look_again(Cell *cell, i64 now_ns)
 {
     i64 interval_ns = terms_of(cell)->interval_ns;
-    if (now_ns >= cell->reported_ns + interval_ns) {
+    if (now_ns >= cell->reported_ns + interval_ns || cell->at_hub) {
         return 1;
     }
     int surplus = has_surplus(cell, now_ns);

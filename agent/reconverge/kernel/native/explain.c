@@ -22,7 +22,7 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
             wait_ns = wait_ns < least_ns ? least_ns : wait_ns;
         }
     }
-    if (cost <= line) {
+    if (cost <= line && !cell->at_hub) {
         i128 own_ns = meter_wait_ns(terms, cell, line, cost, now_ns);
         return own_ns < wait_ns ? own_ns : wait_ns;
     }

@@ -90,6 +90,13 @@ lease_until_ns(const Terms *terms, const Cell *cell)
     return at_most(cell->shard->lease_until_ns, cell->shard->leased_ns + terms->lease_ns);
 }
 
+/* Whether the right of this node is what it has in use, as that fades, and what it may charge in this window. */
+static inline bool
+floats(const Terms *terms, const Cell *cell)
+{
+    return cell->at_hub && terms->kind == SLIDING;
+}
+
 /* ------------------------------------------------------------------ buckets */
 
 /* What drains per nanosecond, times the capacity. */
@@ -139,7 +146,7 @@ meter_spare(const Terms *terms, const Cell *cell, i64 line, i64 now_ns)
 {
     switch (terms->kind) {
     case SLIDING:
-        return line - cell->used - faded(terms, cell, cell->previous, now_ns);
+        return line - cell->used - (cell->at_hub ? 0 : faded(terms, cell, cell->previous, now_ns));
     case BUCKET:
         return (i64)floor_div((i128)line * terms->window_ns - cell->level, terms->window_ns) - cell->used;
     default:

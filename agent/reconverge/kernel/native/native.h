@@ -29,7 +29,8 @@ typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 b
 #define NOT_TAKEN -1 /* in place of the number of nodes: the hub has no room for the key */
 #define FORGOTTEN (((i64)1 << 31) - 1) /* see hub/report.py, as for the marks that follow */
 #define ASKS ((i64)1 << 31)
-#define WAITING_MAX (((i64)1 << 30) - 1)
+#define AT_HUB ((i64)1 << 30)
+#define WAITING_MAX (AT_HUB - 1)
 #define SECOND_NS 1000000000LL
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -190,7 +191,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
 #define CELL_MARKS(X)                                                                                                \
-    X(held) X(unconfirmed) X(dirty) X(urgent) X(taken) X(fresh) X(leaving) X(doubted)
+    X(held) X(unconfirmed) X(dirty) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;

@@ -112,7 +112,7 @@ i64
 policy_reach(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns)
 {
     View view;
-    if (terms->policy == STRICT) {
+    if (cell->at_hub || terms->policy == STRICT) {
         return line;
     }
     look(terms, cell, line, cost, now_ns, &view);

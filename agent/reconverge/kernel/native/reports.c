@@ -517,6 +517,9 @@ static int
 rebase(Store *store, Cell *cell, i64 now_ns)
 {
     measure(store, cell);
+    if (floats(&store->terms, cell)) {
+        cell->line = 0; /* it was granted for a window that has another number now */
+    }
     cell->epoch = (i64)floor_div(now_ns + cell->shard->offset_ns, store->terms.window_ns);
     if (enter_window(store, cell, now_ns) < 0) {
         return -1;
@@ -641,7 +644,7 @@ hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 hea
     if (answer_at(answers, at, &answer) < 0 || apply_answer(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0) {
         return -1;
     }
-    return cell->waiters > 0 && (line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
+    return cell->waiters > 0 && (cell->at_hub || line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
                                  (heard > -NEVER_NS) != is_heard(cell));
 }
 

@@ -65,9 +65,9 @@ from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
-from reconverge.hub.report import ASKS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
-from reconverge.kernel.cell import DEMAND_MAX, Cell, lease_until_ns, low_water, measure
-from reconverge.kernel.reporting.requests import let_stay, mark_dirty
+from reconverge.hub.report import ASKS, AT_HUB, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
+from reconverge.kernel.cell import DEMAND_MAX, Cell, floats, lease_until_ns, low_water, measure
+from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
 
 DEMAND_ARRIVALS = 8
 """Demand is averaged over about so many requests."""
@@ -107,6 +107,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
         cell.line = cell.base = cell.overdraft = 0
     early = now_ns - cell.measured_ns < table.interval_ns
     leaves = _leaves(cell, in_touch)
+    hits_only = cell.asking_ns < cell.reported_ns
     _measure_demand(cell, now_ns)
     used = table.meter.used(cell, now_ns)
     need = 0.0
@@ -121,21 +122,23 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     else:
         bound = table.meter.bound(cell, now_ns)
         need = _need(cell, bound, early=early)
+        if floats(cell):
+            cell.line = min(cell.line, cell.used)  # also when cut off: the hub goes by what was granted since
         if in_touch:
             _lower_lines(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
-    cell.held = cell.held or need > 0 or cell.line > 0 or cell.base > 0
+    cell.held = cell.held or need > 0 or _said_line(cell) > 0 or cell.base > 0
     cell.dirty = cell.urgent = False
     cell.early_ns = NEVER_NS
     cell.shard.agenda.forget(cell)
     cell.room = -1
     cell.reported_ns = now_ns
-    report = _said(cell, limit_index, now_ns, leaves=leaves)
+    report = _said(cell, limit_index, now_ns, FORGOTTEN if leaves else _said_asked(cell, hits_only))
     cell.asked = cell.ask = 0
     return report
 
 
-def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellReport:
+def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
     """Where a cell stands, as it is told."""
     current, previous = cell.table.meter.report(cell, now_ns)
     return CellReport(
@@ -144,26 +147,37 @@ def _said(cell: Cell, limit_index: int, now_ns: int, *, leaves: bool) -> CellRep
         epoch=cell.epoch,
         current=current,
         previous=previous,
-        line=cell.line,
+        line=_said_line(cell),
         base=cell.base,
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
         ask=max(cell.ask, cell.head_cost),
-        asked=FORGOTTEN if leaves else _said_asked(cell, now_ns),
-        demand_milli=0 if leaves else int(cell.demand * 1000),
+        asked=asked,
+        demand_milli=0 if asked == FORGOTTEN else int(cell.demand * 1000),
         window_demand=cell.window_demand,
         reset_us=cell.reset_us,
     )
 
 
-def _said_asked(cell: Cell, now_ns: int) -> int:
+def _said_line(cell: Cell) -> int:
+    """The line; none if this node may do no more than use up what it has in use."""
+    return 0 if floats(cell) else cell.line
+
+
+def _said_asked(cell: Cell, hits_only: bool) -> int:
     """What was asked for; of a key about which requests in doubt ask the hub, what waits for its answer.
 
-    A request that was refused without waiting counts as one that waits, if none does: it may well come again.
+    If none has asked since the last report, a request that was refused counts as one that waits: it may come again.
     """
-    if now_ns - cell.asking_ns < 2 * cell.table.meter.idle_ns:
-        return ASKS + min(cell.waiting or cell.ask, WAITING_MAX)
+    if _asks(cell):
+        waiting = cell.ask if hits_only and not cell.waiting else cell.waiting
+        return ASKS + min(waiting, WAITING_MAX)
     return min(cell.asked, FORGOTTEN - 1)
+
+
+def _asks(cell: Cell) -> bool:
+    """Whether requests about this key ask the hub in doubt: the last one did, or one not long before."""
+    return cell.touched_ns - cell.asking_ns < 2 * cell.table.meter.idle_ns
 
 
 def _leaves(cell: Cell, in_touch: bool) -> bool:
@@ -198,8 +212,16 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         table.edges.forget(cell, answer.reset_us, now_ns)
     report, answer = table.edges.follow(cell, report, answer, now_ns)
     same_epoch = answer.epoch == cell.epoch
-    if same_epoch or not table.meter.aligned:
+    cell.at_hub = report.asks and answer.nodes >= AT_HUB
+    if cell.at_hub:
+        answer = answer._replace(nodes=answer.nodes - AT_HUB)
+    raised = answer.line - (report.current if floats(cell) else report.line)
+    if same_epoch or not (table.meter.aligned or cell.at_hub):
         cell.line = answer.line
+    elif floats(cell):
+        cell.line = 0
+        if raised > 0:  # it was granted for a window that is over, so it goes back, and what waits asks again
+            request_early(cell, now_ns)
     cell.base = answer.base
     cell.overdraft = answer.overdraft
     cell.capacity = min(table.capacity, answer.capacity)
@@ -211,10 +233,12 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     if report.reset_us == cell.reset_us:
         cell.confirmed = (report.epoch, report.current, report.previous)
         table.meter.confirm(cell)
-    cell.held = bool(answer.line or answer.base or answer.overdraft or report.need_milli)
+    cell.held = bool(
+        (raised > 0 if floats(cell) else answer.line) or answer.base or answer.overdraft or report.need_milli
+    )
     table.meter.hear_of_others(cell, report, answer, heard_ns, now_ns)
     _hear_of_demand(cell, answer)
-    if answer.line > report.line:
+    if raised > 0:
         cell.back_off_ns = 0
     elif answer.free < 1:
         shortest_ns = table.interval_min_ns
@@ -249,7 +273,8 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
 def look_again(cell: Cell, now_ns: int) -> bool:
     """Whether a quiet cell that is due should be reported now; if not, it is promised another look."""
     interval_ns = cell.table.interval_ns
-    if now_ns >= cell.reported_ns + interval_ns or not cell.table.keeps_spare or _has_surplus(cell, now_ns):
+    kept_at_hub = cell.at_hub or not cell.table.keeps_spare
+    if now_ns >= cell.reported_ns + interval_ns or kept_at_hub or _has_surplus(cell, now_ns):
         return True
     cell.shard.agenda.promise(cell, min(now_ns + interval_ns // SURPLUS_CHECKS, cell.reported_ns + interval_ns))
     return False
@@ -266,6 +291,11 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     interval_ns = table.interval_ns
     if not table.keeps_spare and cell.held:
         cell.shard.agenda.promise(cell, max(now_ns, _settles_ns(cell, headroom, now_ns)))
+        return
+    if cell.at_hub and headroom > 0:
+        # What was granted for a request that did not wait is kept until the next exchange, for one like it.
+        kept_ns = table.interval_min_ns if cell.waiters else interval_ns
+        cell.shard.agenda.promise(cell, max(now_ns, cell.reported_ns + kept_ns))
         return
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
     tight = headroom > 0 and cell.free < TIGHT_SHARE * cell.capacity
@@ -373,7 +403,11 @@ def _expected(cell: Cell) -> float:
 
 
 def _lower_lines(cell: Cell, used: int, need: float) -> None:
-    """Give back what is beyond this node's fair part of what was left at the last answer."""
+    """Give back what is beyond this node's fair part of what was left at the last answer.
+
+    A node that asks gives back all that is too little for what waits, or, if the key is kept at the hub, all that is
+    not in use.
+    """
     table = cell.table
     if not table.keeps_spare:
         cell.line, cell.base, cell.overdraft = min(cell.line, used), 0, 0
@@ -381,13 +415,18 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
     needs = max(cell.fleet_needs, need)
     share = need / needs if needs > 0 else 0.0
     headroom = cell.line - used
-    surplus = floor(headroom - _kept(cell, need, needs))
-    if 0 < surplus < table.give_back_min * cell.line:
-        surplus = 0
-    if cell.reserved > 0 and 0 < headroom < cell.ask:
-        # Another node's ask is older, and what is held here is too little for this node's own.
-        surplus = max(surplus, min(headroom, cell.reserved))
-    cell.line -= max(0, surplus)
+    if cell.at_hub:
+        cell.line = min(cell.line, used)
+    elif table.meter.fades and cell.head_cost > headroom and _asks(cell):
+        cell.line = 0  # what fades is no part of a line then, and of use to the node that asks first
+    else:
+        surplus = floor(headroom - _kept(cell, need, needs))
+        if 0 < surplus < table.give_back_min * cell.line:
+            surplus = 0
+        if cell.reserved > 0 and 0 < headroom < cell.ask:
+            # Another node's ask is older, and what is held here is too little for this node's own.
+            surplus = max(surplus, min(headroom, cell.reserved))
+        cell.line -= max(0, surplus)
     start = cell.capacity * share
     if table.small_lines:
         start = min(start, headroom_max(need, cell.capacity, table.unit))

@@ -106,7 +106,7 @@ def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: 
             # What this node has used itself is the least that was used; a bucket drains by lines, which it has yet
             # to be granted.
             wait_ns = wait_ns + table.interval_ns if table.meter.bucket else max(wait_ns, table.interval_ns)
-    if cost <= line:
+    if cost <= line and not cell.at_hub:
         return min(wait_ns, table.meter.wait_ns(cell, line, cost, now_ns))
     return max(wait_ns, cell.shard.lost_ns + table.relearns_ns - now_ns)
 

@@ -146,7 +146,7 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
 
 def reach_of(table: LimitState, cell: Cell, line: int, cost: int, now_ns: int) -> int:
     """How far the policy lets this node's use go, on what it knows."""
-    if not table.keeps_spare:
+    if cell.at_hub or not table.keeps_spare:
         return line  # a caller that needs more than that can ask
     return table.policy.reach(view_of(table, cell, line, cost, now_ns))
 

@@ -63,7 +63,7 @@ class Waiter:
         there is certainly nothing.
         """
         table = self._table
-        if not table.keeps_spare:
+        if cell.at_hub or not table.keeps_spare:
             return self.certainly_ns(cell, cost, now_ns)
         line = usable_line(cell, now_ns)
         together = min(cost + ahead, cell.capacity)
@@ -95,12 +95,18 @@ class Waiter:
             if not cell.heard:
                 request_early(cell, now_ns)
 
-    @staticmethod
-    def step_out(cell: Cell, cost: int) -> None:
-        """A request does not wait any more."""
+    def step_out(self, cell: Cell, cost: int) -> None:
+        """A request does not wait any more; what was granted for it goes back at once if it has not gone."""
         cell.waiters -= 1
         cell.waiting -= cost
         cell.head_cost = 0
+        if self._table.asks and not cell.waiters:
+            cell.ask = 0  # what was refused has had its answer
+        if cell.at_hub and not cell.waiters:
+            now_ns = self._table.now_ns()
+            if self._table.meter.headroom(cell, now_ns) > 0:
+                report_soon(cell, now_ns)
+                request_early(cell, now_ns)
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
         """Count a refusal; a request that has `waited` has been counted as demand."""

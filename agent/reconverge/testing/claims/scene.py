@@ -9,7 +9,7 @@ from unittest import SkipTest
 
 from reconverge.clock import SECOND_NS, Clock, ManualClock
 from reconverge.hub.port import Hub
-from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Status
+from reconverge.hub.report import ASKS, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
 from reconverge.limit.limit import FIXED_WINDOW
 
 SECOND_US: Final = 1_000_000
@@ -182,6 +182,36 @@ class Voice:
         assert 1 == len(answer.cells)
 
         return answer.cells[0]
+
+    def asking(
+        self,
+        key: str = "ada",
+        *,
+        of: LimitReport,
+        waits: int,
+        current: int = 0,
+        previous: int = 0,
+        epoch: int | None = None,
+    ) -> Said:
+        """As `cell`, of a key that is kept at the hub: so much waits for the answer, and what is not in use is none."""
+        line = current if of.algorithm == FIXED_WINDOW else 0
+        said = self.cell(key, of=of, current=current, previous=previous, need=1, ask=1, line=line, epoch=epoch)
+        return Said(of, said.report._replace(asked=ASKS + waits))
+
+    async def asks(
+        self,
+        key: str = "ada",
+        *,
+        of: LimitReport,
+        waits: int,
+        current: int = 0,
+        previous: int = 0,
+        epoch: int | None = None,
+    ) -> CellAnswer:
+        """Exchange about a key that is kept at the hub; see `asking`."""
+        said = self.asking(key, of=of, waits=waits, current=current, previous=previous, epoch=epoch)
+        (answer,) = (await self.exchanges(self.batch(said))).cells
+        return answer
 
     async def says_hello(self) -> Answer:
         """Say that it is there, and nothing else."""

@@ -1,0 +1,126 @@
+"""What a hub promises to nodes that ask: what waits is granted as far as there is room, and nothing in advance.
+
+A hub that keeps no keys takes an ask for a large demand, and grants lines as ever: it does not mark its answers, and
+these claims are skipped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from unittest import SkipTest
+
+from reconverge.hub.report import AT_HUB, CellAnswer, Status
+from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW
+from reconverge.testing.claims.scene import WINDOW_S, Scene, Voice, limit
+from reconverge.testing.claims.trial import Trial, claim
+
+FEW: Final = 5
+FIXED: Final = limit("few fixed", algorithm=FIXED_WINDOW, quota=FEW)
+SLIDING: Final = limit("few sliding", algorithm=SLIDING_WINDOW, quota=FEW)
+CROWD: Final = 32
+
+
+async def voices(scene: Scene, count: int) -> list[Voice]:
+    """Nodes of which the hub has heard, and which have asked about some key."""
+    them = [scene.voice() for _ in range(count)]
+    for voice in them:
+        await voice.says_hello()
+    answers = [await voice.asks("another", of=FIXED, waits=0) for voice in them[:2]]
+    if answers[-1].nodes < AT_HUB:
+        raise SkipTest("this hub keeps no keys")
+    return them
+
+
+def may_charge(answer: CellAnswer, current: int = 0) -> int:
+    """How much more a node may charge that has charged `current`."""
+    assert answer.nodes >= AT_HUB, "the key is not kept at the hub"
+    return answer.line - current
+
+
+class AskingClaims(Trial):
+    """Claims about what nodes ask for."""
+
+    @claim
+    async def test_what_waits_is_granted_and_nothing_in_advance(self, scene: Scene) -> None:
+        """The next node that asks finds all the rest."""
+        ada, bob = await voices(scene, 2)
+        for few in (FIXED, SLIDING):
+            assert 1 == may_charge(await ada.asks(of=few, waits=1))
+            assert 0 == may_charge(await ada.asks(of=few, waits=0, current=1), 1)
+            assert FEW - 1 == may_charge(await bob.asks(of=few, waits=FEW))
+
+    @claim
+    async def test_what_is_granted_counts_until_its_node_speaks_again(self, scene: Scene) -> None:
+        """An answer that gets lost takes nothing from others but time, and gives nothing twice."""
+        ada, bob = await voices(scene, 2)
+        for few in (FIXED, SLIDING):
+            batch = ada.batch(ada.asking(of=few, waits=3))
+            await ada.sends(batch)
+            assert FEW - 3 == may_charge(await bob.asks(of=few, waits=FEW))
+            assert Status.STALE == (await ada.sends(batch)).status
+            assert 0 == may_charge(await bob.asks(of=few, waits=FEW, current=2), 2)
+
+            await ada.asks(of=few, waits=0)
+
+            assert 3 == may_charge(await bob.asks(of=few, waits=FEW, current=2), 2)
+
+    @claim
+    async def test_what_was_not_used_goes_back(self, scene: Scene) -> None:
+        """With the next word of its node."""
+        ada, bob = await voices(scene, 2)
+        for few in (FIXED, SLIDING):
+            assert 4 == may_charge(await ada.asks(of=few, waits=4))
+            await ada.asks(of=few, waits=0, current=1)
+
+            assert FEW - 1 == may_charge(await bob.asks(of=few, waits=FEW))
+
+    @claim
+    async def test_a_new_key_that_all_ask_about_at_once_is_granted_once(self, scene: Scene) -> None:
+        """Whichever nodes come first."""
+        crowd = await voices(scene, CROWD)
+        for few in (FIXED, SLIDING):
+            granted = [may_charge(await voice.asks("new", of=few, waits=1)) for voice in crowd]
+
+            assert [1] * FEW + [0] * (CROWD - FEW) == granted
+
+    @claim
+    async def test_what_is_granted_may_outlast_the_window(self, scene: Scene) -> None:
+        """Its node may not have heard of the edge, so it counts until that node speaks."""
+        ada, bob = await voices(scene, 2)
+        assert 3 == may_charge(await ada.asks(of=SLIDING, waits=3))
+        scene.pass_time(WINDOW_S)
+
+        answer = await bob.asks(of=SLIDING, waits=FEW)
+
+        assert FEW - 3 == may_charge(answer)
+        assert scene.epoch() == answer.epoch
+        await ada.asks(of=SLIDING, waits=0, previous=3)
+        await bob.asks(of=SLIDING, waits=0)
+        scene.pass_time(WINDOW_S)
+        assert FEW == may_charge(await ada.asks(of=SLIDING, waits=FEW))
+
+    @claim
+    async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
+        """What fades on each of several nodes is of use to whichever asks first, and to no other."""
+        crowd = await voices(scene, FEW)
+        assert [1] * FEW == [may_charge(await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
+        for voice in crowd:
+            await voice.asks(of=SLIDING, waits=0, current=1)
+        scene.pass_time(WINDOW_S * (1 - scene.hub_us() % SLIDING.window_us / SLIDING.window_us))
+        scene.pass_time(WINDOW_S / FEW + 1)
+
+        granted = [may_charge(await voice.asks(of=SLIDING, waits=1, previous=1)) for voice in crowd]
+
+        assert [1] + [0] * (FEW - 1) == granted
+
+    @claim
+    async def test_a_node_that_does_not_ask_is_granted_lines_ahead(self, scene: Scene) -> None:
+        """And one that asks gets what they leave."""
+        ada, bob = await voices(scene, 2)
+        for few in (FIXED, SLIDING):
+            assert 1 == may_charge(await ada.asks(of=few, waits=1))
+
+            line = (await bob.reports(of=few, need=2)).line
+
+            assert 2 <= line <= FEW - 1
+            assert FEW - line == may_charge(await ada.asks(of=few, waits=FEW))

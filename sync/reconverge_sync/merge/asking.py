@@ -1,0 +1,124 @@
+"""Keys that are kept at the hub: which they are, and what a node is granted that has asked about one.
+
+Part of the merge rule, so `exchange.lua` says the same to Redis.
+"""
+
+# Theory of operation.
+#
+# The problem. A line is granted ahead of the requests that will use it, so it lies on one node while another refuses.
+# Where there is much for each node that is of little consequence. Of five a minute, four nodes hold one each and the
+# fifth lies nowhere; of thirty-two nodes most hold nothing, and refuse while others are idle.
+#
+# How it works. A node whose requests ask in doubt says so in its report, and how much cost waits for the answer
+# (`CellReport.waiting`). What is free of a key that is scarce for its nodes then stays at the hub, and a node is
+# granted what waits, as far as there is room, and nothing in advance. Its next report gives back what was not used. A
+# node that does not ask is granted lines ahead, as ever, of what is left.
+#
+# Vouchers. A sliding window's use fades on its node and at the hub alike. With lines in whole requests each node would
+# keep the fraction that has faded until it amounts to a request, and has been reported. So what is granted to an ask is
+# no line but a number of vouchers, which only the window of the answer knows: with them a node charges, and what it has
+# in use otherwise fades for the benefit of all. Its right at any moment is what it has in use, and its vouchers:
+#
+#     node: charged in this window <= charged when it reported + vouchers; in the next window it has none
+#     hub:  right of a node that floats = charged when it reported + vouchers + what has not faded of the window before
+#
+# The former is at most the latter at every moment and on both sides of an edge, so rights that sum to the capacity at
+# most keep the fleet below it. The ledger keeps them as a line of what was in use, rounded up, and the vouchers
+# (`Entry.line`), which is at least the right. So whatever counts by lines alone is too careful and never wrong: a
+# script of the version before, a ledger that was handed over, a batch that may read no more entries. Sums of fractions
+# are made of whole numbers (`Floating`), so that both twins add up the same in any order.
+#
+# Which keys. Those of which each node that is asked about it has fewer than SMALL requests. Of other keys the last
+# requests, as a grant in advance would lie idle where they are not asked for. But only while an ask costs no more than
+# a few exchanges would. A key that was not asked about in the window before may be asked about by all nodes any moment.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor
+
+from reconverge.hub.report import AT_HUB, CellAnswer, CellReport
+from reconverge_sync.merge.granting import raise_base
+from reconverge_sync.merge.ledger import Cell, Entry, Floating, Rule
+
+SMALL = 8
+"""A capacity of fewer requests than this for each node is kept at the hub."""
+TIGHT_FIXED = 2
+"""The last requests of a fixed window are, so many for each node;"""
+TIGHT_SLIDING = 4
+"""and of a sliding one, where nodes come to the last ones all the time."""
+NODES_MIN = 4
+"""So many nodes of a fleet count as asked about any key: those that have few requests for it come and go."""
+CHEAP = 4
+"""More asks than this for each node and interval cost more than the exchanges that they replace."""
+
+
+def nodes_of(cell: Cell, live: int) -> int:
+    """How many nodes may be asked about a key; one of them reports, and is not in the sums."""
+    return max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
+
+
+def stays_at_hub(
+    cell: Cell, nodes: int, entry: Entry, report: CellReport, rule: Rule, hub_us: int, pace_us: int
+) -> bool:
+    """Whether what is free of a key stays at the hub, as far as a node is concerned that has asked about it."""
+    if not report.asks or nodes < 2 or not rule.bounded or not (rule.fixed or rule.sliding):
+        return False
+    asks_milli = min(
+        float(cell.demand_milli + entry.demand_milli), float(nodes) * cell.capacity * 1_000_000_000 / rule.window_us
+    )
+    if asks_milli * pace_us > float(CHEAP) * nodes * 1_000_000_000:
+        return False
+    if cell.capacity < SMALL * nodes:
+        return True
+    pool = cell.capacity - (cell.used(rule, hub_us) + entry.used(rule, cell, hub_us)) - cell.silent
+    return pool < (TIGHT_FIXED if rule.fixed else TIGHT_SLIDING) * nodes
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a node has asked for of a key that is kept at the hub, and what it gets."""
+
+    report: CellReport
+    small: bool
+    """Whether no window begins with a base either."""
+    floating: Floating | None = None
+    """What the other entries have that float, if all were looked at; else their lines count."""
+    granted: int = 0
+
+    def needs_all(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, lent: int) -> bool:
+        """Whether all entries have to be looked at to know what there is: lines leave too little, and use does not."""
+        waiting = self.report.waiting
+        if waiting == 0 or not rule.sliding:
+            return False
+        used, capacity = entry.used(rule, cell, hub_us), cell.capacity + lent
+        if capacity - cell.lines - cell.debts - cell.reserved - max(entry.line, ceil(used)) >= waiting:
+            return False
+        return capacity - cell.used(rule, hub_us) - used >= 1
+
+    def grant(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, lent: int, *, small_lines: bool) -> None:
+        """Grant what waits, as far as there is room; the entry is not in the sums meanwhile."""
+        report = self.report
+        if not self.small:
+            raise_base(cell, entry, report, rule, small_lines=small_lines)
+        if report.waiting == 0 or (rule.fixed and (report.epoch != cell.epoch or cell.resting(rule))):
+            return
+        used = entry.used(rule, cell, hub_us)
+        others: float = cell.lines + cell.debts
+        if self.floating is not None:
+            others = others - self.floating.held + self.floating.rights(rule, cell, hub_us)
+        room = floor(cell.capacity + lent - others - cell.reserved - max(entry.line, used))
+        most = report.waiting if room >= report.ask else report.waiting - report.ask  # a smaller one than the largest
+        self.granted = max(0, min(most, room))
+        if self.granted == 0:
+            return
+        entry.vouchers = self.granted if entry.floats(rule) else 0
+        entry.line = max(entry.line, ceil(used)) + self.granted
+        entry.debt = 0
+
+    def told(self, answer: CellAnswer, entry: Entry, rule: Rule) -> CellAnswer:
+        """The answer, by which the node knows that the key is kept at the hub; others' vouchers count as charged."""
+        current = answer.current + (0 if self.floating is None else self.floating.vouchers)
+        line = min(entry.current + self.granted, answer.capacity) if rule.sliding else answer.line
+        base = 0 if self.small else answer.base
+        return answer._replace(line=line, base=base, current=current, nodes=answer.nodes + AT_HUB)

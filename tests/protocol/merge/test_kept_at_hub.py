@@ -1,0 +1,270 @@
+"""Goal: of a scarce key about which requests ask, no node holds what it has not asked for, and none is admitted twice.
+
+Method: real nodes and the real merge rule; messages are under way for as long as a test says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconverge.clock import SECOND_NS
+from reconverge.kernel import Cell
+from reconverge.limit import Limit
+from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge_sync.merge.asking import SMALL
+from tests.support.kernel.talker import Talker, World
+
+ALGORITHMS = ["fixed-window", "sliding-window"]
+POLICIES = [STRICT, BALANCED]
+WINDOW_S = 60
+
+
+def world_of(algorithm: str = "sliding-window", policy: Policy = STRICT, *, quota: int = 5, nodes: int = 4) -> World:
+    """Nodes that the hub has heard of, and that ask; a window has just begun."""
+    world = World(Limit(quota, WINDOW_S, algorithm=algorithm), policy, nodes=nodes, lease_ns=600 * SECOND_NS)
+    for node in world.nodes:
+        node.table.asks = True
+        node.table.warm(["another"])
+        node.exchanges_with(world.hub)
+    world.passes(ns=WINDOW_S * SECOND_NS - world.clock.wall_ns() % (WINDOW_S * SECOND_NS))
+    return world
+
+
+def waits(node: Talker, *costs: int) -> None:
+    """Have requests wait."""
+    for cost in costs:
+        node.asks(node.table, "ada", cost)
+
+
+def go(node: Talker) -> int:
+    """How many of those that wait go now; none waits any longer."""
+    return len(list(node.stops_asking(node.table)))
+
+
+def speaks(world: World, node: Talker) -> None:
+    """Exchange as soon as the node may."""
+    world.passes(ns=node.due_in_ns)
+    node.exchanges_with(world.hub)
+
+
+def asks(world: World, node: Talker, *costs: int) -> int:
+    """Ask, hear the hub, and go; returns how many were admitted."""
+    waits(node, *costs)
+    speaks(world, node)
+    return go(node)
+
+
+def cell_of(node: Talker) -> Cell:
+    """What a node knows of the key."""
+    return node.table.cells["ada"]
+
+
+def cells_of(world: World) -> Iterator[Cell]:
+    """What each node knows of the key."""
+    return map(cell_of, world.nodes)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("nodes", [4, 32])
+def test_a_new_key_admits_its_quota_on_all_nodes_together(algorithm: str, policy: Policy, nodes: int) -> None:
+    """Whichever are asked, one after the other or at once."""
+    world = world_of(algorithm, policy, nodes=nodes)
+    for node in world.nodes:
+        waits(node, 1, 1)
+        node.sends()
+    for node in world.nodes:
+        node.reaches(world.hub)
+    for node in world.nodes:
+        node.hears()
+
+    assert 5 == sum(go(node) for node in world.nodes)
+    assert 0 == sum(asks(world, node, 1) for node in world.nodes)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_node_is_granted_what_waits_and_nothing_in_advance(algorithm: str) -> None:
+    """And it knows that the rest is at the hub."""
+    world = world_of(algorithm)
+    ada, bob, *_ = world.nodes
+
+    assert 2 == asks(world, ada, 1, 1)
+    assert cell_of(ada).at_hub
+    assert not ada.table.allow("ada")
+    assert 3 == asks(world, bob, 1, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
+    """Though requests ask about it."""
+    world = world_of(algorithm, quota=4 * SMALL + 1)
+    node = world.nodes[0]
+
+    assert 1 == asks(world, node, 1)
+    assert not cell_of(node).at_hub
+    assert node.table.allow("ada")
+
+
+@pytest.mark.parametrize("algorithm", ["token-bucket", "sliding-log"])
+def test_other_algorithms_have_lines_as_ever(algorithm: str) -> None:
+    """Buckets drain by them, and the hub knows no dates."""
+    world = world_of(algorithm)
+    node = world.nodes[0]
+
+    assert 1 == asks(world, node, 1)
+    assert not cell_of(node).at_hub
+
+
+def test_a_policy_that_goes_by_the_total_has_lines_as_ever() -> None:
+    """It has no bound that rights would have to keep."""
+    world = world_of(policy=AVAILABLE)
+
+    assert 1 == asks(world, world.nodes[0], 1)
+    assert not cell_of(world.nodes[0]).at_hub
+
+
+def test_parts_of_a_request_that_fade_on_several_nodes_are_of_use_to_one() -> None:
+    """Without a word of the nodes on which they fade."""
+    world = world_of()
+    assert [1, 1, 1, 2] == [
+        asks(world, node, *[1] * count) for node, count in zip(world.nodes, (1, 1, 1, 2), strict=True)
+    ]
+    for node in world.nodes:
+        speaks(world, node)
+    world.passes(ns=WINDOW_S * SECOND_NS - world.clock.wall_ns() % (WINDOW_S * SECOND_NS))
+    world.passes(WINDOW_S / 6)
+    assert [0, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
+    world.passes(WINDOW_S / 29)  # now a fifth of the last window's five has faded
+
+    assert [1, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_was_granted_and_not_used_goes_back_at_once(algorithm: str) -> None:
+    """When the request that had asked waits no longer."""
+    world = world_of(algorithm)
+    ada, bob, *_ = world.nodes
+    waits(ada, 1, 1, 1)
+    ada.exchanges_with(world.hub)
+    assert 2 == asks(world, bob, 1, 1, 1)
+
+    ada.cancels_asks(ada.table)
+
+    assert ada.due_in_ns < SECOND_NS // 50
+    speaks(world, ada)
+    assert 3 == asks(world, bob, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_answer_that_is_lost_takes_what_it_granted_until_its_node_speaks(algorithm: str) -> None:
+    """And none of it is admitted twice."""
+    world = world_of(algorithm)
+    ada, bob, *_ = world.nodes
+    waits(ada, 1, 1)
+    ada.says()
+    ada.reaches(world.hub)
+    ada.gives_up()
+    assert 0 == go(ada)
+    assert 3 == asks(world, bob, 1, 1, 1, 1)
+
+    speaks(world, ada)
+
+    assert 2 == asks(world, bob, 1, 1, 1)
+
+
+@pytest.mark.parametrize("crosses", ["what was granted", "the answer", "the question"])
+def test_what_was_granted_for_a_window_is_void_in_the_next(crosses: str) -> None:
+    """It would count in the new window for longer than the hub counts it; so the node asks anew."""
+    world = world_of()
+    ada, bob, *_ = world.nodes
+    assert 3 == asks(world, bob, 1, 1, 1)
+    speaks(world, bob)
+    world.passes(ns=WINDOW_S * SECOND_NS - world.clock.wall_ns() % (WINDOW_S * SECOND_NS) - SECOND_NS)
+    waits(ada, 1, 1)
+    ada.says()
+    if crosses != "the question":
+        ada.reaches(world.hub)
+    if crosses == "what was granted":
+        ada.hears()
+        assert 2 == cell_of(ada).line
+    world.passes(ns=WINDOW_S * SECOND_NS // 10)
+    ada.reaches(world.hub)
+    if crosses == "the question":  # the hub answers in the window after the report's, and the node hears in the next
+        world.passes(WINDOW_S)
+    ada.hears()
+
+    assert 0 == go(ada)
+    assert not ada.table.allow("ada")
+    speaks(world, ada)
+    assert 2 == asks(world, ada, 1, 1)
+
+
+def test_what_was_granted_is_void_once_the_key_is_reset_here() -> None:
+    """The count begins anew, and what was granted was granted beside the old one."""
+    world = world_of()
+    ada = world.nodes[0]
+    assert 2 == asks(world, ada, 1, 1)
+    waits(ada, 1)
+    speaks(world, ada)
+    ada.cancels_asks(ada.table)
+
+    ada.table.reset("ada")
+
+    assert 0 == ada.admitted_of(10)
+    assert 5 == asks(world, ada, *[1] * 6)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_reset_elsewhere_makes_nothing_of_what_is_granted_here(algorithm: str) -> None:
+    """What was granted before the reset may be used after it, so the hub keeps it aside."""
+    world = world_of(algorithm)
+    ada, bob, *_ = world.nodes
+    waits(ada, 1, 1, 1)
+    ada.exchanges_with(world.hub)
+    world.passes(0.001)
+    bob.table.reset("ada")
+    speaks(world, bob)
+
+    assert 2 == asks(world, bob, *[1] * 5)
+    assert 3 == go(ada)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_larger_costs_do_not_keep_smaller_ones_out(algorithm: str) -> None:
+    """What is too little for the one is granted to the others."""
+    world = world_of(algorithm)
+    ada, bob, *_ = world.nodes
+    assert 3 == asks(world, bob, 1, 1, 1)
+
+    assert 2 == asks(world, ada, 5, 1, 1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_node_that_does_not_ask_is_granted_lines_beside_one_that_does(algorithm: str) -> None:
+    """Neither is cut off, and both together keep to the quota."""
+    world = world_of(algorithm, nodes=2)
+    ada, bob = world.nodes
+    bob.table.asks = False
+    admitted = {ada: 0, bob: 0}
+    for _ in range(40):
+        admitted[bob] += bob.table.allow("ada")
+        bob.exchanges_with(world.hub)
+        admitted[ada] += asks(world, ada, 1)
+        world.passes(0.1)
+
+    assert 5 == sum(admitted.values())
+    assert min(admitted.values()) >= 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_base_line_remains_of_a_small_quota(algorithm: str) -> None:
+    """Or the next window would begin with requests on nodes that may not be asked."""
+    world = world_of(algorithm)
+    for node in world.nodes:
+        asks(world, node, 1)
+        speaks(world, node)
+
+    assert {0} == {cell.base for cell in cells_of(world)}
+    assert 0 == next(cell for place, cell in world.hub._shards[0].cells.items() if place[-1] == "ada").bases
