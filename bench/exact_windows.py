@@ -37,6 +37,8 @@ MODULE: Final = "bench.exact_windows"
 WINDOW_S: Final = 2.0
 QUOTAS: Final = (4, 5, 12)
 DEMAND: Final = 2.0
+KEYS: Final = 20
+WINDOWS: Final = 10
 AGENTS_MAX: Final = 8
 """In one process; with more, what is measured is how processes wait for a processor."""
 STARTING_S: Final = 4.0
@@ -55,9 +57,10 @@ class Load:
     policy: str = "strict"
     algorithm: str = FIXED_WINDOW
     asking: bool = True
-    keys: int = 20
+    """Whether it asks in doubt."""
+    keys: int = KEYS
     """Side by side, for each quota."""
-    windows: int = 10
+    windows: int = WINDOWS
     new_keys: int = 20
     """Asked about on all agents at once, for each quota."""
     within_s: float = WITHIN_S
@@ -241,9 +244,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, nargs="*", default=[4, 16, 32])
     parser.add_argument("--policies", nargs="*", default=["strict", "balanced"])
     parser.add_argument("--algorithm", default=FIXED_WINDOW)
+    parser.add_argument("--keys", type=int, default=KEYS, help="side by side, for each limit")
+    parser.add_argument("--windows", type=int, default=WINDOWS)
+    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="how long a request may wait")
     parser.add_argument("--hit", action="store_true", help="do not ask")
     options = parser.parse_args(arguments)
-    size = {"keys": 3, "windows": 2, "new_keys": 2} if options.quick else {}
+    size = {"keys": options.keys, "windows": options.windows}
+    if options.quick:
+        size = {"keys": 3, "windows": 2, "new_keys": 2}
     print(
         "| nodes | policy | limit | windows | exact | refused falsely | most above the limit | bounds broken "
         "| waited | of these in vain | p50, p99 of a wait (ms) | new keys exact | admitted of a new key |\n"
@@ -253,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for nodes in options.nodes:
         for policy in options.policies:
-            load = Load(nodes, policy, options.algorithm, asking=not options.hit, **size)
+            load = Load(nodes, policy, options.algorithm, not options.hit, within_s=options.within, **size)
             for found in measured(load):
                 print(row(found), flush=True)
 
