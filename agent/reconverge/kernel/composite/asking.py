@@ -85,7 +85,9 @@ class AskGate:
         groups = self._groups(costs)
         if any(group.fits_at_once(key, costs, now_ns) for group in groups):
             return False
-        return all(group.in_doubt(key, costs, now_ns) for group in groups)
+        # What a share refuses for certain its parent may have room for.
+        doubts = [group.in_doubt(key, costs, now_ns) for group in groups]
+        return any(doubts) and (len(groups) == 1 or not any(group.fits(key, costs, now_ns) for group in groups))
 
     def join(self, key: str, costs: Costs, cells: list[Cell]) -> bool:
         """Note that a request waits, and have the hub asked for what it needs; returns whether it is.
@@ -171,6 +173,14 @@ class _Together:
             if cell.used + cost > cell.room or now_ns >= cell.until_ns:
                 return False
         return True
+
+    def fits(self, key: str, costs: Costs, now_ns: int) -> bool:
+        """Whether there is room for certain."""
+        return self._lock.run(self._fits, key, costs, now_ns)
+
+    def _fits(self, key: str, costs: Costs, now_ns: int) -> bool:
+        parts = [(table, look_up(table, key, now_ns), cost) for table, cost in zip(self.tables, costs, strict=True)]
+        return all(cell.heard and _within_line(table, cell, cost, now_ns)[1] for table, cell, cost in parts)
 
     def in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
         """Whether neither an admission nor a refusal would be certain."""
