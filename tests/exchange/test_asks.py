@@ -1,12 +1,14 @@
-"""Goal: the exchange that a request asks for begins at once, whatever else the driver waits for.
+"""Goal: the exchange that a request asks for begins at once, whatever the driver waits for, and takes no grant away.
 
-Method: a hub of two shards of which one does not answer, and a driver that does not look by itself.
+Method: a hub of two shards of which one does not answer, and a driver that does not look by itself; a hub that holds
+back an answer until other requests have asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -14,8 +16,11 @@ from reconverge import Agent
 from reconverge.exchange import driver
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
+from tests.support.waiting import eventually_in_loop
 
 PATIENT_S = 5.0
+TURNS = 5
+"""Of a loop; by then what was started in it has asked."""
 
 
 class HalfDeaf(MemoryHub):
@@ -30,6 +35,22 @@ class HalfDeaf(MemoryHub):
         while self.deaf and batch.shard == 0 and batch.cells:  # noqa: ASYNC110  # it is changed on another thread
             await asyncio.sleep(0.01)
         return await super().exchange(batch)
+
+
+class Holding(MemoryHub):
+    """A hub that holds back what it answers about keys, if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told_to_hold = self.holds = False
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        answer = await super().exchange(batch)
+        while self.told_to_hold and batch.cells:
+            self.holds = True
+            await asyncio.sleep(0.001)
+        return answer
 
 
 @pytest.fixture
@@ -70,3 +91,38 @@ def test_asks_to_a_shard_that_answers_are_not_in_vain(agent: Agent) -> None:
 
     results = agent.stats().limits["login"].asks.results
     assert (1, len(deaf), len(keys) - len(deaf)) == (results["timeout"], results["in_vain"], results["admitted"])
+
+
+@pytest.mark.parametrize("in_its_loop", [True, False], ids=["task", "thread"])
+def test_what_an_answer_grants_is_not_given_back_before_requests_have_looked_at_it(
+    in_its_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another request that asks meanwhile calls for the next batch, which leaves when the answer has come.
+
+    Of a key that is kept at the hub that batch gives back all that is not in use. It waits for the first request, which
+    is admitted.
+    """
+    monkeypatch.setattr(driver, "LOOKS_S", (0.0,) * 10 + (0.01,) * 500)
+
+    async def live() -> list[bool]:
+        hub = Holding()
+        async with AsyncExitStack() as stack:
+            agents = [Agent(hub, sync_interval=60.0) for _ in range(2)]
+            for each in agents:
+                if in_its_loop:
+                    await stack.enter_async_context(each)
+                else:
+                    stack.callback(each.stop)
+            limiters = [each.limit("login", "4/hour") for each in agents]
+            for limiter in limiters:
+                await limiter.ask("known", within=PATIENT_S)
+            hub.told_to_hold = True
+            first = asyncio.create_task(limiters[0].ask("new", within=PATIENT_S))
+            await eventually_in_loop(lambda: hub.holds, "the answer about the key is held back")
+            more = [asyncio.create_task(limiters[0].ask("new", within=PATIENT_S)) for _ in range(2)]
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            hub.told_to_hold = False
+            return [answer.allowed for answer in await asyncio.gather(first, *more)]
+
+    assert [True, True, True] == asyncio.run(live())

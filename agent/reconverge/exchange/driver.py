@@ -55,6 +55,9 @@ QUIET_NS: Final = 60 * SECOND_NS
 """A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
 CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
+LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
+"""Pauses of a batch while requests that were told of an answer look at it: turns of the loop, if they wait in the same
+one, and then time for other threads, which is short beside what a request may wait."""
 
 
 class ExchangeDriver(Ownership):
@@ -351,6 +354,7 @@ class ExchangeDriver(Ownership):
 
     async def _exchange(self, syncer: Syncer) -> bool:
         """Make one exchange; whatever goes wrong is told to the syncer. Returns whether that got the node anywhere."""
+        await self._let_askers_look(syncer)
         sent_ns = self._clock.monotonic_ns()
         batch = syncer.take(sent_ns)
         if batch is None:
@@ -386,6 +390,14 @@ class ExchangeDriver(Ownership):
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
             return not (syncer.failing or syncer.begins_anew_again)
         return False
+
+    async def _let_askers_look(self, syncer: Syncer) -> None:
+        """Have requests take what the last answer has granted them, before the next batch gives it back."""
+        for pause_s in LOOKS_S:
+            if not syncer.told:
+                return
+            await asyncio.sleep(pause_s)
+        syncer.await_no_look()
 
     async def _read(self, reader: Reader) -> None:
         """Read what is posted for the fleet; whatever goes wrong is told to the reader."""

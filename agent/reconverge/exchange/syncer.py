@@ -169,6 +169,15 @@ class Syncer:
         return self._shard.asking
 
     @property
+    def told(self) -> bool:
+        """Whether requests were told of an answer, and have not looked at it yet."""
+        return bool(self._shard.told)
+
+    def await_no_look(self) -> None:
+        """Such requests take too long, and are not waited for."""
+        self._shard.told.clear()
+
+    @property
     def answers(self) -> int:
         """How many exchanges the hub has answered."""
         return self._exchanges

@@ -182,6 +182,8 @@ class Asking:
                 return self._decide(request, Rule.MEMORY)
             while (left_ns := began_ns + request.within_ns - self._now_ns()) > 0:
                 yield left_ns
+                for shard in shards:
+                    shard.note_looked(waker)
                 settled = self._as_answered(request, cells, began_ns)
                 if settled is not None:
                     return settled
@@ -194,7 +196,7 @@ class Asking:
             return self._decide(request, Rule.MEMORY)
         finally:
             for shard in shards:
-                shard.askers.pop(waker, None)
+                shard.forget_asker(waker)
             gate.leave(cells, request.costs)
 
     def _unasked(self, request: Request, shards: list[ShardState], now_ns: int) -> Settled | None:

@@ -12,7 +12,8 @@
 # failed, asks to that shard are in vain until it has answered again.
 #
 # All that ask are told of each answer and of each failure, and see for themselves what it means to them: what they
-# asked about may have been in the batch before.
+# asked about may have been in the batch before. The next batch waits for them, for a moment (`driver.LOOKS_S`): of a
+# key that is kept at the hub it gives back all that is not in use, also what has just been granted to them.
 
 from __future__ import annotations
 
@@ -70,6 +71,8 @@ class AskState:
         """The next batch is to leave at once, for the sake of requests that ask."""
         self.askers: dict[Asker, None] = {}
         """What waits for an answer; changed in single steps, so that it needs no lock."""
+        self.told: dict[Asker, None] = {}
+        """What was told of an answer, and has not looked at it yet."""
         self._in_vain_ns: int | None = None
         """`acked_ns` as it was when an ask was left without an answer."""
 
@@ -85,4 +88,17 @@ class AskState:
     def wake_askers(self) -> None:
         """Have all that ask look again."""
         for asker in list(self.askers):
-            asker.wake()
+            self.told[asker] = None
+            if asker in self.askers:
+                asker.wake()
+            else:  # it has left meanwhile, on another thread
+                self.told.pop(asker, None)
+
+    def note_looked(self, asker: Asker) -> None:
+        """It has looked at what it was told of."""
+        self.told.pop(asker, None)
+
+    def forget_asker(self, asker: Asker) -> None:
+        """It waits for no answer any more."""
+        self.askers.pop(asker, None)
+        self.told.pop(asker, None)
