@@ -102,8 +102,9 @@ class Found:
     new_exact: int
     """New keys of which exactly the quota was admitted."""
     new_most: int
-    """The most that was admitted of a new key."""
+    """The most that was admitted of a new key in one window."""
     new_least: int
+    """The least that was admitted of a new key, in the window in which most of it was."""
 
 
 Asked = tuple[int, int, str, int, int, bool, bool, int, bool]
@@ -140,10 +141,11 @@ def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int) -> 
     places = [place for place in sorted({(one.key, one.epoch) for one in usual}) if place[1] in epochs]
     excess = excess_by_place(limit, [charge_of(one) for one in decided if one.allowed], settling=False)
     bounds = Bounds(limit, choose(load.policy), load.nodes, decided)
-    new: defaultdict[str, int] = defaultdict(int)
+    new: defaultdict[Place, int] = defaultdict(int)
     for one in decided:
         if one.key.startswith("new"):
-            new[one.key] += one.allowed
+            new[one.key, one.epoch] += one.allowed
+    most_new = {key: max(count for (each, _), count in new.items() if each == key) for key, _ in new}
     waits_ms = sorted(took_ns / 1e6 for *_, took_ns, waited in asked if waited) or [0.0]
     return Found(
         load,
@@ -158,9 +160,9 @@ def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int) -> 
         in_vain=sum(wait_ms >= 1000 * load.within_s for wait_ms in waits_ms) / len(waits_ms),
         p50_ms=waits_ms[len(waits_ms) // 2],
         p99_ms=waits_ms[len(waits_ms) * 99 // 100],
-        new_exact=sum(count == quota for count in new.values()),
-        new_most=max(new.values(), default=0),
-        new_least=min(new.values(), default=0),
+        new_exact=sum(count == quota for count in most_new.values()),
+        new_most=max(most_new.values(), default=0),
+        new_least=min(most_new.values(), default=0),
     )
 
 
