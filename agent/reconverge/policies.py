@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.report import UNBOUNDED
@@ -34,6 +34,10 @@ OVERSHOOT_MIN = 0.001
 """Overdrafts are dealt out in thousandths of the capacity."""
 OVERSHOOT_MAX = 1000.0
 """Larger ones, of the largest quota, would not fit into the numbers that a hub can count with."""
+
+
+HUB: Final = "hub"
+NODES: Final = "nodes"
 
 
 class View(NamedTuple):
@@ -158,6 +162,14 @@ class Policy:
     """Whether the lines stay in use when the node's lease is over."""
     merged_only: bool = False
     """Whether lines are of no interest at all, only merged totals."""
+    scarce: str = HUB
+    """Where requests lie of which there are few for each node, while some ask about the key in doubt: at the hub, which
+    grants what is asked for, or at the nodes, which are granted ahead."""
+
+    @property
+    def keeps_at_hub(self) -> bool:
+        """Whether the hub may keep scarce keys; not where nodes go by what they believe of each other."""
+        return self.scarce == HUB and not math.isinf(self.max_overshoot)
 
     @property
     def overshoot_milli(self) -> int:
@@ -182,12 +194,16 @@ POLICIES = {policy.name: policy for policy in (STRICT, BALANCED, AVAILABLE, NAIV
 
 
 def choose(
-    name: str | None = None, *, max_overshoot: float | None = None, cold_allowance: float | None = None
+    name: str | None = None,
+    *,
+    max_overshoot: float | None = None,
+    cold_allowance: float | None = None,
+    scarce: str | None = None,
 ) -> Policy:
-    """The policy of that name, or the one that a `max_overshoot` means, with the given numbers in place of its own.
+    """The policy of that name, or the one that a `max_overshoot` means, with the given settings in place of its own.
 
     Raises:
-        InvalidSetting: the name is unknown, a number is out of range, or name and number contradict each other.
+        InvalidSetting: the name is unknown, a number is out of range, or settings contradict each other.
     """
     if name is not None and (not isinstance(name, str) or name not in POLICIES):
         raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}{asked(name, POLICIES)}")
@@ -214,7 +230,17 @@ def choose(
         if policy.max_overshoot == 0 and cold_allowance > 0:
             raise InvalidSetting("cold_allowance", cold_allowance, "must be 0 in strict, which never exceeds the limit")
         policy = replace(policy, cold_allowance=float(cold_allowance))
-    return policy
+    return policy if scarce is None else _with_scarce(policy, scarce)
+
+
+def _with_scarce(policy: Policy, scarce: object) -> Policy:
+    if scarce not in (HUB, NODES):
+        raise InvalidSetting("scarce", scarce, f"must be {HUB!r} or {NODES!r}, where requests lie that are scarce")
+    if scarce == HUB and math.isinf(policy.max_overshoot):
+        raise InvalidSetting(
+            "scarce", scarce, f"has no effect in {policy.name!r}, whose keys are never kept at the hub"
+        )
+    return replace(policy, scarce=str(scarce))
 
 
 def _meant_by(max_overshoot: float | None) -> Policy:

@@ -53,10 +53,10 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
         InvalidSetting,
         ("zzz=1", "known: hub, namespace, sync_interval"),
     ),
-    "a setting of storages": (
-        lambda: AGENT("memory://", in_doubt="refuse"),
+    "a word for doubt that is none": (
+        lambda: AGENT("memory://", in_doubt="later"),
         InvalidSetting,
-        ("in_doubt='refuse'", "storages", "?in_doubt=refuse"),
+        ("in_doubt='later'", "neither 'refuse' nor a time", "'ask:25ms'"),
     ),
     "a setting of a former version": (
         lambda: AGENT("memory://", hints="mqtt://ada:hunter2@localhost:1883"),

@@ -97,7 +97,7 @@ def test_the_figures_say_what_was_timed_and_beside_which_floor() -> None:
     """A time without the name of the call, and without one beside it, says nothing about a limiter."""
     requests = [Request(0.0, "ada", 1, 0)]
     one = array("q", [1])
-    history = History(one, one, one, one, one, array("q", [1500]), array("q", [200]))
+    history = History(one, one, one, one, one, array("q", [1500]), array("q", [200]), array("q", [worker.NOT_ASKED]))
     setup = Setup(requests, LIMIT, ("balanced",), 1, 1.0, "embedded://", 0.1)
     rows = dict(figures_rows(judge(Outcome(setup, [[0]], [[history]], [1]))))
 

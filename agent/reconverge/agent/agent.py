@@ -66,8 +66,6 @@ ELSEWHERE: Final = {
 }
 """What is written for a setting of `Agent.limit`, and where it belongs."""
 OF_AGENT: Final = {
-    "in_doubt": "is a setting of the storages for the package limits; write it in their URI, as in"
-    " reconverge+redis://localhost:6379/0?in_doubt=refuse",
     "url": "is called hub here; write Agent('redis://localhost:6379/0')",
     **REMOVED,
 }
@@ -94,6 +92,9 @@ class Agent:
             windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
             see `reconverge.policies`. By default `balanced`.
+        scarce: "hub" or "nodes": where requests lie of which there are few for each node, of a limit about which
+            requests ask in doubt. At the hub none is refused falsely, and most are refused while the hub is away; at
+            the nodes it is the other way round. By default at the hub.
         max_keys: how many keys are counted each on its own. When that is nearly reached, those that are idle leave, and
             with a hub those that are used least; a key that finds no room shares one count with others, or is refused
             in `strict`.
@@ -138,6 +139,7 @@ class Agent:
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
+        scarce: str | None = None,
         max_keys: int = 100_000,
         new_keys_max: int = NEW_KEYS_MAX,
         asks_max: int = ASKS_MAX,
@@ -169,7 +171,7 @@ class Agent:
             key_bytes_max=key_bytes_max,
             region_share=region_share,
         )
-        self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
+        self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance, scarce=scarce)
         self._switched: Switch = switch_as_said(switch)
         within_s(in_doubt)
         self._in_doubt = in_doubt
@@ -234,6 +236,7 @@ class Agent:
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
+        scarce: str | None = None,
         sync_interval: Seconds | None = None,
         switch: Switch | None = None,
         cap: str | None = None,
@@ -258,8 +261,8 @@ class Agent:
         sync_interval = in_seconds(sync_interval)
         self._check_switch_and_interval(switch, sync_interval, quotas)
         chosen = self._policy
-        if (policy, max_overshoot, cold_allowance) != (None, None, None):
-            chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance)
+        if (policy, max_overshoot, cold_allowance, scarce) != (None, None, None, None):
+            chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance, scarce=scarce)
         parents = _parts_of(parent)
         if cap is not None:
             caps_as_said(name, quotas, cap)

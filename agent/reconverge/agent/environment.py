@@ -51,6 +51,7 @@ KNOWN: Final = frozenset(
         "REDIS_SERVER",
         "REGION_SHARE",
         "REQUIRE_HUB",
+        "SCARCE",
         "SETTINGS_SECRET",
         "SIGTERM",
         "STOP_TIMEOUT",

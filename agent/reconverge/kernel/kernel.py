@@ -21,7 +21,7 @@ from reconverge.kernel.reporting.asks import ASKS_MAX
 from reconverge.kernel.reporting.cell_reports import unreport_cell
 from reconverge.kernel.reporting.deferred import Pace, hold_back, let_ask_again
 from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
-from reconverge.kernel.reporting.requests import let_stay, mark_dirty
+from reconverge.kernel.reporting.requests import let_stay, mark_dirty, without_granted
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.lookup import drop
 from reconverge.kernel.table.state import NODES_LEASE_NS
@@ -206,6 +206,8 @@ class Kernel(Node):
             makes_room = not (early or leaving) and self.room.sweep(now_ns)
             cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
             shard.early_ns = min(shard.early_ns, again_ns)
+            if shard.askers and not leaving:
+                cells = without_granted(shard, cells, now_ns)
             more = more or newer or makes_room
             if held:
                 let_ask_again(shard, held)

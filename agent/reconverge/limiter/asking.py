@@ -172,7 +172,7 @@ class Asking:
         if unasked is not None:
             return unasked
         for table in self._tables:
-            table.asks = True
+            table.asks = table.policy.keeps_at_hub
         cells: list[Cell] = []
         try:
             for shard in shards:

@@ -37,6 +37,7 @@ VARIABLES: Final = {
     "policy": "RECONVERGE_POLICY",
     "max_overshoot": "RECONVERGE_MAX_OVERSHOOT",
     "cold_allowance": "RECONVERGE_COLD_ALLOWANCE",
+    "scarce": "RECONVERGE_SCARCE",
     "max_keys": "RECONVERGE_MAX_KEYS",
     "new_keys_max": "RECONVERGE_NEW_KEYS_MAX",
     "asks_max": "RECONVERGE_ASKS_MAX",
@@ -76,6 +77,7 @@ class LimitSettings(BaseModel):
     policy: str | None = None
     max_overshoot: float | None = None
     cold_allowance: float | None = None
+    scarce: str | None = None
     sync_interval: float | None = None
     switch: str | None = None
     cap: str | None = None
@@ -102,6 +104,7 @@ class Settings(BaseSettings):
     policy: str | None = None
     max_overshoot: float | None = None
     cold_allowance: float | None = None
+    scarce: str | None = None
     max_keys: int | None = None
     new_keys_max: int | None = None
     asks_max: int | None = None
@@ -251,7 +254,7 @@ class Configuration:
         before = self._settings.limits.get(name)
         if before is None:  # declared by the program
             before = LimitSettings(limit=limit.limit)
-        for field in ("parent", "policy", "max_overshoot", "cold_allowance", "cap"):
+        for field in ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap"):
             if getattr(before, field) != getattr(limit, field):
                 raise finding.that("cannot change while it is in use; restart", "limits", name, field)
         steps = list[Callable[[], object]]()

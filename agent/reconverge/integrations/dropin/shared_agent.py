@@ -29,7 +29,7 @@ NUMBERS: Final = (
     "stop_timeout",
 )
 WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max", "asks_max")
-OTHERS: Final = ("namespace", "policy", "clock", "settings_secret")
+OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret")
 """Settings of an agent that a storage takes, beside the numbers; all mean what they mean there."""
 NOT_IN_URIS: Final = frozenset(("clock", "settings_secret"))
 """What cannot stand in a URI, or should not: URIs are printed."""

@@ -20,7 +20,14 @@
 
 from __future__ import annotations
 
-from reconverge.kernel.cell import Cell
+from collections.abc import Sequence
+
+from reconverge.clock import MILLISECOND_NS
+from reconverge.kernel.cell import Cell, Shard
+
+GRANTED_NS = 50 * MILLISECOND_NS
+"""For so long what was granted for a request that asks waits for it: a thread may have to wait for its turn."""
+GRANTED_AGAIN_NS = MILLISECOND_NS
 
 
 def mark_dirty(cell: Cell) -> None:
@@ -100,6 +107,27 @@ def ask_at_once(cell: Cell, now_ns: int) -> bool:
     shard.early_ns = min(shard.early_ns, now_ns)
     _want_wake(cell)
     return True
+
+
+def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Cell]:
+    """Those of the cells to report that no request has to charge first: what was just granted for it would go back.
+
+    The request has been woken, and its thread has yet to run. The others are reported a moment later.
+    """
+    reported = []
+    for cell in cells:
+        if cell.waiters and cell.at_hub and now_ns - cell.heard_ns < GRANTED_NS and _is_granted(cell, now_ns):
+            (shard.urgent if cell.urgent else shard.dirty).append(cell)
+            if cell.urgent:
+                cell.early_ns = now_ns + GRANTED_AGAIN_NS
+                shard.early_ns = min(shard.early_ns, cell.early_ns)
+        else:
+            reported.append(cell)
+    return reported
+
+
+def _is_granted(cell: Cell, now_ns: int) -> bool:
+    return cell.table.meter.headroom(cell, now_ns) > 0
 
 
 def let_stay(cell: Cell) -> None:

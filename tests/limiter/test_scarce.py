@@ -1,0 +1,120 @@
+"""Goal: where scarce requests lie is set for each limit: at the hub, or at the nodes.
+
+Method: two nodes and a hub whose messages the test carries; what is left when the hub is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconverge import Agent, InvalidSetting, Limit
+from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
+from reconverge.remote_settings.caps import with_max_overshoot
+from tests.limiter.test_asking import Scene
+from tests.support.node import INTERVAL_NS
+
+TEN = Limit(10, 60, algorithm="fixed-window")
+
+
+def left_in_an_outage(scarce: str) -> int:
+    """How many requests two nodes admit that asked before, and have lost the hub since."""
+    scene = Scene(TEN, policy=replace(STRICT, scarce=scarce))
+    for node in (0, 1, 0, 1):
+        scene.settles(node)
+        scene.clock.advance_ns(INTERVAL_NS)
+        scene.exchanges(node)
+    for node in (0, 1):
+        scene.nodes[node].syncer.failed("timeout", now_ns=scene.clock.monotonic_ns())
+    return sum(limit.allow("ada") for limit in scene.limits for _ in range(10))
+
+
+def test_an_outage_costs_more_where_scarce_requests_lie_at_the_hub() -> None:
+    """It is the price of refusing none falsely before it. Of six that are left, the nodes have most themselves."""
+    assert left_in_an_outage(HUB) <= 1
+    assert left_in_an_outage(NODES) >= 4
+
+
+def test_reports_do_not_ask_to_keep_at_the_hub_what_is_to_lie_at_the_nodes() -> None:
+    """The request asks all the same, and gets a line."""
+    scene = Scene(TEN, policy=replace(STRICT, scarce=NODES))
+    ask = scene.asks()
+    (report,) = scene.nodes[0].sends().cells  # type: ignore[union-attr]  # there is a batch
+    assert not report.asks
+
+    scene.nodes[0].reaches(scene.hub)
+    scene.nodes[0].hears()
+    ask.goes_on()
+
+    assert ask.allowed
+    assert scene.limits[0].usage("ada").line > 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"scarce": "node"}, "scarce='node'"),
+        ({"scarce": 1}, "scarce=1"),
+        ({"policy": "available", "scarce": HUB}, "no effect"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(settings: dict[str, Any], told: str) -> None:
+    """For an agent and for one limit."""
+    with pytest.raises(InvalidSetting, match=told):
+        Agent("memory://", **settings)
+    with pytest.raises(InvalidSetting, match=told):
+        Agent("memory://").limit("login", "5/minute", **settings)
+
+
+def test_one_limit_may_say_otherwise_than_its_agent() -> None:
+    """And a limit that says nothing goes by the agent's."""
+    agent = Agent("memory://", scarce=NODES)
+
+    assert NODES == agent.limit("one", "5/minute").policy.scarce
+    assert HUB == agent.limit("other", "5/minute", scarce=HUB).policy.scarce
+    assert HUB == Agent("memory://").limit("login", "5/minute").policy.scarce
+
+
+def test_published_settings_leave_it_as_the_node_says() -> None:
+    """They lower what a node dares, and say nothing about where requests lie."""
+    for most in (0.0, 0.05):
+        assert NODES == with_max_overshoot(choose("balanced", scarce=NODES), most).scarce
+
+
+def test_available_keeps_no_key_at_the_hub() -> None:
+    """Its nodes go by what they believe of each other."""
+    assert not AVAILABLE.keeps_at_hub
+
+
+def test_what_was_granted_for_a_request_waits_until_it_has_looked() -> None:
+    """Its thread may have to wait for its turn, while the next batch is made up for another request of the key."""
+    scene = Scene(TEN, policy=STRICT)
+    scene.settles(1, "zoe")  # there are two nodes
+    ask = scene.asks(0, "ada")
+    scene.exchanges()
+    other = scene.asks(0, "ada")
+
+    scene.nodes[0].sends()
+    ask.goes_on()
+    assert ask.allowed
+
+    scene.exchanges()
+    scene.clock.advance_ns(INTERVAL_NS // 50)
+    scene.exchanges()
+    other.goes_on()
+    assert other.allowed
+
+
+def test_what_was_granted_for_a_request_that_never_looks_goes_back() -> None:
+    """As its event loop was closed, say. The other node finds the whole limit."""
+    scene = Scene(TEN, policy=STRICT)
+    scene.settles(1, "zoe")  # there are two nodes
+    ask = scene.asks(0, "ada", 10)
+    scene.exchanges()
+    scene.clock.advance_ns(INTERVAL_NS)
+    ask.steps.close()
+    scene.exchanges()
+
+    assert scene.settles(1, "ada", 10)
