@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, Limit
+from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS
 from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
 from reconverge.remote_settings.caps import with_max_overshoot
 from tests.limiter.test_asking import Scene
@@ -100,8 +101,9 @@ def test_what_was_granted_for_a_request_waits_until_it_has_looked() -> None:
     ask.goes_on()
     assert ask.allowed
 
-    scene.exchanges()
-    scene.clock.advance_ns(INTERVAL_NS // 50)
+    scene.clock.advance_ns(GRANTED_AGAIN_NS)
+    now_ns = scene.clock.monotonic_ns()
+    assert scene.nodes[0].syncer.due_ns(now_ns) <= now_ns, "the other one waits for the next batch"
     scene.exchanges()
     other.goes_on()
     assert other.allowed

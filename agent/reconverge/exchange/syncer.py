@@ -166,7 +166,7 @@ class Syncer:
     @property
     def asking(self) -> bool:
         """Whether a request waits for the next exchange."""
-        return self._shard.asking
+        return self._shard.asking_ns < NEVER_NS
 
     @property
     def told(self) -> bool:
@@ -203,13 +203,14 @@ class Syncer:
             self._shard.later.give_back(self._shard)
         if self._failures_in_a_row:
             return regular.due_ns
-        if self._more or self._lapsed or self.renounced or self._leaving or self._asked or self._shard.asking:
+        if self._more or self._lapsed or self.renounced or self._leaving or self._asked:
             return now_ns
         early_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         if not self._answered:
             return now_ns
         regular_ns = min(regular_ns, self._silent_until_ns())
         due_ns = min(max(early_ns, self._started_ns + self._kernel.soonest_ns), max(regular_ns, regular.due_ns))
+        due_ns = min(due_ns, self._shard.asking_ns)
         later = self._shard.later.intervals_ns
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
@@ -256,7 +257,7 @@ class Syncer:
             self._started_ns = now_ns
             return self._batch((), (), leaving=False)  # says nothing but the new name
         early, about = self._topics(now_ns)
-        self._shard.asking = False  # first, as a request that asks meanwhile may come too late for this batch
+        self._shard.asking_ns = NEVER_NS  # first, as a request that asks meanwhile may come too late for this batch
         limits, cells, self._more, everything = self._kernel.take(
             self._shard.index,
             now_ns=now_ns,

@@ -69,7 +69,7 @@ class Shard(Protocol):
     leaving: int
     refreshed_ns: int
     acked_ns: int
-    asking: bool
+    asking_ns: int
 
     @property
     def in_vain(self) -> bool: ...

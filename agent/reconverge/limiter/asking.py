@@ -13,7 +13,7 @@
 #
 #     no request waits             because
 #     for a hub that is silent     the first ask that was left unanswered is noted at the shard, until it answers
-#     for a hub that is too far    its round trip is longer than the request would wait
+#     for a hub that is too far    its round trip is longer than the request would wait: the last, and the best of late
 #     for a hub that learns        it has lost its data, and grants nothing before it has heard all nodes
 #     for what was refused just    each refusal in doubt of a key is followed by a pause, of one sync interval at first
 #     now                          and of eight at most: others need so long to give back what they hold
@@ -201,7 +201,7 @@ class Asking:
 
     def _unasked(self, request: Request, shards: list[ShardState], now_ns: int) -> Settled | None:
         """The decision without the hub, if there is no use in asking it now."""
-        if any(shard.in_vain or shard.round_trip_ns >= request.within_ns for shard in shards):
+        if any(shard.in_vain or min(shard.round_trip_ns, shard.lag_ns) >= request.within_ns for shard in shards):
             return self._from_memory(request, "in_vain")
         if self._gate.learns(shards):
             return self._from_memory(request, "unsettled")

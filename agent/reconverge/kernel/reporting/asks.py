@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import NEVER_NS, SECOND_NS
 
 ASKS_MAX = 1000
 """Exchanges per second that asks of one node may call for: one for each round trip of a millisecond."""
@@ -67,8 +67,8 @@ class AskState:
 
     def forget_asks(self) -> None:
         """No request asks, and none has asked in vain."""
-        self.asking = False
-        """The next batch is to leave at once, for the sake of requests that ask."""
+        self.asking_ns = NEVER_NS
+        """When the next batch is to leave for the sake of requests that ask, as soon as none is under way."""
         self.askers: dict[Asker, None] = {}
         """What waits for an answer; changed in single steps, so that it needs no lock."""
         self.told: dict[Asker, None] = {}

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconverge.clock import MILLISECOND_NS
+from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 GRANTED_NS = 50 * MILLISECOND_NS
@@ -96,9 +96,9 @@ def ask_at_once(cell: Cell, now_ns: int) -> bool:
     mark_dirty(cell)
     if cell.fresh and now_ns < table.tallies[shard.index].fresh_from_ns:
         return False
-    if not shard.asking and not table.kernel.asks.take(now_ns):
+    if shard.asking_ns >= NEVER_NS and not table.kernel.asks.take(now_ns):
         return False
-    shard.asking = True
+    shard.asking_ns = min(shard.asking_ns, now_ns)
     cell.early_ns = now_ns
     if not cell.urgent:
         if not cell.fresh:
@@ -119,7 +119,7 @@ def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Ce
         if cell.waiters and cell.at_hub and now_ns - cell.heard_ns < GRANTED_NS and _is_granted(cell, now_ns):
             (shard.urgent if cell.urgent else shard.dirty).append(cell)
             if cell.urgent:
-                cell.early_ns = now_ns + GRANTED_AGAIN_NS
+                cell.early_ns = shard.asking_ns = now_ns + GRANTED_AGAIN_NS
                 shard.early_ns = min(shard.early_ns, cell.early_ns)
         else:
             reported.append(cell)
