@@ -31,6 +31,7 @@ from chaos.names import MERGED, OURS
 from chaos.rivals.roster import ON_BROKER, RIVALS
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota, InvalidKey
+from reconverge.kernel import Verdict
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """How often a node writes down what it knows."""
@@ -183,18 +184,7 @@ class Node:
         touched = self.watch.end()
         if verdict is None:
             return False
-        if verdict.allowed:
-            contestant.count(request.cost)
-        self.recorder.decided(
-            contestant.name,
-            verdict,
-            key=request.key,
-            cost=request.cost,
-            t_ns=t_ns,
-            took_ns=took_ns,
-            wall_ns=wall_ns,
-            touched=touched,
-        )
+        self._decided(contestant, request, verdict, t_ns=t_ns, took_ns=took_ns, wall_ns=wall_ns, touched=touched)
         return verdict.allowed
 
     async def ask_and_wait(self, contestant: Contestant, request: Request) -> None:
@@ -210,20 +200,15 @@ class Node:
             self._escaped(contestant.name, error)
         took_ns = time.monotonic_ns() - t_ns
         handle.cancel()
-        if verdict is None:
-            return
+        if verdict is not None:
+            waited = bool(suspended)
+            self._decided(contestant, request, verdict, t_ns=t_ns, took_ns=took_ns, wall_ns=wall_ns, waited=waited)
+
+    def _decided(self, contestant: Contestant, request: Request, verdict: Verdict, **how: Any) -> None:
+        """Count what was admitted, and write down how it was decided."""
         if verdict.allowed:
             contestant.count(request.cost)
-        self.recorder.decided(
-            contestant.name,
-            verdict,
-            key=request.key,
-            cost=request.cost,
-            t_ns=t_ns,
-            took_ns=took_ns,
-            wall_ns=wall_ns,
-            waited=bool(suspended),
-        )
+        self.recorder.decided(contestant.name, verdict, key=request.key, cost=request.cost, **how)
 
     def look(self, *, at_once: bool = False) -> None:
         """Write down what everybody knows, from time to time."""

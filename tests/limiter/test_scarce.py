@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, Limit
+from reconverge.kernel.cell import Cell
 from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS
 from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
 from reconverge.remote_settings.caps import with_max_overshoot
@@ -120,3 +121,25 @@ def test_what_was_granted_for_a_request_that_never_looks_goes_back() -> None:
     scene.exchanges()
 
     assert scene.settles(1, "ada", 10)
+
+
+def test_of_several_quotas_each_knows_that_what_was_granted_has_been_used() -> None:
+    """By its own way of counting: by that of a bucket beside it, a window would have something to give back at once."""
+    bucket = Limit(10, 60, algorithm="token-bucket")
+    scene = Scene(bucket, Limit(10, 3600, algorithm="sliding-window"), policy=STRICT)
+    scene.settles(1, "zoe")  # there are two nodes
+    table = scene.limits[0].tables[1]
+    called: list[str] = []
+
+    def headroom(cell: Cell, now_ns: int) -> int:
+        called.append(cell.key)
+        return type(table.meter).headroom(table.meter, cell, now_ns)
+
+    vars(table.meter)["headroom"] = headroom
+    ask = scene.asks(0, "ada", 10)
+    scene.exchanges()
+    called.clear()
+    ask.goes_on()
+
+    assert ask.allowed
+    assert ["ada"] == called

@@ -20,6 +20,7 @@ from reconverge.simulation.cases import LIVENESS, SAFETY, draw_case
 from reconverge.simulation.figures import summed_up, waits_ms
 from reconverge.simulation.fuzz import MODES, try_case
 from reconverge.simulation.truth import Decided, ideal_admissions
+from tests.simulation.test_figures import QUIET
 from tests.support.judged import at, request, ten
 
 WITHIN_NS = 25 * MILLISECOND_NS
@@ -189,7 +190,7 @@ def test_requests_are_told_of_in_the_order_in_which_they_arrived_not_decided() -
 def test_the_share_that_asked_and_what_it_waited_are_told() -> None:
     """Of two hundred requests a half asked, for one to a hundred milliseconds."""
     waited = [number * MILLISECOND_NS for number in range(1, 101)]
-    run = replace(_QUIET, requests=200, waited_ns=waited[::-1])
+    run = replace(QUIET, requests=200, waited_ns=waited[::-1])
     figures = summed_up([run])
 
     assert 50.0 == figures.asked_pct
@@ -280,17 +281,3 @@ def test_a_request_that_is_charged_before_it_is_answered_is_found(monkeypatch: p
 def _problems(mode: str, seeds: range) -> Iterator[str]:
     """All that goes wrong in so many fleets, one fleet after the other, as far as it is asked for."""
     return (problem for seed in seeds for problem in try_case(draw_case(mode, seed)))
-
-
-_QUIET = RunFigures(
-    over_pct=[0.0],
-    under_pct=[0.0],
-    messages_per_node=[1.0],
-    bound_pct=0.0,
-    broken={},
-    admitted=100,
-    exceeding=0,
-    ideal=100,
-    busiest="ada",
-    busiest_by_window=[100],
-)

@@ -24,7 +24,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.kernel import AskGate, Cell, Reentry, Rule, Settled, ShardState, Word
 from reconverge.limiter.waiters import LoopWaker, thread_waker
 from reconverge.runtime.durations import Durations
-from reconverge.runtime.interruptions import in_a_handler
+from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.threads import Section, Total
 
@@ -299,15 +298,6 @@ def _settled(end: StopIteration) -> Settled:
     settled = end.value
     assert isinstance(settled, Settled)
     return settled
-
-
-def has_a_loop() -> bool:
-    """Whether an event loop runs on this thread, so that waiting would hold it up."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def checked_within_ns(within: object) -> int:

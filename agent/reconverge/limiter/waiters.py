@@ -46,6 +46,7 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import NEVER_NS, Costs, Decider, gate_of
 from reconverge.limiter.queue import Ticket, WaitQueue, Waker
+from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread_id
 
 Steps: TypeAlias = Generator[int, None, Decision]
@@ -97,7 +98,7 @@ class Waiting:
 
     def wait_blocking(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
         """Wait on the calling thread."""
-        if timeout != 0 and _in_a_loop():
+        if timeout != 0 and has_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
         waker = thread_waker()
         steps = self.steps(key, costs, timeout, max_queue, waker)
@@ -387,14 +388,6 @@ def waiting_at(limit: Decider) -> Waiting:
         if table.listeners.get(limit.name) is not waiting:
             table.listeners[limit.name] = waiting
     return waiting
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def checked_timeout_ns(timeout: object) -> int:

@@ -1,12 +1,22 @@
-"""Whether the caller has interrupted other code on its thread, which may hold what a wait would wait for."""
+"""Whether the caller's thread must not wait: it runs a loop, or has interrupted what a wait would wait for."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import threading
 from types import CodeType, FrameType
 from typing import Any
+
+
+def has_a_loop() -> bool:
+    """Whether an event loop runs on this thread, so that waiting would hold it up."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def in_a_handler() -> str:

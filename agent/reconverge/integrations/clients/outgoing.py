@@ -16,10 +16,10 @@ from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, Invalid
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
-from reconverge.limiter.asking import has_a_loop
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.waiters import checked_room, checked_timeout_ns
+from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section
 
 TIMEOUT_S: Final = 30.0

@@ -218,11 +218,8 @@ class AllQuotas:
         self, key: str, costs: Sequence[int], units: Sequence[int], now_ns: int
     ) -> tuple[Decision, tuple[Charged, ...]]:
         parts, _ = self._decide(key, costs, now_ns)
-        marks = tuple(
-            Charged(table, mark(table, cell), unit // table.unit)
-            for table, (cell, _), unit in zip(self.tables, parts, units, strict=True)
-        )
-        return explain_all(self.tables, parts, costs, now_ns), marks
+        charges = charges_of(self.tables, [cell for cell, _ in parts], units)
+        return explain_all(self.tables, parts, costs, now_ns), charges
 
     def _test(self, key: str, costs: Sequence[int], now_ns: int) -> Decision:
         cells = self._cells(key, costs, now_ns)
@@ -271,6 +268,14 @@ class AllQuotas:
     def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
         """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
         return [look_up(table, key, now_ns) for table in self.able(tuple(costs))]
+
+
+def charges_of(tables: Sequence[Table], cells: Sequence[Cell], units: Sequence[int]) -> tuple[Charged, ...]:
+    """Where a request was charged whose cost will be corrected, of which one unit costs `units` by each quota."""
+    return tuple(
+        Charged(table, mark(table, cell), unit // table.unit)
+        for table, cell, unit in zip(tables, cells, units, strict=True)
+    )
 
 
 def refuse_all(

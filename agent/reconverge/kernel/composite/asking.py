@@ -29,13 +29,12 @@ from typing import NamedTuple
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.cell import Cell, Shard, measure, note_ask, usable_line
-from reconverge.kernel.composite.all_of import explain_all, refuse_all
+from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
 from reconverge.kernel.engine import Decision, Reentry
 from reconverge.kernel.reporting.requests import ask_at_once
 from reconverge.kernel.shard import ShardState
-from reconverge.kernel.table.corrections import mark
 from reconverge.kernel.table.explain import is_certain
 from reconverge.kernel.table.lookup import look_up
 from reconverge.kernel.table.slow_path import commit, evaluate
@@ -104,11 +103,12 @@ class AskGate:
         asked = [cell.table.lock.run(ask_at_once, cell, now_ns) for cell in cells]
         return any(asked)
 
-    def leave(self, cells: list[Cell], costs: Costs) -> None:
+    @staticmethod
+    def leave(cells: list[Cell], costs: Costs) -> None:
         """A request does not wait any more in the cells that `join` has added, which are taken out of the list."""
         while cells:
             place = len(cells) - 1
-            _leave(cells[place], costs[place % len(costs)], self._limit.tables[0])
+            _leave(cells[place], costs[place % len(costs)])
             cells.pop()
 
     def settle(
@@ -242,10 +242,7 @@ class _Together:
                 measure(cell)
             found = [(cell, True) for cell in cells]
             if units is not None:
-                charges = tuple(
-                    Charged(table, mark(table, cell), unit // table.unit)
-                    for table, cell, unit in zip(self.tables, cells, units, strict=True)
-                )
+                charges = charges_of(self.tables, cells, units)
         elif refuse:
             found = refuse_all(self.tables, cells, costs, weighed, now_ns)
         else:
@@ -290,8 +287,10 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
     return Word.AWAITED if cell.dirty or under_way else Word.MISSED
 
 
-def _leave(cell: Cell, cost: int, table: Table) -> None:
+def _leave(cell: Cell, cost: int) -> None:
+    table = cell.table
+    assert isinstance(table, Table)
     try:
-        cell.table.lock.run(table.waiter.step_out, cell, cost)
+        table.lock.run(table.waiter.step_out, cell, cost)
     except Reentry:
-        table.put_off(_leave, cell, cost, table)
+        table.put_off(_leave, cell, cost)

@@ -116,7 +116,8 @@ def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Ce
     """
     reported = []
     for cell in cells:
-        if cell.waiters and cell.at_hub and now_ns - cell.heard_ns < GRANTED_NS and _is_granted(cell, now_ns):
+        awaited = cell.waiters and cell.at_hub and now_ns - cell.heard_ns < GRANTED_NS
+        if awaited and cell.table.meter.headroom(cell, now_ns) > 0:
             (shard.urgent if cell.urgent else shard.dirty).append(cell)
             if cell.urgent:
                 cell.early_ns = shard.asking_ns = now_ns + GRANTED_AGAIN_NS
@@ -124,10 +125,6 @@ def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Ce
         else:
             reported.append(cell)
     return reported
-
-
-def _is_granted(cell: Cell, now_ns: int) -> bool:
-    return cell.table.meter.headroom(cell, now_ns) > 0
 
 
 def let_stay(cell: Cell) -> None:

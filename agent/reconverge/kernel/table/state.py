@@ -44,8 +44,8 @@ class LimitState:
     keeps_spare = True
     """Whether rights that no caller has asked this node for yet may lie on it; see `Table.leave_spare_at_hub`."""
     asks = False
-    """Whether requests in doubt wait for the hub's word; once it is true it stays so. Reports of the keys about which
-    some did lately say so (`hub.report.ASKS`), and only those may be kept at the hub."""
+    """Whether a request in doubt has asked the hub, and the policy lets the hub keep what is scarce. Reports of keys
+    about which some did lately say so (`hub.report.ASKS`), and only those may be kept at the hub."""
     own_pace: Pace | None = None
     """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
     compiled = False
