@@ -10,8 +10,11 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.kernel import Cell
+from reconverge.kernel.algorithms import windows
 from reconverge.kernel.composite import asking
 from reconverge.kernel.table.slow_path import commit
+from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW
 from reconverge.limiter.asking import Asking, Request, Steps
 from reconverge.limiter.queue import Waker
 from reconverge.policies import BALANCED, STRICT, Policy
@@ -20,6 +23,8 @@ from reconverge.simulation.cases import LIVENESS, SAFETY, draw_case
 from reconverge.simulation.figures import summed_up, waits_ms
 from reconverge.simulation.fuzz import MODES, try_case
 from reconverge.simulation.truth import Decided, ideal_admissions
+from reconverge_sync.merge import ledger
+from reconverge_sync.merge.asking import SMALL, Asked
 from tests.simulation.test_figures import QUIET
 from tests.support.judged import at, request, ten
 
@@ -28,6 +33,9 @@ ROUND_TRIP_NS = 2 * MILLISECOND_NS
 LIMIT = Limit(5, 60.0, algorithm="fixed-window")
 FLEET = Fleet(4, LIMIT, SECOND_NS // 10, ROUND_TRIP_NS)
 ASKING = replace(FLEET, asks=Asks(WITHIN_NS))
+SCARCE_SEEDS = range(55, 160)
+"""In which all that is planted in the rule for scarce keys is found: each by two to four of the first 120 seeds, of
+which the first is one from 34 to 69."""
 READY_NS = SECOND_NS
 """By then every node has heard the hub once."""
 
@@ -276,6 +284,72 @@ def test_a_request_that_is_charged_before_it_is_answered_is_found(monkeypatch: p
     monkeypatch.setattr(asking._Together, "_join", charge_at_once)
 
     assert any("a node that asks hears of" in problem for problem in _problems(LIVENESS, range(20)))
+
+
+def test_small_limits_about_which_requests_ask_are_drawn_often() -> None:
+    """In *safety* more than a quarter: of the algorithms that are kept at the hub, on fleets of two nodes and more."""
+    drawn = [draw_case(SAFETY, seed).experiment.fleet for seed in range(100)]
+    scarce = [fleet for fleet in drawn if fleet.asks is not None and fleet.limit.capacity < SMALL * fleet.nodes]
+
+    assert len(scarce) > 25
+    assert {FIXED_WINDOW, SLIDING_WINDOW} <= {fleet.limit.algorithm for fleet in scarce}
+    assert {2, 8} <= {fleet.nodes for fleet in scarce}
+
+
+def test_a_grant_that_is_not_booked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants a hub that grants what waits and does not write it down: the next node that asks is granted it, too."""
+    grant = Asked.grant
+
+    def unbooked(self: Asked, cell: ledger.Cell, entry: ledger.Entry, *rest: Any, **more: Any) -> None:
+        before = entry.line, entry.vouchers
+        grant(self, cell, entry, *rest, **more)
+        if self.granted:
+            entry.line, entry.vouchers = before
+
+    monkeypatch.setattr(Asked, "grant", unbooked)
+
+    assert any("more than declared" in problem for problem in _problems(SAFETY, SCARCE_SEEDS))
+
+
+def test_vouchers_of_others_that_are_not_reckoned_with_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants a hub for which a node that floats has in use what it has reported, whatever it was granted since."""
+
+    def add(self: ledger.Floating, entry: ledger.Entry) -> None:
+        self.held += entry.line + entry.debt
+        self.current += entry.current
+        self.previous += entry.previous
+
+    monkeypatch.setattr(ledger.Floating, "add", add)
+
+    assert any("more than declared" in problem for problem in _problems(SAFETY, SCARCE_SEEDS))
+
+
+def test_use_that_fades_before_its_window_is_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants a hub for which use of a node that floats ends with the window, as if the limit had fixed ones."""
+    monkeypatch.setattr(ledger.Floating, "rights", lambda self, *_: self.current)
+
+    assert any("more than declared" in problem for problem in _problems(SAFETY, SCARCE_SEEDS))
+
+
+@pytest.mark.parametrize("meter", [windows.SlidingWindow, windows.FixedWindow])
+def test_a_grant_that_outlives_its_window_is_found(
+    meter: type[windows.SlidingWindow | windows.FixedWindow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plants a node that goes on with what it was granted for the window before.
+
+    It is planted in Python alone: also where the kernel is compiled, Python opens the window for a request in doubt.
+    """
+    open_window = meter.open_window
+
+    def keep(self: Any, cell: Cell, steps: int, epoch: int) -> None:
+        line = cell.line
+        open_window(self, cell, steps, epoch)
+        if cell.at_hub and steps == 1:
+            cell.line = line
+
+    monkeypatch.setattr(meter, "open_window", keep)
+
+    assert any("more than declared" in problem for problem in _problems(SAFETY, SCARCE_SEEDS))
 
 
 def _problems(mode: str, seeds: range) -> Iterator[str]:

@@ -101,13 +101,16 @@ class Asker:
         self._world.askers.pop(self, None)
 
 
-def draw_asks(random: Random, fleet: Fleet) -> Asks | None:
-    """For the fuzz: often requests ask, on all nodes or some, all requests or some, and a few are cancelled meanwhile.
+def perhaps_asks(random: Random, fleet: Fleet) -> Asks | None:
+    """For the fuzz: in half of its cases requests ask."""
+    return draw_asks(random, fleet) if random.random() < ASKS_SHARE else None
+
+
+def draw_asks(random: Random, fleet: Fleet) -> Asks:
+    """For the fuzz: requests ask on all nodes or some, all requests or some, and a few are cancelled meanwhile.
 
     They wait for about as long as a round trip takes, so that some answers are late, or for much longer.
     """
-    if random.random() >= ASKS_SHARE:
-        return None
     return Asks(
         within_ns=max(1, int(fleet.round_trip_ns * 10 ** random.uniform(-0.05, 1.3))),
         nodes=random.choice([None, None, random.randint(1, fleet.nodes)]),

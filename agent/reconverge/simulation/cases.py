@@ -36,7 +36,7 @@ from reconverge.limit.limit import (
 )
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
-from reconverge.simulation.asker import draw_asks
+from reconverge.simulation.asker import draw_asks, perhaps_asks
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
@@ -72,6 +72,12 @@ STEADY_SHARE: Final = 0.4
 SUFFERING_SHARE: Final = 0.5
 SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 """By so much the clocks of two regions may differ, for windows that count by the clock."""
+SCARCE_SHARE: Final = 0.4
+"""Of *safety*, and of *elected* where the network does not part: the limit is small for its nodes, and requests ask."""
+SCARCE_NODES_MAX: Final = 8
+SCARCE_WINDOWS: Final = 24
+SCARCE_ARRIVALS_MAX: Final = 1_200
+SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash")
 SETTLED_TENURES: Final = 8
 """So many tenures after the last fault a leader answers again."""
 
@@ -109,16 +115,21 @@ class Case:
 
 def draw_case(mode: str, seed: int) -> Case:
     """The case of a seed."""
-    # Drawn apart, so that the cases without asks are those that they were.
-    case = _case_without_asks(mode, seed)
-    fleet = replace(case.experiment.fleet, asks=draw_asks(Random(f"{mode} {seed} asks"), case.experiment.fleet))
+    # Scarce cases and asks are drawn apart, so that all other cases are those that they were.
+    random = Random(f"{mode} {seed} scarce")
+    scarce = _scarce_case(random, seed) if random.random() < SCARCE_SHARE else None
+    if mode == SAFETY and scarce is not None:
+        return scarce
+    case = _usual_case(mode, seed) if mode != ELECTED else _elected_case(Random(f"{mode} {seed}"), seed, scarce)
+    fleet = case.experiment.fleet
+    if fleet.asks is not None:
+        return case
+    fleet = replace(fleet, asks=perhaps_asks(Random(f"{mode} {seed} asks"), fleet))
     return replace(case, experiment=replace(case.experiment, fleet=fleet))
 
 
-def _case_without_asks(mode: str, seed: int) -> Case:
+def _usual_case(mode: str, seed: int) -> Case:
     random = Random(f"{mode} {seed}")
-    if mode == ELECTED:
-        return _elected_case(random, seed)
     if mode == REGIONS:
         return _regions_case(random, seed)
     if mode == LIVENESS:
@@ -189,10 +200,34 @@ def _lapse_case(random: Random, seed: int) -> Case:
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
 
 
-def _elected_case(random: Random, seed: int) -> Case:
+def _scarce_case(random: Random, seed: int) -> Case:
+    """Requests that ask about a limit of which there is little for each node, for many windows.
+
+    Their grants are for one window, so most of what can go wrong does so at an edge.
+    """
+    nodes = random.randint(2, SCARCE_NODES_MAX)
+    policy = random.choice([STRICT, STRICT, STRICT, BALANCED])
+    quota = random.choice([random.randint(1, 2 * nodes), random.randint(nodes, 8 * nodes), random.randint(4, 100)])
+    window = random.choice([1.0, 10.0, 60.0])
+    others = random.choice(BUCKETS), random.choice(METERED)
+    algorithm = random.choice([SLIDING_WINDOW, SLIDING_WINDOW, FIXED_WINDOW, *others])
+    limit = Limit(quota, window, algorithm=algorithm)
+    interval_ns = int(limit.window_ns * 10 ** random.uniform(-2.2, -0.5))
+    cost_max = random.choice([1, 1, min(3, quota)])
+    traffic = Traffic(random.choice(list(PATTERNS)), random.uniform(1.0, 6.0), random.choice([1, 1, 2]), cost_max)
+    windows = max(3, min(SCARCE_WINDOWS, int(SCARCE_ARRIVALS_MAX / (traffic.demand * quota))))
+    fleet = _fleet(random, nodes, limit, interval_ns, 6 * interval_ns * random.choice([1, 2, 5]))
+    drawn = _faults(random, nodes, 0.0, windows)
+    chosen = random.sample(SCARCE_FAULTS, random.choice([0, 0, 1, 2]))
+    fleet = replace(fleet, asks=draw_asks(random, fleet))
+    return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(drawn[name] for name in chosen)))
+
+
+def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
     """The members keep the ledger among themselves: the leader is cut off, killed, stalled, or hands over.
 
-    Outside strict, a node that stays away meanwhile is not waited for, as when a hub loses its data: so none does.
+    Where the network does not part, the `scarce` case is what happens meanwhile, if there is one. Outside strict, a
+    node that stays away meanwhile is not waited for, as when a hub loses its data: so none does.
     """
     split = random.random() < SPLIT_SHARE
     if split:
@@ -202,7 +237,7 @@ def _elected_case(random: Random, seed: int) -> Case:
         case = replace(case, policy=STRICT)
         experiment = replace(case.experiment, windows=SPLIT_WINDOWS, faults=())
     else:
-        case = _safety_case(random, seed)
+        case = scarce or _safety_case(random, seed)
         experiment = case.experiment
         drawn = _faults(random, experiment.fleet.nodes, 0.0, experiment.windows)
         strict = case.policy is STRICT
