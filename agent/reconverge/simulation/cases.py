@@ -5,10 +5,9 @@ What the promises exclude is not drawn: data lost by the hub while it alone reme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
 from random import Random
 from typing import Final
 
@@ -18,26 +17,26 @@ from reconverge.hub.merge_rule import MergeRule, open_merge_rule
 from reconverge.limit.limit import (
     ALGORITHMS,
     BUCKETS,
-    BURSTING,
-    CALENDAR,
-    CLOCK,
     DATED,
-    FILLED,
     FIRST_HIT,
     FIXED_WINDOW,
-    INTERVAL,
     METERED,
-    SLIDING_LOG,
-    SLIDING_SLICES,
     SLIDING_WINDOW,
-    SMOOTH,
-    SMOOTH_WARMING_UP,
     Limit,
 )
-from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
 from reconverge.simulation.asker import draw_asks, perhaps_asks
-from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.drawing import (
+    LEASE_TIMEOUTS_MIN,
+    draw_faults,
+    draw_fleet,
+    draw_further,
+    draw_limit,
+    draw_policy,
+    draw_traffic,
+    outlasting,
+)
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
 from reconverge.simulation.studies.experiment import Experiment
@@ -46,17 +45,8 @@ ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
 OWN_PACE_SHARE: Final = 0.3
 WINDOWS_MAX: Final = 12
-LEASE_TIMEOUTS_MIN: Final = 3
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25
-LEASE_MAX_NS: Final = 50 * 86_400 * SECOND_NS
-"""Hubs refuse leases of more than sixty days, which no agent can have."""
-CALENDAR_SHARE: Final = 0.2
-FIRST_HIT_SHARE: Final = 0.4
-CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
-"""Windows up to this long may become days: the rest of a case is measured in windows, and lasts as many steps."""
-DAY_S: Final = 86_400
-ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
 SAFETY, LIVENESS, ELECTED, REGIONS = "safety", "liveness", "elected", "regions"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
@@ -152,19 +142,19 @@ def _with_own_pace(random: Random, case: Case) -> Case:
 def _safety_case(random: Random, seed: int) -> Case:
     """A fleet with any settings, any traffic and any faults."""
     nodes = random.randint(1, 16)
-    policy = _policy(random)
-    limit = _limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
+    policy = draw_policy(random)
+    limit = draw_limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
     interval_ns = max(5 * MILLISECOND_NS, int(limit.window_ns * 10 ** random.uniform(-2, 0)))
     interval_ns = min(interval_ns, round(SYNC_INTERVAL_MAX * SECOND_NS))
-    traffic = _traffic(random, limit, demand=10 ** random.uniform(-0.6, 1))
+    traffic = draw_traffic(random, limit, demand=10 ** random.uniform(-0.6, 1))
     windows = max(3, min(WINDOWS_MAX, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
     lose_data = random.random() < DATA_LOSS_SHARE
     lease_ns = 6 * interval_ns * random.choice([1, 2, 5])
     if lose_data:
         # A node whose lease has ended is remembered by the hub alone.
-        lease_ns = _outlasting(windows, limit.window_ns)
-    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
-    drawn = _faults(random, nodes, 0.0, windows)
+        lease_ns = outlasting(windows, limit.window_ns)
+    fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
+    drawn = draw_faults(random, nodes, 0.0, windows)
     if lose_data:
         del drawn["crash"]
     if seed % 2 and limit.calendar is None:
@@ -181,13 +171,13 @@ def _lapse_case(random: Random, seed: int) -> Case:
     """Leases that end while a window is still going on: nodes are cut off, or killed, for longer than that."""
     nodes = random.randint(2, 8)
     policy = random.choice([STRICT, BALANCED])
-    limit = _limit(random, 10.0, ALGORITHMS)
+    limit = draw_limit(random, 10.0, ALGORITHMS)
     interval_ns = int(limit.window_ns * random.uniform(0.01, 0.03))
     lease_ns = 6 * interval_ns
     pattern = random.choice(["uniform", "zipf", "rotating", "onoff"])
     traffic = Traffic(pattern, random.uniform(1.0, 4.0), cost_max=random.choice([1, 1, min(5, limit.capacity)]))
     windows = max(3, min(5, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
-    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
+    fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
     if seed % 2 and limit.calendar is None:
         # Only the lines are given up then, and the name lasts.
         fleet = replace(fleet, lease_ns=10 * lease_ns, limit_lease_ns=lease_ns)
@@ -216,8 +206,8 @@ def _scarce_case(random: Random, seed: int) -> Case:
     cost_max = random.choice([1, 1, min(3, quota)])
     traffic = Traffic(random.choice(list(PATTERNS)), random.uniform(1.0, 6.0), random.choice([1, 1, 2]), cost_max)
     windows = max(3, min(SCARCE_WINDOWS, int(SCARCE_ARRIVALS_MAX / (traffic.demand * quota))))
-    fleet = _fleet(random, nodes, limit, interval_ns, 6 * interval_ns * random.choice([1, 2, 5]))
-    drawn = _faults(random, nodes, 0.0, windows)
+    fleet = draw_fleet(random, nodes, limit, interval_ns, 6 * interval_ns * random.choice([1, 2, 5]))
+    drawn = draw_faults(random, nodes, 0.0, windows)
     chosen = random.sample(SCARCE_FAULTS, random.choice([0, 0, 1, 2]))
     fleet = replace(fleet, asks=draw_asks(random, fleet))
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(drawn[name] for name in chosen)))
@@ -239,13 +229,13 @@ def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
     else:
         case = scarce or _safety_case(random, seed)
         experiment = case.experiment
-        drawn = _faults(random, experiment.fleet.nodes, 0.0, experiment.windows)
+        drawn = draw_faults(random, experiment.fleet.nodes, 0.0, experiment.windows)
         strict = case.policy is STRICT
         names = random.sample(sorted(drawn), random.randint(0, FAULTS_MAX)) if strict else ()
         experiment = replace(experiment, faults=tuple(drawn[name] for name in names))
     fleet, window_ns = experiment.fleet, experiment.fleet.limit.window_ns
     if case.policy is not STRICT:
-        lease_ns = _outlasting(experiment.windows, window_ns)
+        lease_ns = outlasting(experiment.windows, window_ns)
         fleet = replace(fleet, lease_ns=lease_ns, timeout_ns=min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS))
     tenure_ns = max(6 * fleet.round_trip_ns, int(window_ns * 10 ** random.uniform(-1.5, -1.0 if split else 0.0)))
     # A member waits for an answer as long as a node does, and a tenure outlasts that.
@@ -319,111 +309,12 @@ def _arrivals_per_window(case: Case) -> float:
 def _liveness_case(random: Random, seed: int) -> Case:
     """One long window: traffic for the first third of it, and faults that may last longer, but not to its end."""
     nodes = random.randint(2, 16)
-    limit = replace(_limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW, *DATED)), count_refused=False)
+    limit = replace(draw_limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW, *DATED)), count_refused=False)
     interval_ns = int(SECOND_NS * 10 ** random.uniform(-1.5, 0.3))
-    traffic = _traffic(random, limit, demand=min(10 ** random.uniform(-0.6, 1), ARRIVALS_MAX / limit.quota))
+    traffic = draw_traffic(random, limit, demand=min(10 ** random.uniform(-0.6, 1), ARRIVALS_MAX / limit.quota))
     lease_ns = 6 * interval_ns * random.choice([1, 5, 50])
-    fleet = replace(_fleet(random, nodes, limit, interval_ns, lease_ns), further=_further(random, limit))
-    drawn = _faults(random, nodes, 0.2, 0.5)
+    fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
+    drawn = draw_faults(random, nodes, 0.2, 0.5)
     chosen = random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
     faults = tuple(drawn[name] for name in chosen)
-    return Case(LIVENESS, seed, _policy(random), Experiment(fleet, traffic, 1, 0, faults))
-
-
-def _policy(random: Random) -> Policy:
-    policy = random.choice([STRICT, BALANCED, BALANCED, AVAILABLE])
-    if policy is BALANCED and random.random() < 0.5:
-        policy = replace(policy, max_overshoot=round(random.uniform(0.01, 1.0), 3))
-    return policy
-
-
-def _limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
-    algorithm = random.choice(algorithms)
-    quota = ceil(10 ** random.uniform(0, 2.7))
-    burst = None
-    if algorithm in BURSTING and random.random() < 0.7:
-        burst = max(1, int(quota * 10 ** random.uniform(-1, 0.3)))
-    slices = random.choice([1, 2, 3, 10, 100]) if algorithm == SLIDING_SLICES else None
-    count_refused = algorithm == SLIDING_LOG and random.random() < 0.3
-    warmup = window * 10 ** random.uniform(-1, 0.5) if algorithm == SMOOTH_WARMING_UP else None
-    soft = random.choice([0.0] * 5 + [0.1, 0.5]) if algorithm not in SMOOTH else 0.0
-    limit = Limit(
-        quota,
-        window,
-        algorithm=algorithm,
-        burst=burst,
-        slices=slices,
-        count_refused=count_refused,
-        warmup=warmup,
-        soft=soft,
-    )
-    return _twisted(random, limit)
-
-
-def _twisted(random: Random, limit: Limit) -> Limit:
-    """The limit with something unusual about it, now and then: where its windows begin, how its bucket does."""
-    twist, share = random.random(), random.random()
-    if limit.algorithm == FIXED_WINDOW:
-        if twist < CALENDAR_SHARE and limit.window_ns <= CALENDAR_INSTEAD_NS:
-            return replace(limit, window=DAY_S, align=CALENDAR, timezone=random.choice(ZONES))
-        return replace(limit, align=FIRST_HIT) if twist < CALENDAR_SHARE + FIRST_HIT_SHARE else limit
-    if limit.algorithm in FILLED:
-        if twist < 2 * CALENDAR_SHARE:
-            limit = replace(limit, initial=int(share * limit.nominal))
-        if CALENDAR_SHARE <= twist < CALENDAR_SHARE + FIRST_HIT_SHARE:
-            limit = replace(limit, refill=INTERVAL)
-    return limit
-
-
-def _further(random: Random, limit: Limit) -> tuple[Limit, ...]:
-    """Now and then one or two more quotas, each of which binds at times."""
-    further: list[Limit] = []
-    if limit.align != CLOCK:
-        return ()
-    for _ in range(random.choice([0] * 6 + [1, 1, 2])):
-        times = random.choice([0.1, 0.5, 1, 3, 10])
-        quota = max(5, ceil(limit.quota * times * 10 ** random.uniform(-0.5, 0.3)))
-        algorithm = random.choice([name for name in METERED if name not in BUCKETS or name == limit.algorithm])
-        further.append(Limit(quota, limit.window * times, algorithm=algorithm))
-    return tuple(further)
-
-
-def _traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
-    cost_max = random.choice([1, 1, 1, min(5, limit.capacity)])
-    return Traffic(random.choice(list(PATTERNS)), demand, random.choice([1, 1, 1, 3]), cost_max)
-
-
-def _outlasting(windows: int, window_ns: int) -> int:
-    """A lease that is longer than the case."""
-    return max((windows + 2) * window_ns, min(10 * (windows + 2) * window_ns, LEASE_MAX_NS))
-
-
-def _fleet(random: Random, nodes: int, limit: Limit, interval_ns: int, lease_ns: int) -> Fleet:
-    """A fleet whose lease is longer than any exchange can take, as an agent insists."""
-    timeout_ns = min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS)
-    round_trip_ns = int(min(limit.window_ns * 10 ** random.uniform(-4, -1), timeout_ns / 2))
-    return Fleet(nodes, limit, interval_ns, round_trip_ns, lease_ns=lease_ns, timeout_ns=timeout_ns)
-
-
-def _faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dict[str, str]:
-    """One fault of every kind between two moments, as they are written on the command line."""
-
-    def when() -> float:
-        return random.uniform(begin_w, end_w)
-
-    def spell() -> str:
-        start = when()
-        return f"{start:.4f}w+{max(0.0001, random.uniform(0, min(6.0, end_w - start))):.4f}w"
-
-    node = random.randint(1, nodes)
-    direction = random.choice(["", ":requests", ":replies"])
-    return {
-        "cut": f"cut:{node}{direction}@{spell()}",
-        "down": f"down@{spell()}",
-        "slow": f"slow:{10 ** random.uniform(0, 2):.1f}@{spell()}",
-        "loss": f"loss:{random.uniform(0, 0.5):.2f}@{spell()}",
-        "repeat": f"repeat:{random.uniform(0, 0.5):.2f}@{spell()}",
-        "offset": f"offset:{node}:{random.uniform(-5, 5):.2f}",
-        "jump": f"jump:{node}:{random.uniform(-100, 100):.1f}@{when():.4f}w",
-        "crash": f"crash:{node}@{spell()}",
-    }
+    return Case(LIVENESS, seed, draw_policy(random), Experiment(fleet, traffic, 1, 0, faults))
