@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha1
+from operator import add
 from typing import NamedTuple, cast
 
 import pytest
@@ -18,6 +19,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import (
     ASKS,
     AT_HUB,
+    FLOATS,
     FORGOTTEN,
     SCHEMA_VERSION,
     UNBOUNDED,
@@ -80,8 +82,11 @@ LIMITS = (
     LimitReport("scarce first", "fixed-window", WINDOW_US, 9, 9, 0, 0, 0, "first-hit"),
     LimitReport("tight sliding", "sliding-window", WINDOW_US, 70, 70, 100, 0, 0),
     LimitReport("scarce apart", "sliding-window", WINDOW_US, 20, 20, 0, 0, 0, apart=12),
+    LimitReport("scarce bucket", "token-bucket", WINDOW_US, 9, 9, 0, 0, 0),
+    LimitReport("scarce burst", "gcra", WINDOW_US, 5, 9, 100, 0, 0, withheld=4),
+    LimitReport("scarce steps", "token-bucket", WINDOW_US, 9, 9, 0, 0, 0, "interval"),
 )
-SCARCE = range(len(LIMITS) - 5, len(LIMITS))
+SCARCE = range(len(LIMITS) - 8, len(LIMITS))
 LEASES_US = (0, 2_000_000, 5_000_000, 40_000_000)
 """For how long the lines of each node on the limits with short windows are its own; the last is longer than its name's.
 """
@@ -135,9 +140,9 @@ FEW = st.integers(0, 4)
 SCARCE_SAID = SAID | {
     "key": st.just("a"),
     "current": FEW,
-    "previous": FEW,
+    "previous": FEW | st.sampled_from([300, 1000, 2700]),
     "ask": st.sampled_from([0, 1, 1, 2]),
-    "asked": st.sampled_from([0, 3, ASKS]) | st.builds(ASKS.__add__, st.integers(1, 4)),
+    "asked": st.sampled_from([0, 3, ASKS]) | st.builds(add, st.sampled_from([ASKS, ASKS + FLOATS]), st.integers(0, 4)),
     "demand_milli": st.integers(0, 30_000),
 }
 SCARCE_WISHES = st.builds(Wish, limit=st.sampled_from(SCARCE), **SCARCE_SAID)

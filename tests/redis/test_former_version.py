@@ -106,7 +106,7 @@ def test_both_versions_meet_on_one_redis(redis_server: RedisServer, algorithm: s
     assert admitted > 0
 
 
-@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG])
+@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, SLIDING_LOG])
 def test_nodes_that_ask_and_nodes_that_know_no_asking_share_a_key(redis_server: RedisServer, algorithm: str) -> None:
     """Each is admitted its part of what there is in four windows, and all together no more than the quota."""
 

@@ -34,7 +34,11 @@ that waits for the answer. A hub that does not know this mark takes it for a lar
 AT_HUB = 2**30
 """Added to the number of nodes in the answer to a report with ASKS: what is free of this key stays at the hub. The node
 was granted what it had asked for and nothing in advance, and keeps nothing; see `CellAnswer.line`."""
-WAITING_MAX = AT_HUB - 1
+FLOATS = 2**30
+"""Added to ASKS in a report about a bucket that is kept at the hub, by the last answer that the node has: what it has
+charged since the last report belongs into the hub's own bucket, and so does `previous`, which is what has drained since
+of what it gives back."""
+WAITING_MAX = FLOATS - 1
 """The largest cost that is told to wait."""
 
 
@@ -158,12 +162,17 @@ class CellReport(NamedTuple):
     @property
     def asks(self) -> bool:
         """Whether the node asks the hub when it is in doubt."""
-        return ASKS <= self.asked <= ASKS + WAITING_MAX
+        return ASKS <= self.asked <= ASKS + FLOATS + WAITING_MAX
+
+    @property
+    def floats(self) -> bool:
+        """Whether the node has nothing of a bucket but what it was granted last, see FLOATS."""
+        return self.asks and self.asked >= ASKS + FLOATS
 
     @property
     def waiting(self) -> int:
         """The cost that waits for the answer."""
-        return self.asked - ASKS if self.asks else 0
+        return (self.asked - ASKS) % FLOATS if self.asks else 0
 
 
 @runtime_checkable
@@ -208,7 +217,7 @@ class CellAnswer(NamedTuple):
     """The hub's window, as in a report; negative while none is open."""
     line: int
     """Of a key that is kept at the hub, if its algorithm is the sliding window: how much the node may charge in the
-    window `epoch` and in no other, whatever else it has in use."""
+    window `epoch` and in no other, whatever else it has in use; of a bucket, how much beyond what it has reported."""
     base: int
     overdraft: int
     capacity: int

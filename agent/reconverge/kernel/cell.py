@@ -109,6 +109,7 @@ class ReportedMeter(Protocol):
     def hear_of_others(
         self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int, /
     ) -> None: ...
+    def leave_hub(self, cell: Cell, /) -> None: ...
     def disown(self, cell: Cell, now_ns: int, /) -> None: ...
 
 
@@ -179,6 +180,7 @@ class Limited(Protocol):
     give_back_min: float
     stepwise: bool
     smooth: bool
+    paced: bool
     additive: bool
     keeps_spare: bool
     asks: bool
@@ -329,13 +331,16 @@ class Cell(Headroom):
 
         self.at_hub = False
         """What is free stays at the hub, by its last answer: this node keeps nothing that it has not asked for. The
-        line of a sliding window is then how far `used` may go in this window, whatever is left of the one before."""
+        line of a sliding window is then how far `used` may go in this window, whatever is left of the one before; that
+        of a bucket, how much may be charged beyond what was reported then."""
 
         # What the hub said last.
         self.heard_ns = -NEVER_NS
         self.others_current = 0
         """Charged by the others in this window; for a bucket, their fills in thousandths at `heard_ns`."""
         self.others_previous = 0
+        """Charged by the others in the window before; for a bucket, how full one would be at `heard_ns` into which all
+        nodes had poured what they have reported."""
         self.silent = 0
         self.free = 0
         self.reserved = 0

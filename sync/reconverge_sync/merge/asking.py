@@ -28,6 +28,24 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 # script of the version before, a ledger that was handed over, a batch that may read no more entries. Sums of fractions
 # are made of whole numbers (`Floating`), so that both twins add up the same in any order.
 #
+# The hub's own bucket. What is in a bucket drains on its node by the node's line. Once all nodes have used some, each
+# has a part of a request that drains slowly, and none a whole one. So the level of a bucket that is kept at the hub is
+# there: the entry of the departed holds it, and it drains by all that no node has as a line. A node that reports pours
+# into it what it has charged since its last report, and holds nothing but vouchers, with which nothing drains:
+#
+#     level of the fleet <= level at the hub + vouchers <= capacity - lines
+#
+# A charge that its node has yet to report counts as a voucher, which does not drain; so what is at the hub may drain by
+# the part of the rate that would go with vouchers, too: by all that does not go with lines. That changes with lines,
+# so it is reckoned at every merge (`Cell.drain_pool`). A script of the version before drops what that needs and drains
+# the entry of the departed more slowly.
+#
+# A node may stop to float, or start, with any answer; its report says which it does (`CellReport.floats`), and what
+# it had in its bucket moves with the answer. If that is lost, it is counted at both sides until it has drained. Of a
+# node that floats and that these data know nothing of, the hub knows no level: it takes its bucket to be full.
+#
+# What is given back of a bucket may have drained by then; how much at most, the node works out and reports.
+#
 # Which keys. Those of which each node that is asked about it has fewer than SMALL requests. Of other keys the last
 # requests, as a grant in advance would lie idle where they are not asked for. But only while an ask costs no more than
 # a few exchanges would. A key that was not asked about in the window before may be asked about by all nodes any moment.
@@ -39,7 +57,7 @@ from math import ceil, floor
 
 from reconverge.hub.report import AT_HUB, CellAnswer, CellReport
 from reconverge_sync.merge.granting import raise_base
-from reconverge_sync.merge.ledger import Cell, Entry, Floating, Rule
+from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Floating, Rule
 
 SMALL = 8
 """A capacity of fewer requests than this for each node is kept at the hub."""
@@ -62,7 +80,7 @@ def stays_at_hub(
     cell: Cell, nodes: int, entry: Entry, report: CellReport, rule: Rule, hub_us: int, pace_us: int
 ) -> bool:
     """Whether what is free of a key stays at the hub, as far as a node is concerned that has asked about it."""
-    if not report.asks or nodes < 2 or not rule.bounded or not (rule.fixed or rule.sliding):
+    if not report.asks or nodes < 2 or not rule.bounded or rule.dated:
         return False
     asks_milli = min(
         float(cell.demand_milli + entry.demand_milli), float(nodes) * cell.capacity * 1_000_000_000 / rule.window_us
@@ -85,6 +103,15 @@ class Asked:
     floating: Floating | None = None
     """What the other entries have that float, if all were looked at; else their lines count."""
     granted: int = 0
+    holds: int = 0
+    """The line of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""
+
+    def move_in(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
+        """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer."""
+        if rule.bucket:
+            self.holds = entry.line
+            cell.pour(rule, entry.previous, hub_us)
+            entry.previous = entry.debt = 0
 
     def needs_all(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, lent: int) -> bool:
         """Whether all entries have to be looked at to know what there is: lines leave too little, and use does not."""
@@ -107,18 +134,25 @@ class Asked:
         others: float = cell.lines + cell.debts
         if self.floating is not None:
             others = others - self.floating.held + self.floating.rights(rule, cell, hub_us)
+        if rule.bucket and DEPARTED in cell.entries:
+            pool = cell.entries[DEPARTED]
+            others = others - pool.line + pool.previous / 1000
         room = floor(cell.capacity + lent - others - cell.reserved - max(entry.line, used))
         most = report.waiting if room >= report.ask else report.waiting - report.ask  # a smaller one than the largest
         self.granted = max(0, min(most, room))
         if self.granted == 0:
             return
-        entry.vouchers = self.granted if entry.floats(rule) else 0
+        entry.vouchers = self.granted if entry.floats(rule) or (rule.bucket and self.holds == 0) else 0
         entry.line = max(entry.line, ceil(used)) + self.granted
         entry.debt = 0
 
     def told(self, answer: CellAnswer, entry: Entry, rule: Rule) -> CellAnswer:
         """The answer, by which the node knows that the key is kept at the hub; others' vouchers count as charged."""
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
-        line = min(entry.current + self.granted, answer.capacity) if rule.sliding else answer.line
+        line = answer.line
+        if rule.sliding:
+            line = min(entry.current + self.granted, answer.capacity)
+        elif rule.bucket:
+            line = min(self.granted, answer.line)
         base = 0 if self.small else answer.base
         return answer._replace(line=line, base=base, current=current, nodes=answer.nodes + AT_HUB)

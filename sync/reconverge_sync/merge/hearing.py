@@ -36,10 +36,15 @@ def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us
         drained = float(rule.refilled_us(cell.filled_us, hub_us)) * rule.quota * 1000 / rule.window_us
         charged = (report.current - entry.current) * 1000 if counted else 0
         fill_milli = max(0.0, max(0.0, cell.fill_milli - drained) + charged)
-        cell.fill_milli = min(fill_milli, float(1000 * bounds.DEBT_MAX * max(rule.capacity, rule.quota)))
+        cell.fill_milli = min(fill_milli, float(rule.fill_max_milli))
         cell.filled_us = hub_us
+        if report.floats:
+            if counted:
+                cell.pour(rule, (report.current - entry.current) * 1000 + report.previous, hub_us)
+            entry.previous = 0
+        else:
+            entry.previous = report.previous if counted else 0
         entry.current = report.current
-        entry.previous = report.previous if counted else 0
     elif rule.dated:
         entry.current = report.current if counted else 0
         entry.current_until_us = hub_us + min(report.previous, rule.counts_for_us)

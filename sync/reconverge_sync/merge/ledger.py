@@ -40,7 +40,7 @@ from math import ceil, floor
 
 from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport, Totals, add_totals
 from reconverge.limit.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
-from reconverge_sync.merge.bounds import WINDOW_MAX_US
+from reconverge_sync.merge.bounds import DEBT_MAX, WINDOW_MAX_US
 
 
 @dataclass(slots=True)
@@ -170,6 +170,11 @@ class Rule:
         return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
 
     @property
+    def fill_max_milli(self) -> int:
+        """How full a bucket may count as."""
+        return 1000 * DEBT_MAX * max(self.capacity, self.quota)
+
+    @property
     def counts_for_us(self) -> int:
         """After so long no charge counts any more, whatever the algorithm."""
         runs_out_us = self.window_us
@@ -270,7 +275,7 @@ class Entry:
         if rule.bucket:
             # What it had told of may have drained by then, and been used anew, to the last thousandth.
             # No other node was granted what it held, so it has drained by that since.
-            drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt)
+            drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt - self.vouchers)
             self.previous = max(0, max(self.previous, 1000 * held) - drained)
             self.line = ceil(self.previous / 1000)
         else:
@@ -349,6 +354,11 @@ class Cell:
     previous: int = 0
     window_demand: int = 0
     active: int = 0
+    vouchers: int = 0
+    pooled_us: int = 0
+    """Until when the hub's own bucket has drained; 0 if it has none, see `merge/asking.py`."""
+    carry_milli: float = 0.0
+    """What has drained of it by then beyond whole thousandths."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
         """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""
@@ -399,6 +409,57 @@ class Cell:
         """Whether no window is open: nothing counts, and all start the next one from their bases."""
         return rule.first_hit and self.epoch < 0
 
+    @property
+    def has_departed(self) -> bool:
+        """Whether there is use of departed nodes that only a scan lets go of."""
+        return DEPARTED in self.entries and self.pooled_us == 0
+
+    def drain_pool(self, rule: Rule, hub_us: int) -> None:
+        """Bring the hub's own bucket up to date, by the lines that there have been since the last merge."""
+        if self.pooled_us == 0:
+            return
+        pool = self.entries.get(DEPARTED)
+        if pool is None:
+            self.pooled_us, self.carry_milli = 0, 0.0
+            return
+        pool.catch_up(rule, self)
+        self.count(pool, -1)
+        share = max(0, self.capacity - (self.lines - max(0, self.vouchers)))
+        passed_us = float(max(0, rule.refilled_us(self.pooled_us, hub_us)))
+        drained = self.carry_milli + passed_us * rule.quota * share / rule.capacity / rule.window_us * 1000
+        self.carry_milli = drained - floor(drained)
+        self.pooled_us = max(self.pooled_us, hub_us)
+        self._fill_pool(pool, pool.previous - floor(drained), hub_us)
+
+    def pour(self, rule: Rule, milli: int, hub_us: int, *, least: int = 0) -> None:
+        """Pour so much into the hub's own bucket, in thousandths; or take it out, as far as there is something.
+
+        It is as full as `least` then in any case.
+        """
+        pool = self.entries.get(DEPARTED)
+        if pool is None:
+            pool = Entry(self.epoch, self.reset_us)
+        else:
+            pool.catch_up(rule, self)
+            self.count(pool, -1)
+            if self.pooled_us == 0:
+                pool.fade(rule, self, hub_us)
+        if self.pooled_us == 0:
+            self.pooled_us, self.carry_milli = hub_us, 0.0
+        self._fill_pool(pool, min(max(pool.previous + milli, least), rule.fill_max_milli), hub_us)
+
+    def _fill_pool(self, pool: Entry, milli: int, hub_us: int) -> None:
+        """Keep the hub's own bucket, which is not in the sums, as full as that; without it if it is empty."""
+        pool.previous = max(0, milli)
+        pool.line = ceil(pool.previous / 1000)
+        pool.seen_us = hub_us
+        if pool.line > 0 or pool.window_demand > 0:
+            self.entries[DEPARTED] = pool
+            self.count(pool)
+        else:
+            self.entries.pop(DEPARTED, None)
+            self.pooled_us, self.carry_milli = 0, 0.0
+
     def withhold(self, amount: int, hub_us: int) -> None:
         """Count as used what a new key has to begin without; it drains as the use of departed nodes does."""
         entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, line=amount)
@@ -427,7 +488,7 @@ class Cell:
 
     def clear(self) -> None:
         """Set every sum to zero, to count the entries anew."""
-        self.silent = self.lines = self.bases = self.overdrafts = self.debts = 0
+        self.silent = self.lines = self.bases = self.overdrafts = self.debts = self.vouchers = 0
         self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
 
     def count(self, entry: Entry, sign: int = 1) -> None:
@@ -442,6 +503,7 @@ class Cell:
         self.previous += sign * entry.previous
         self.window_demand += sign * entry.window_demand
         self.active += sign if entry.need_milli > 0 else 0
+        self.vouchers += sign * entry.vouchers
 
     def answer(self, rule: Rule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
         """What the node whose entry this is may know, and has been granted.

@@ -267,6 +267,8 @@ class Shard:
             behind = not same_window(limit, report.epoch, cell.epoch)
             report = report._replace(epoch=cell.epoch - behind)
         report = follow_reset(cell, report, rule, hub_us)
+        if rule.bucket:
+            cell.drain_pool(rule, hub_us)
         entry = cell.entries.get(batch.node)
         if entry is None:
             entry = Entry(epoch=cell.epoch, reset_us=cell.reset_us)
@@ -284,6 +286,7 @@ class Shard:
         if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
             asked = Asked(report, small=cell.capacity < SMALL * nodes)
             entry.ask = 0  # nothing is saved up for it: it waits for this answer alone
+            asked.move_in(cell, entry, rule, hub_us)
         if scans.left > 0 and (
             self._due(cell, entry, batch, rule, hub_us)
             or (asked is not None and asked.needs_all(cell, entry, rule, hub_us, lent))
@@ -323,7 +326,7 @@ class Shard:
         answer = cell.answer(rule, batch.node, entry, lent)
         if asked is not None:
             answer = asked.told(answer, entry, rule)
-        if forgotten or entry.empty(rule):
+        if forgotten or (entry.empty(rule) and not (asked is not None and rule.bucket)):
             cell.count(entry, -1)
             del cell.entries[batch.node]
         if not forgotten:
@@ -354,7 +357,10 @@ class Shard:
         entry.line, entry.base, entry.overdraft = report.line, report.base, report.overdraft
         if rule.fixed and report.epoch == cell.epoch - 1:
             entry.line = report.base  # the node has yet to open this window, and will start from there
-        if rule.bucket:
+        if rule.bucket and report.floats:
+            cell.pour(rule, 0, hub_us, least=1000 * cell.capacity)
+            entry.current = report.current
+        elif rule.bucket:
             entry.current = report.current - ceil(report.previous / 1000)
         # Other nodes may hold lines here too that these data do not know of: all can have spoken before
         # anything new is granted.
@@ -432,7 +438,7 @@ class Shard:
         cell.capacity = capacity
         cell.first = "" if first is None else first[1]
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
-        cell.restless = DEPARTED in cell.entries or first is not None or cell.silent > 0
+        cell.restless = cell.has_departed or first is not None or cell.silent > 0
         return floating
 
 
@@ -454,7 +460,7 @@ def _take_over(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
         kept.expire(rule, hub_us)
         kept.fade(rule, cell, hub_us)
     _fold_departed(cell, departed, rule, hub_us)
-    cell.restless = cell.restless or DEPARTED in cell.entries
+    cell.restless = cell.restless or cell.has_departed
 
 
 def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None:

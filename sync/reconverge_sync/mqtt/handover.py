@@ -39,7 +39,9 @@ _META: Final = tuple(
 _ENTRY: Final = tuple(field.name for field in fields(Entry) if field.name not in ("lease_us", "vouchers"))
 """Without what members of the version before know nothing of. Until its node reports again, the longer lease of the
 node holds, and a line with vouchers in it counts whole."""
-_CELL: Final = tuple(field.name for field in fields(Cell) if field.name != "entries")
+_CELL: Final = tuple(
+    field.name for field in fields(Cell) if field.name not in ("entries", "vouchers", "pooled_us", "carry_milli")
+)
 _SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})
 
 Item = list[Any]

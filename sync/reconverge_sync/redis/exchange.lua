@@ -42,31 +42,24 @@ local lent = 0
 -- each exchange, in which all functions are made anew.
 local function exchange()
 
+-- What one function alone needs is in that function, because another one has 200 variables at most.
 local VERSION = 3
 local MERGED, STALE, LAPSED = 0, 1, 2
 local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
 local SLACK_SHARED, TAKEN_AT_ONCE = 0.5, 0.9
 local SILENT_INTERVALS = 3
-local CALM_INTERVALS = 8
 local SPEAK_UP_US = 1000000
-local TOMBSTONE_US = 3600000000
-local ACCOUNT_KEPT_US = 24 * 3600000000
 local SWEEP_US = 60000000
 local FADE_MILLI_MIN = 100
-local PACES = 4
-local WISHES_MAX = 1000
 local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local LOANS = 'l'
 local MOST = 9007199254740992
 local NOT_TAKEN = -1
-local OUT_OF_MEMORY = 'OOM command not allowed'
 local FORGOTTEN = 2147483647
 local CELLS_MAX = 256 -- so that no other node waits for longer than these take
-local HEADROOM_FRACTION, OVERDRAFT_FRACTION = 0.04, 0.01
-local ASKS, AT_HUB = 2147483648, 1073741824
-local SMALL, TIGHT_FIXED, TIGHT_SLIDING, NODES_MIN, CHEAP = 8, 2, 4, 4, 4
+local ASKS, AT_HUB, FLOATS = 2147483648, 1073741824, 1073741824
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
 local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
 local SAID_MAX, RESET_AHEAD_MAX_US = 8796093022208, 86400000000
@@ -147,7 +140,11 @@ local forgotten = false
 -- Of the entry at hand; not with the others, because a function captures sixty variables at most.
 local entry_vouchers = 0
 -- Of an ask for what is kept at the hub: whether it is one, of a small quota, what waits, and what was granted.
-local at_hub, small, waiting, granted = false, false, 0, 0
+local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
+-- Of a bucket: what the cell has of vouchers, and the hub's own bucket, which is the entry of the departed.
+local cell_vouchers, cell_pooled_us, cell_carry_milli = 0, 0, 0
+local pool, pool_previous, pool_line, pool_window_demand, pool_changed = false, 0, 0, 0, false
+local held = 0 -- the line of a bucket from before it was kept at the hub
 -- What the entries that float have together, as far as they were looked at.
 local float_held, float_current, float_previous, float_vouchers
 -- What one exchange is about: set once.
@@ -273,8 +270,9 @@ local function read_cell(packed)
     cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
     cell_current, cell_previous, cell_window_demand, cell_active,
     cell_bases, cell_filled_us, cell_fill_milli,
-    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless =
-    unpack_(packed)
+    cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
+    cell_vouchers, cell_pooled_us, cell_carry_milli = unpack_(packed)
+  if not cell_carry_milli then cell_vouchers, cell_pooled_us, cell_carry_milli = 0, 0, 0 end
   if not cell_restless then
     if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved = 0, 0, 0, 0, '', 0
@@ -283,6 +281,15 @@ local function read_cell(packed)
 end
 
 local function written_cell()
+  if bucket and (cell_vouchers ~= 0 or cell_pooled_us ~= 0) then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases, cell_filled_us, cell_fill_milli,
+      cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
+      cell_vouchers, cell_pooled_us, cell_carry_milli)
+  end
   if
     cell_debts ~= 0 or cell_silent ~= 0 or cell_reserved ~= 0 or cell_first ~= '' or cell_learn_until_us ~= 0
     or cell_reset_us ~= 0 or cell_restless ~= 0
@@ -430,7 +437,7 @@ end
 local function depart(idle_us)
   local held = rule.overshoot_milli >= 0 and entry_line + entry_overdraft or 0
   if bucket then
-    local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt)
+    local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt - entry_vouchers)
     entry_previous = max(0, max(entry_previous, 1000 * held) - drained)
     entry_line = ceil(entry_previous / 1000)
   else
@@ -491,6 +498,7 @@ local function count()
   cell_previous = cell_previous + entry_previous
   cell_window_demand = cell_window_demand + entry_window_demand
   if entry_need_milli > 0 then cell_active = cell_active + 1 end
+  if entry_vouchers ~= 0 then cell_vouchers = cell_vouchers + entry_vouchers end
 end
 
 local function discount()
@@ -504,11 +512,89 @@ local function discount()
   cell_previous = cell_previous - entry_previous
   cell_window_demand = cell_window_demand - entry_window_demand
   if entry_need_milli > 0 then cell_active = cell_active - 1 end
+  if entry_vouchers ~= 0 then cell_vouchers = cell_vouchers - entry_vouchers end
+end
+
+local function discount_pool()
+  cell_lines = cell_lines - pool_line
+  cell_previous = cell_previous - pool_previous
+  cell_window_demand = cell_window_demand - pool_window_demand
+end
+
+-- The hub's own bucket is as full as that.
+local function fill_pool(milli)
+  pool_previous = max(0, milli)
+  pool_line = ceil(pool_previous / 1000)
+  pool, pool_changed = pool_line > 0 or pool_window_demand > 0, true
+  if pool then
+    cell_lines = cell_lines + pool_line
+    cell_previous = cell_previous + pool_previous
+    cell_window_demand = cell_window_demand + pool_window_demand
+  else
+    cell_pooled_us, cell_carry_milli = 0, 0
+  end
+end
+
+-- The entry of the departed, taken out of the sums. Returns when it was seen to last, if there is one.
+local function read_pool(key)
+  pool, pool_previous, pool_line, pool_window_demand = false, 0, 0, 0
+  local kept = call('HGET', key, DEPARTED)
+  if not kept then return nil end
+  local epoch, seen_us, _, previous, line, _, _, _, demanded, _, _, _, _, _, reset_us = unpack_(kept)
+  pool, pool_line = true, line
+  pool_previous = (reset_us or 0) < cell_reset_us and 0 or previous
+  pool_window_demand = epoch == cell_epoch and demanded or 0
+  discount_pool()
+  return seen_us
+end
+
+-- Before anything of the cell changes.
+local function drain_pool(key)
+  report_floats = report_asked >= ASKS + FLOATS and report_asked < ASKS + FLOATS + FLOATS
+  pool, pool_changed, pool_previous, pool_line, pool_window_demand = false, false, 0, 0, 0
+  if cell_pooled_us == 0 then return end
+  if not read_pool(key) then
+    cell_pooled_us, cell_carry_milli = 0, 0
+    return
+  end
+  local share = max(0, cell_capacity - (cell_lines - max(0, cell_vouchers)))
+  local passed_us = max(0, refilled(cell_pooled_us, hub_us))
+  local drained = cell_carry_milli + passed_us * rule.quota * share / rule.capacity / window_us * 1000
+  cell_carry_milli = drained - floor(drained)
+  cell_pooled_us = max(cell_pooled_us, hub_us)
+  fill_pool(pool_previous - floor(drained))
+end
+
+-- As full as `least` in any case.
+local function pour(key, milli, least)
+  if cell_pooled_us ~= 0 then
+    if pool then discount_pool() end
+  else
+    local seen_us = not pool_changed and read_pool(key) -- if it has been emptied just now, that is still stored
+    if seen_us then
+      local drained = drained_milli(refilled(seen_us, hub_us), pool_line)
+      if drained >= min(pool_previous, FADE_MILLI_MIN) then pool_previous = max(0, pool_previous - drained) end
+    end
+    cell_pooled_us, cell_carry_milli = hub_us, 0
+  end
+  fill_pool(min(max(pool_previous + milli, least or 0), rule.fill_max_milli))
+end
+
+-- The hub's own bucket is written down, before all entries are read, or at last.
+local function keep_pool(key)
+  if not pool_changed then return end
+  pool_changed = false
+  if pool then
+    call('HSET', key, DEPARTED, pack(cell_epoch, hub_us, 0, pool_previous, pool_line, 0, 0, 0, pool_window_demand, 0, 0,
+      0, 0, 0, cell_reset_us))
+  else
+    call('HDEL', key, DEPARTED)
+  end
 end
 
 local function clear()
   cell_silent, cell_lines, cell_bases, cell_overdrafts, cell_debts, cell_needs_milli = 0, 0, 0, 0, 0, 0
-  cell_demand_milli, cell_current, cell_previous, cell_window_demand, cell_active = 0, 0, 0, 0, 0
+  cell_demand_milli, cell_current, cell_previous, cell_window_demand, cell_active, cell_vouchers = 0, 0, 0, 0, 0, 0
 end
 
 local function resting()
@@ -533,9 +619,13 @@ local function roll(epoch)
   cell_epoch = epoch
 end
 
-local function forget()
-  cell_reset_us, cell_previous, cell_debts, cell_fill_milli, cell_scanned_us = report_reset_us, 0, 0, 0, 0
-  if not bucket then cell_current = 0 end
+-- Unless the reset is impossibly far ahead.
+local function follow_reset()
+  if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
+  if report_reset_us > cell_reset_us then
+    cell_reset_us, cell_previous, cell_debts, cell_fill_milli, cell_scanned_us = report_reset_us, 0, 0, 0, 0
+    if not bucket then cell_current = 0 end
+  end
 end
 
 -- The answer, piece by piece: its header, which is written last, and a row for each cell.
@@ -571,7 +661,7 @@ local function cell_answer()
   local nodes = forgotten and FORGOTTEN or cell_active
   if at_hub then
     nodes = cell_active + AT_HUB
-    if sliding then line = min(entry_current + granted, capacity) end
+    if sliding then line = min(entry_current + granted, capacity) elseif bucket then line = min(granted, line) end
     if small then base = 0 end
     if float_held then current = current + float_vouchers end
   end
@@ -591,10 +681,15 @@ end
 
 -- ------------------------------------------------------------------ merge/rule.py
 
-local function welcome()
+local function welcome(key)
   entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
   if fixed and report_epoch == cell_epoch - 1 then entry_line = report_base end
-  if bucket then entry_current = report_current - ceil(report_previous / 1000) end
+  if bucket and report_floats then
+    pour(key, 0, 1000 * cell_capacity)
+    entry_current = report_current
+  elseif bucket then
+    entry_current = report_current - ceil(report_previous / 1000)
+  end
   if report_line > 0 or report_base > 0 or report_overdraft > 0 then
     cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, true))
   end
@@ -607,7 +702,7 @@ local function lower()
   if report_overdraft < entry_overdraft then entry_overdraft = report_overdraft end
 end
 
-local function take_counts()
+local function take_counts(key)
   local same_epoch = report_epoch == cell_epoch
   local counted = report_reset_us >= cell_reset_us
   if bucket then
@@ -615,8 +710,13 @@ local function take_counts()
     local charged = counted and (report_current - entry_current) * 1000 or 0
     cell_fill_milli = min(max(0, max(0, cell_fill_milli - drained) + charged), rule.fill_max_milli)
     cell_filled_us = hub_us
+    if report_floats then
+      if counted then pour(key, (report_current - entry_current) * 1000 + report_previous) end
+      entry_previous = 0
+    else
+      entry_previous = counted and report_previous or 0
+    end
     entry_current = report_current
-    entry_previous = counted and report_previous or 0
   elseif dated then
     entry_current = counted and report_current or 0
     entry_current_until_us = hub_us + min(report_previous, rule.counts_for_us)
@@ -659,6 +759,7 @@ local function raise(target, pool, used, free)
 end
 
 local function headroom_max(need, left)
+  local HEADROOM_FRACTION = 0.04
   local most = HEADROOM_FRACTION * left
   if most < 1 then most = 1 end
   return most > need and most or need
@@ -713,6 +814,7 @@ local function grant(used)
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
     local part = overdrafts / nodes
     if rule_small_lines then
+      local OVERDRAFT_FRACTION = 0.01
       local most = OVERDRAFT_FRACTION * own
       if most < 1 then most = 1 end
       if part > most then part = most end
@@ -730,8 +832,9 @@ end
 
 -- Whether what is free of the cell stays at the hub, as far as the node is concerned.
 local function stays_at_hub()
+  local SMALL, TIGHT_FIXED, TIGHT_SLIDING, NODES_MIN, CHEAP = 8, 2, 4, 4, 4
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
-  if nodes < 2 or rule.overshoot_milli < 0 or not (fixed or sliding) then return false end
+  if nodes < 2 or rule.overshoot_milli < 0 or dated then return false end
   local asks_milli = min(cell_demand_milli + entry_demand_milli, nodes * cell_capacity * 1000000000 / window_us)
   if asks_milli * rule.interval_us > CHEAP * nodes * 1000000000 then return false end
   small = cell_capacity < SMALL * nodes
@@ -740,11 +843,18 @@ local function stays_at_hub()
   return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT_SLIDING) * nodes
 end
 
-local function hear_ask()
-  at_hub, waiting, granted, float_held = false, 0, 0, nil
-  if report_asked >= ASKS and report_asked < ASKS + AT_HUB and not batch.leaving and stays_at_hub() then
-    at_hub, entry_ask, waiting = true, 0, report_asked - ASKS
+-- Returns what the node has in use.
+local function hear_ask(key, used)
+  at_hub, waiting, granted, float_held, held = false, 0, 0, nil, 0
+  if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS or batch.leaving or not stays_at_hub() then
+    return used
   end
+  at_hub, entry_ask, waiting = true, 0, (report_asked - ASKS) % FLOATS
+  if not bucket then return used end
+  held = entry_line
+  pour(key, entry_previous)
+  entry_previous, entry_debt = 0, 0
+  return 0
 end
 
 -- Whether all entries have to be looked at to know what there is.
@@ -760,10 +870,11 @@ local function grant_asked(used)
   if waiting == 0 or (fixed and (report_epoch ~= cell_epoch or resting())) then return end
   local others = cell_lines + cell_debts
   if float_held then others = others - float_held + used_of(float_current, float_previous) end
+  if bucket and pool then others = others - pool_line + pool_previous / 1000 end
   local room = floor(cell_capacity + lent - others - cell_reserved - max(entry_line, used))
   granted = max(0, min(room >= report_ask and waiting or waiting - report_ask, room))
   if granted == 0 then return end
-  entry_vouchers = floats() and granted or 0
+  entry_vouchers = (floats() or bucket and held == 0) and granted or 0
   entry_line = max(entry_line, ceil(used)) + granted
   entry_debt = 0
 end
@@ -808,10 +919,11 @@ local function bury(key, kept)
   entry_current, entry_previous, entry_line = departed.current, departed.previous, departed.line
   entry_window_demand = departed.window_demand
   entry_current_until_us, entry_previous_until_us = departed.current_us, departed.previous_us
-  departed = nil
+  departed, pool = nil, false
   if empty() then return false end
   call('HSET', key, DEPARTED, written_entry())
   count()
+  pool, pool_previous, pool_line, pool_window_demand = true, entry_previous, entry_line, entry_window_demand
   return true
 end
 
@@ -819,6 +931,7 @@ end
 local function take_over(key)
   depart(hub_us)
   fold()
+  keep_pool(key)
   local kept = call('HGET', key, DEPARTED)
   if kept then
     read_entry(kept)
@@ -826,7 +939,7 @@ local function take_over(key)
     discount()
   end
   if bury(key, kept) then
-    cell_restless = 1
+    if cell_pooled_us == 0 then cell_restless = 1 end
   elseif kept then
     call('HDEL', key, DEPARTED)
   end
@@ -885,16 +998,17 @@ local function scan_others(key, fields)
   if kept and not buried then gone[#gone + 1] = DEPARTED end
   if #gone > 0 then call('HDEL', key, unpack(gone)) end
   cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
-  cell_restless = (buried or first ~= '' or cell_silent > 0) and 1 or 0
+  cell_restless = (buried and cell_pooled_us == 0 or first ~= '' or cell_silent > 0) and 1 or 0
 end
 
 -- `own` is how many strings are stored for what is at hand; if there are no more, there is no other node.
 local function scan(key, own)
   cell_scanned_us = hub_us
+  if bucket then keep_pool(key) end
   clear()
   float_held, float_current, float_previous, float_vouchers = 0, 0, 0, 0
   if dated then expire() end
-  local fields = (own > 0 or rule.withheld > 0) and call('HGETALL', key) or {}
+  local fields = (own > 0 or rule.withheld > 0 or bucket and pool) and call('HGETALL', key) or {}
   scans_left = scans_left - (#fields - own) / 2
   if #fields == own then
     local asks = entry_ask > 0
@@ -920,6 +1034,7 @@ end
 
 -- At least an interval after the last time, or if there was none.
 local function due(scanned_ago_us)
+  local CALM_INTERVALS = 8
   if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
   if scanned_ago_us >= CALM_INTERVALS * rule.interval_us then return true end
   return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule_capacity
@@ -945,6 +1060,7 @@ local function new_cell(key, epoch)
   cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
   cell_last_demand = 0
   cell_first, cell_reserved, cell_restless = '', 0, 0
+  cell_pooled_us, cell_carry_milli = 0, 0
   clear()
   if rule.withheld > 0 then withhold(key) end
 end
@@ -973,6 +1089,7 @@ end
 
 -- The cell is put on the list of those that could do with a loan, or taken off it. See merge/loans.py.
 local function look(key, listed, lasting)
+  local PACES, WISHES_MAX = 4, 1000
   local name = string.sub(key, #KEYS[1] - 3)
   local used = ceil(used_of(cell_current, cell_previous))
   local carrying_milli = cell_demand_milli * window_us / 1000000 * rule.capacity / rule.quota
@@ -1050,7 +1167,8 @@ end
 
 -- Writes what is at hand; returns whether the cell is still there.
 local function write(key, known, heard, loans, lasting)
-  local leaves = forgotten or (entry_line == 0 and empty())
+  if bucket then keep_pool(key) end
+  local leaves = forgotten or (entry_line == 0 and empty() and not (at_hub and bucket))
   if leaves then discount() end
   if leaves and heard then call('HDEL', key, node) end
   if forgotten then take_over(key) end
@@ -1092,8 +1210,8 @@ local function merge_cell(key)
   if rule_elsewhere and rule.first_hit then
     report_epoch = same_window(report_epoch, cell_epoch) and cell_epoch or cell_epoch - 1
   end
-  if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
-  if report_reset_us > cell_reset_us then forget() end
+  follow_reset()
+  if bucket then drain_pool(key) end
   if heard then
     read_entry(heard)
     if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
@@ -1101,12 +1219,12 @@ local function merge_cell(key)
     lower()
   else
     new_entry()
-    welcome()
+    welcome(key)
   end
-  local used = take_counts()
+  local used = take_counts(key)
   lent = 0
   if loans then lent, lasting = lent_by(loans) end
-  hear_ask()
+  used = hear_ask(key, used)
   local scanned_ago_us = hub_us - cell_scanned_us
   if
     scans_left > 0
@@ -1145,6 +1263,7 @@ local function keep_account()
 end
 
 local function sweep()
+  local TOMBSTONE_US, ACCOUNT_KEPT_US = 3600000000, 24 * 3600000000
   local records = call('HGETALL', KEYS[2])
   for position = 1, #records, 2 do
     local record = unpack_(records[position + 1])
@@ -1240,11 +1359,13 @@ if meta.incarnation and schema > VERSION then
 end
 -- A server that has reached its maxmemory refuses a script the first write that may take memory, and none that comes
 -- after another write. So the first one is tried, and if it was refused, one that takes no memory goes before all others.
-local tried = redis.pcall('HSET', KEYS[1], 'schema', VERSION)
-if type(tried) == 'table' and tried.err and string.find(tried.err, OUT_OF_MEMORY, 1, true) then
-  if not meta.incarnation or schema < VERSION then return tried end
-  cramped = true
-  call('PEXPIRE', KEYS[1], max(call('PTTL', KEYS[1]), KEPT_MS))
+do
+  local tried = redis.pcall('HSET', KEYS[1], 'schema', VERSION)
+  if type(tried) == 'table' and tried.err and string.find(tried.err, 'OOM command not allowed', 1, true) then
+    if not meta.incarnation or schema < VERSION then return tried end
+    cramped = true
+    call('PEXPIRE', KEYS[1], max(call('PTTL', KEYS[1]), KEPT_MS))
+  end
 end
 if not meta.incarnation or schema < VERSION then
   -- What an older schema has stored is lost to this one: its cells have other keys.
@@ -1274,21 +1395,25 @@ if hub_us - meta.swept_us > SWEEP_US then
 end
 call('HSET', KEYS[2], batch.node,
   pack({ hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving and 1 or 0 }))
-local joined = (record and 0 or 1) - (batch.leaving and 1 or 0)
-if joined ~= 0 then
-  meta.live = meta.live + joined
-  call('HSET', KEYS[1], 'live', whole_text(meta.live))
+do
+  local joined = (record and 0 or 1) - (batch.leaving and 1 or 0)
+  if joined ~= 0 then
+    meta.live = meta.live + joined
+    call('HSET', KEYS[1], 'live', whole_text(meta.live))
+  end
 end
 if batch.leaving then
   meta.stirred_us = hub_us
   call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
 end
-local silent_us = hub_us + SILENT_INTERVALS * batch.interval_us
-if hub_us > meta.calm_us then
-  look_around()
-elseif silent_us < meta.calm_us then
-  meta.calm_us = silent_us
-  call('HSET', KEYS[1], 'calm', whole_text(silent_us))
+do
+  local silent_us = hub_us + SILENT_INTERVALS * batch.interval_us
+  if hub_us > meta.calm_us then
+    look_around()
+  elseif silent_us < meta.calm_us then
+    meta.calm_us = silent_us
+    call('HSET', KEYS[1], 'calm', whole_text(silent_us))
+  end
 end
 local rules, lives_ms = batch.rules, KEPT_MS
 for position, limit in ipairs(rules) do
@@ -1300,7 +1425,7 @@ call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
 node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us
 local limit, used_limit
-local keys, cells = KEYS, #KEYS - 3
+local cells = #KEYS - 3
 -- Another cell is the first one each time, so that each has its turn at being scanned.
 rows_told = cells
 for position = 2, cells + 1 do pieces[position] = false end -- in order, so that a row finds its place without a search
@@ -1316,7 +1441,7 @@ for turn = 0, cells - 1 do
     used_limit = limit
   end
   keep_within_bounds()
-  merge_cell(keys[position + 3])
+  merge_cell(KEYS[position + 3])
 end
 live_at_least(KEYS[1], lives_ms)
 live_at_least(KEYS[3], lives_ms)

@@ -27,7 +27,7 @@ from tests.support.node import START_S, Node
 
 QUOTA: Final = 8
 ALGORITHMS: Final = ("fixed-window", "sliding-window", "token-bucket", "gcra", "sliding-slices", "sliding-log")
-KNOWN_OF_ALL: Final = ("fixed-window", "sliding-window")
+KNOWN_OF_ALL: Final = ("fixed-window", "sliding-window", "token-bucket", "gcra")
 """Those of which the hub's word on all nodes holds until a moment that is known."""
 
 

@@ -11,12 +11,13 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import Cell
+from reconverge.kernel.composite.all_of import settle
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge_sync.merge.asking import SMALL
 from tests.support.kernel.talker import Talker, World
 
-ALGORITHMS = ["fixed-window", "sliding-window"]
+ALGORITHMS = ["fixed-window", "sliding-window", "token-bucket"]
 POLICIES = [STRICT, BALANCED]
 WINDOW_S = 60
 
@@ -107,9 +108,9 @@ def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
     assert node.table.allow("ada")
 
 
-@pytest.mark.parametrize("algorithm", ["token-bucket", "sliding-log"])
+@pytest.mark.parametrize("algorithm", ["leaky-bucket", "sliding-log"])
 def test_other_algorithms_have_lines_as_ever(algorithm: str) -> None:
-    """Buckets drain by them, and the hub knows no dates."""
+    """A pace is a part of the rate, which goes with a line, and the hub knows no dates."""
     world = world_of(algorithm)
     node = world.nodes[0]
 
@@ -268,3 +269,130 @@ def test_no_base_line_remains_of_a_small_quota(algorithm: str) -> None:
 
     assert {0} == {cell.base for cell in cells_of(world)}
     assert 0 == next(cell for place, cell in world.hub._shards[0].cells.items() if place[-1] == "ada").bases
+
+
+def test_parts_of_a_request_that_drain_of_several_nodes_are_of_use_to_one() -> None:
+    """As they are in one central bucket."""
+    world = world_of("token-bucket")
+    assert [1, 1, 1, 2] == [
+        asks(world, node, *[1] * count) for node, count in zip(world.nodes, (1, 1, 1, 2), strict=True)
+    ]
+    for node in world.nodes:
+        speaks(world, node)
+    world.passes(WINDOW_S / 6)
+    assert [0, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
+
+    world.passes(WINDOW_S / 29)  # now a request's worth has drained
+
+    assert [1, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
+
+
+def test_what_was_granted_of_a_bucket_does_not_drain_before_it_is_used() -> None:
+    """Or as much would be granted once more beside it."""
+    world = world_of("token-bucket")
+    ada, bob, *_ = world.nodes
+    waits(ada, *[1] * 5)
+    ada.exchanges_with(world.hub)
+    world.passes(WINDOW_S)
+
+    assert 0 == asks(world, bob, 1)
+    assert 5 == go(ada)
+    speaks(world, ada)
+    assert 0 == asks(world, bob, 1)
+
+
+def test_what_a_node_had_in_its_bucket_before_it_asked_drains_at_the_hub() -> None:
+    """All of it, at the full rate, and it is counted once."""
+    world = world_of("token-bucket", nodes=2)
+    ada, bob = world.nodes
+    ada.table.asks = False
+    ada.table.allow("ada")
+    ada.exchanges_with(world.hub)
+    assert ada.admitted_of(5) >= 1
+    speaks(world, ada)
+    used = cell_of(ada).charged
+    ada.table.asks = True
+    waits(ada, 5)
+    speaks(world, ada)
+    assert 0 == go(ada)
+    assert cell_of(ada).at_hub
+    speaks(world, ada)
+
+    assert 5 - used == asks(world, bob, *[1] * 5)
+    speaks(world, bob)
+    world.passes(WINDOW_S / 4.9)
+    assert [1, 0] == [asks(world, node, 1) for node in world.nodes]
+
+
+def test_a_bucket_that_is_not_asked_about_any_more_comes_back_to_its_nodes() -> None:
+    """With what drains from then on."""
+    world = world_of("token-bucket", nodes=2)
+    ada, bob = world.nodes
+    assert 3 == asks(world, ada, 1, 1, 1)
+    for node in (ada, bob):
+        node.table.asks = False
+    admitted = 0
+    for _ in range(4 * 60):
+        world.passes(1.0)
+        for node in (ada, bob):
+            admitted += node.table.allow("ada")
+            node.exchanges_with(world.hub)
+
+    assert not cell_of(ada).at_hub
+    assert 17 <= admitted <= 22
+
+
+@pytest.mark.parametrize(("after_s", "returned"), [(0.01, 1), (WINDOW_S / 5, 0)])
+def test_what_is_given_back_of_a_bucket_at_the_hub_is_what_may_not_have_drained(after_s: float, returned: int) -> None:
+    """The hub drains it meanwhile, at the full rate at most."""
+    world = world_of("token-bucket")
+    ada, bob, *_ = world.nodes
+    waits(ada, *[1] * 5)
+    ada.exchanges_with(world.hub)
+    decision, charges = ada.table.hit_and_mark("ada", 1)
+    assert decision.allowed
+    assert 4 == go(ada)
+    speaks(world, ada)
+    world.passes(after_s)
+
+    settle(charges, "ada", -1)
+    speaks(world, ada)
+
+    world.passes(0.02 * WINDOW_S)  # what has drained of a request is rounded away otherwise
+    assert returned + (1 if after_s > 1 else 0) == asks(world, bob, *[1] * 5)
+
+
+def test_a_hub_that_knows_nothing_of_a_bucket_takes_it_to_be_full() -> None:
+    """The node has said what it has used since the last answer, and not what all have used before."""
+    world = world_of("token-bucket", BALANCED)
+    ada, bob, *_ = world.nodes
+    assert 5 == asks(world, ada, *[1] * 5)
+    assert cell_of(ada).at_hub
+    waits(ada, 1)
+    world.passes(ns=ada.due_in_ns)
+    ada.says()
+    world.hub._shards[0].cells.clear()
+    ada.reaches(world.hub)
+    ada.hears()
+
+    assert 0 == go(ada)
+    assert 0 == asks(world, bob, 1)
+    world.passes(WINDOW_S / 4.9)
+    assert 1 == asks(world, bob, 1, 1)
+
+
+def test_what_a_dead_node_was_granted_of_a_bucket_drains_after_what_others_used() -> None:
+    """Both at once would drain at more than the full rate; the dead node may have used it when its lease ended."""
+    world = world_of("token-bucket", quota=10)
+    ada, bob, *_ = world.nodes
+    waits(ada, *[1] * 5)
+    ada.exchanges_with(world.hub)
+    bob.table.warm(["a third"])
+    bob.exchanges_with(world.hub)
+    world.passes(599.0)
+    assert 5 == asks(world, bob, *[1] * 6)
+    speaks(world, bob)
+
+    world.passes(31.0)
+
+    assert 5 == asks(world, bob, *[1] * 8)

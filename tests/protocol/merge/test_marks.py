@@ -9,7 +9,7 @@ import pytest
 
 from reconverge.hub.report import ASKS, FORGOTTEN, WAITING_MAX, CellReport
 from reconverge.kernel import Cell, gate_of
-from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP, Limit
+from reconverge.limit import ALGORITHMS, PACED, SMOOTH_WARMING_UP, Limit
 from reconverge.policies import STRICT
 from tests.support.kernel.talker import Talker, World
 
@@ -41,7 +41,7 @@ def said(node: Talker, world: World) -> CellReport:
     return report
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - set(PACED)))
 def test_a_report_says_what_waits(algorithm: str) -> None:
     """In the parts of a request in which the limit counts, and for as long as any waits."""
     world = world_of(algorithm)
@@ -57,6 +57,15 @@ def test_a_report_says_what_waits(algorithm: str) -> None:
         gate_of(node.table).step_out(place, node.table.costs_of(cost))
     node.table.allow("ada")
     assert said(node, world).asks
+
+
+@pytest.mark.parametrize("algorithm", PACED)
+def test_a_paced_limit_does_not_say_that_it_is_asked(algorithm: str) -> None:
+    """A line is a part of the rate, and cannot be kept at the hub."""
+    world = world_of(algorithm)
+    waits(world.nodes[0])
+
+    assert not said(world.nodes[0], world).asks
 
 
 def test_a_limit_that_is_not_asked_says_nothing_of_asking() -> None:

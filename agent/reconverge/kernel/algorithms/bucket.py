@@ -30,6 +30,10 @@ class Bucket(Meter):
         self._merged_only = merged_only
         self.idle_ns = min(max(limit.window_ns, -(-limit.window_ns * limit.capacity // limit.quota)), IDLE_MAX_NS)
 
+    # A bucket that is kept at the hub (`Cell.at_hub`) has no level here: it is in the hub's own bucket. This node may
+    # charge `line` beyond what it had charged by the report that was answered, and nothing drains with that. `level` is
+    # what may have drained of what was given back since, which the hub must go on counting.
+
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """A bucket knows no windows; only demand is counted by them."""
         cell.epoch = epoch
@@ -47,13 +51,19 @@ class Bucket(Meter):
 
     def _fill(self, cell: Cell, now_ns: int) -> int:
         """How full it is by then."""
+        if cell.at_hub:
+            return cell.level + self._since(cell) * self._window_ns
         return max(0, cell.level + cell.used * self._window_ns - self._drained(cell, now_ns))
+
+    def _since(self, cell: Cell) -> int:
+        """What was charged since the report that was answered last."""
+        return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
 
     def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
         """Pour in what was charged, let out what has run out, and mark the cell."""
         if cell.lows is not None:
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
-        level = max(0, cell.level + cell.used * self._window_ns - drained)
+        level = max(0, cell.level + (0 if cell.at_hub else cell.used * self._window_ns) - drained)
         marked_ns = max(cell.marked_ns, now_ns)
         cell.marked_ns = marked_ns
         cell.level = level
@@ -62,6 +72,8 @@ class Bucket(Meter):
 
     def until_ns(self, cell: Cell) -> int:
         """A bucket that has run dry must be marked anew, or it would go on draining below zero."""
+        if cell.at_hub:
+            return NEVER_NS
         return cell.marked_ns + (cell.level * self._capacity // rate if (rate := self._rate(cell)) else 0)
 
     def used(self, cell: Cell, now_ns: int) -> int:
@@ -70,7 +82,8 @@ class Bucket(Meter):
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
         """See `Meter`."""
-        return (line * self._window_ns - cell.level) // self._window_ns - cell.used
+        used = self._since(cell) if cell.at_hub else cell.used
+        return (line * self._window_ns - cell.level) // self._window_ns - used
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         """See `Meter`."""
@@ -82,7 +95,7 @@ class Bucket(Meter):
         """See `Meter`."""
         if self._merged_only:
             return 0.0  # the cell's own level is the merged one
-        kept = float(self._quota) * float(self._capacity - cell.line)
+        kept = float(self._quota) * float(self._capacity - (0 if cell.at_hub else cell.line))
         others_drain = kept / float(self._capacity) / float(self._window_ns)
         drained = others_drain * refilled_ns(cell, cell.heard_ns, now_ns)
         return max(0.0, float(cell.others_current) / 1000 - drained)
@@ -93,12 +106,12 @@ class Bucket(Meter):
         return max(1, -(-excess // self._quota))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`: until enough of this node's own fill has drained, as fast as it may with the longest line.
+        """See `Meter`: until enough has drained at the full rate, of this node's own fill or of what all have reported.
 
         What others have used has drained since they last spoke, and the hub hears of that when they speak again.
         """
-        excess = self._own_excess(cell, cost, now_ns)
-        return excess // self._quota if excess > 0 else 0
+        own, merged = self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns)
+        return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`."""
@@ -109,7 +122,12 @@ class Bucket(Meter):
         cell.marked_ns = now_ns
 
     def look(self, cell: Cell) -> int:
-        """How often the level has been looked at; it is followed from the first charge on that may be corrected."""
+        """How often the level has been looked at; it is followed from the first charge on that may be corrected.
+
+        Of a bucket at the hub, when it was charged, below zero.
+        """
+        if cell.at_hub:
+            return -1 - cell.marked_ns
         if cell.lows is None:
             cell.lows = Lows()
         return cell.lows.looks
@@ -121,9 +139,18 @@ class Bucket(Meter):
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
         """See `Meter`; what has drained since cannot be given back any more."""
         self.settle(cell, now_ns)
-        returned = min(amount * self._window_ns, cell.level)
+        whole = amount * self._window_ns
+        if cell.at_hub:
+            drained = whole if mark is None or mark.look >= 0 else min(whole, self._quota * (now_ns + 1 + mark.look))
+            cell.level += drained
+            cell.charged -= amount
+            return
+        returned = min(whole, cell.level)
+        if mark is not None and mark.look < 0:
+            returned = min(returned, max(0, whole - self._quota * (now_ns + 1 + mark.look)))
+        elif cell.lows is not None and mark is not None:
+            returned = min(returned, cell.lows.since(mark.look))
         if cell.lows is not None:
-            returned = returned if mark is None else min(returned, cell.lows.since(mark.look))
             cell.lows.lower(returned)
         cell.level -= returned
         cell.charged -= amount
@@ -138,13 +165,33 @@ class Bucket(Meter):
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
         """See `Meter`; `previous` is how full all buckets are together, in thousandths."""
-        counted = report.reset_us >= answer.reset_us
-        cell.others_current = max(0, answer.previous - (report.previous if counted else 0))
+        if report.floats or cell.at_hub:
+            self._move(cell, report)
+        own = report.reset_us >= answer.reset_us and not (report.floats or cell.at_hub)
+        cell.others_current = max(0, answer.previous - (report.previous if own else 0))
+        cell.others_previous = answer.current
         cell.fleet_used = float(answer.previous) / 1000 + answer.silent
         if self._merged_only:
             drained = self._quota * refilled_ns(cell, heard_ns, now_ns)
             merged = max(0, answer.current * self._window_ns // 1000 - drained)
             cell.level = merged + (cell.charged - report.current) * self._window_ns
+
+    def _move(self, cell: Cell, report: CellReport) -> None:
+        """What was reported is in the hub's own bucket; the rest is here, unless the bucket is kept at the hub."""
+        told = report.previous * self._window_ns // 1000
+        drained = max(0, cell.level - told) if report.floats else 0
+        since = 0 if cell.at_hub else max(0, cell.charged - report.current) * self._window_ns
+        cell.level = drained + since
+
+    def leave_hub(self, cell: Cell) -> None:
+        """Have the level here again that the hub may not have heard of, and no right."""
+        if cell.at_hub:
+            level = cell.level + self._since(cell) * self._window_ns
+            cell.at_hub = False
+            cell.line = 0
+            cell.level = level
+            cell.counted = 0
+            cell.used = 0
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """A bucket is left as it is: what counts twice has drained before long."""
@@ -157,8 +204,15 @@ class Bucket(Meter):
         """By how much `cost` is too much beside what this node has used itself, in cost times nanoseconds."""
         return self._fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
 
+    def _merged_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """The same beside what all nodes have reported, which has drained as fast as it may."""
+        drained = self._quota * refilled_ns(cell, cell.heard_ns, now_ns) if cell.heard else 0
+        return cell.others_previous * self._window_ns // 1000 - drained + (cost - cell.capacity) * self._window_ns
+
     def _rate(self, cell: Cell) -> int:
         """What drains per nanosecond, times the capacity."""
+        if cell.at_hub:
+            return 0
         return self._quota * (self._capacity if self._merged_only else min(cell.line, self._capacity))
 
 
@@ -172,7 +226,7 @@ class StepBucket(Bucket):
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """So many edges have passed; those after the end of the lease bring nothing back to this node."""
-        edges, level = max(0, steps), cell.level
+        edges, level = 0 if cell.at_hub else max(0, steps), cell.level
         if not self._merged_only:
             leased_until_ns = lease_until_ns(cell)
             edges = min(edges, max(0, (leased_until_ns - cell.opened_ns) // self._window_ns))
@@ -191,10 +245,11 @@ class StepBucket(Bucket):
         """Nothing drains within a window."""
         if cell.lows is not None:
             cell.lows.note(cell.level)
-        after_edge = cell.used if cell.marked_ns >= self._edge_from_ns(cell) else 0
+        used = 0 if cell.at_hub else cell.used
+        after_edge = used if cell.marked_ns >= self._edge_from_ns(cell) else 0
         marked_ns = max(cell.marked_ns, now_ns)
         cell.marked_ns = marked_ns
-        cell.level += cell.used * self._window_ns
+        cell.level += used * self._window_ns
         cell.previous += after_edge
         cell.counted = 0
         cell.used = 0
@@ -222,7 +277,7 @@ class StepBucket(Bucket):
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """See `Bucket.fleet_earliest_ns`."""
-        excess = self._own_excess(cell, cost, now_ns)
+        excess = max(self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns))
         return self._edges_ns(cell, excess, self._quota, now_ns) - cell.lag_ns if excess > 0 else 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:

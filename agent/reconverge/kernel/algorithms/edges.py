@@ -159,7 +159,7 @@ class Edges:
             cell.line = 0  # it was granted beside what is forgotten now
         cell.reset_us = reset_us
         meter.clear(cell)
-        cell.confirmed = (-1, 0, 0)
+        cell.confirmed = (-1, cell.charged if meter.bucket else 0, 0)
         self.set_until(cell, now_ns)
         self.set_room(cell, meter.spare(cell, usable_line(cell, now_ns), now_ns))
 

@@ -157,6 +157,9 @@ class Meter:
             cell.fleet_used = float(answer.current + answer.silent)
             cell.silent = answer.silent
 
+    def leave_hub(self, cell: Cell) -> None:
+        """What this node has in use is told as ever from here on, wherever the key is kept; it may hold nothing."""
+
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""
         epoch, current, previous = cell.confirmed

@@ -274,7 +274,7 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
     shard, table = cell.shard, cell.table
     under_way = cell.reported_ns > shard.acked_ns
     # What is granted of a key that is kept at the hub is for the window of the report, which may be over by now.
-    void = cell.at_hub and cell.confirmed[0] != cell.epoch
+    void = cell.at_hub and not cell.table.meter.bucket and cell.confirmed[0] != cell.epoch
     if (
         not void
         and shard.acked_ns >= since_ns

@@ -171,9 +171,21 @@ static i64
 said_asked(const Terms *terms, const Cell *cell, bool hits_only)
 {
     if (asks(terms, cell)) {
-        return ASKS + at_most(hits_only && cell->waiting == 0 ? cell->ask : cell->waiting, WAITING_MAX);
+        i64 waiting = hits_only && cell->waiting == 0 ? cell->ask : cell->waiting;
+        return ASKS + (pooled(terms, cell) ? FLOATS : 0) + at_most(waiting, WAITING_MAX);
     }
     return at_most(cell->asked, FORGOTTEN - 1);
+}
+
+/* Have the level of a bucket here again that the hub may not have heard of, and no right. */
+static void
+leave_hub(const Terms *terms, Cell *cell)
+{
+    i128 level = cell->level + (i128)charged_since(cell) * terms->window_ns;
+    cell->at_hub = false;
+    cell->line = 0;
+    cell->level = level;
+    cell->used = cell->counted = 0;
 }
 
 int
@@ -189,6 +201,9 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         cell->line = cell->base = cell->overdraft = 0;
     }
     bool early = now_ns - cell->measured_ns < terms->interval_ns, hits_only = cell->asking_ns < cell->reported_ns;
+    if (pooled(terms, cell) && (!asks(terms, cell) || now_ns - cell->heard_ns >= 2 * terms->idle_ns)) {
+        leave_hub(terms, cell);
+    }
     measure_demand(terms, cell, now_ns);
     i64 used = meter_used(terms, cell, now_ns);
     double need = 0.0;
@@ -202,14 +217,14 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         }
     } else {
         need = need_of(terms, cell, used, early);
-        if (floats(terms, cell)) {
-            cell->line = at_most(cell->line, cell->used); /* also when cut off: the hub goes by what was granted since */
+        if (cell->at_hub && terms->kind != FIXED) { /* also when cut off: the hub goes by what was granted since */
+            cell->line = at_most(cell->line, terms->kind == BUCKET ? used : cell->used);
         }
         if (in_touch) {
             lower_lines(terms, cell, used, need);
         }
     }
-    i64 line = floats(terms, cell) ? 0 : cell->line;
+    i64 line = cell->at_hub && terms->kind != FIXED ? 0 : cell->line;
     cell->need_milli = (i64)ceil(need * 1000);
     cell->held = cell->held || need > 0 || line > 0 || cell->base > 0;
     cell->dirty = cell->urgent = false;
@@ -244,7 +259,15 @@ hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answe
 {
     bool counted = report->reset_us >= answer->reset_us;
     if (terms->kind == BUCKET) {
+        bool told = report->asked >= ASKS + FLOATS;
+        if (told || cell->at_hub) { /* what was reported is in the hub's own bucket */
+            i128 left = told ? cell->level - floor_div((i128)report->previous * terms->window_ns, 1000) : 0;
+            i64 since = cell->at_hub ? 0 : at_least(cell->charged - report->current, 0);
+            cell->level = (left < 0 ? 0 : left) + (i128)since * terms->window_ns;
+            counted = false;
+        }
         cell->others_current = at_least(answer->previous - (counted ? report->previous : 0), 0);
+        cell->others_previous = answer->current;
         cell->fleet_used = (double)answer->previous / 1000 + (double)answer->silent;
         if (terms->merged_only) {
             i128 drained = (i128)terms->quota * (now_ns - heard_ns);
@@ -338,7 +361,8 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
     cell->used = cell->counted = cell->previous = 0;
     cell->level = 0;
     cell->confirmed_epoch = -1;
-    cell->confirmed_current = cell->confirmed_previous = 0;
+    cell->confirmed_current = store->terms.kind == BUCKET ? cell->charged : 0;
+    cell->confirmed_previous = 0;
     set_until(store, cell, now_ns);
     cell->room = -1; /* no decision is made before all of the answer is heard */
 }
@@ -349,6 +373,9 @@ wait_for_room(const Store *store, Cell *cell, i64 now_ns)
 {
     i64 interval_ns = store->terms.interval_ns;
     cell->shard->not_taken++;
+    if (pooled(&store->terms, cell)) {
+        leave_hub(&store->terms, cell);
+    }
     cell->line = cell->base = cell->overdraft = 0;
     cell->held = false;
     cell->confirmed_epoch = -1;
@@ -387,7 +414,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
     }
     bool floating = floats(terms, cell), same_epoch = answer->epoch == cell->epoch;
     i64 raised = answer->line - (floating ? report->current : report->line);
-    if (same_epoch || !(terms->kind == FIXED || cell->at_hub)) {
+    if (same_epoch || !(terms->kind == FIXED || floating)) {
         cell->line = answer->line;
     } else if (floating) {
         cell->line = 0;

@@ -98,6 +98,7 @@ lone_meter(const Store *store, const Place *place, Cell *cell)
     cell->opened_ns = place->lone.until_ns - terms->window_ns;
     cell->heard_ns = -NEVER_NS;
     cell->others_current = cell->others_previous = cell->lag_ns = 0;
+    cell->at_hub = false;
     cell->lows = Py_None;
 }
 

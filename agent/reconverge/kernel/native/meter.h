@@ -99,10 +99,27 @@ floats(const Terms *terms, const Cell *cell)
 
 /* ------------------------------------------------------------------ buckets */
 
+/* Whether the level of a bucket is at the hub; `level` is then what may have drained of what was given back. */
+static inline bool
+pooled(const Terms *terms, const Cell *cell)
+{
+    return cell->at_hub && terms->kind == BUCKET;
+}
+
+/* What was charged since the report that was answered last. */
+static inline i64
+charged_since(const Cell *cell)
+{
+    return at_least(cell->charged + cell->used - cell->counted - cell->confirmed_current, 0);
+}
+
 /* What drains per nanosecond, times the capacity. */
 static inline i128
 drain_rate(const Terms *terms, const Cell *cell)
 {
+    if (cell->at_hub) {
+        return 0;
+    }
     return (i128)terms->quota * (terms->merged_only ? terms->capacity : at_most(cell->line, terms->capacity));
 }
 
@@ -110,6 +127,9 @@ drain_rate(const Terms *terms, const Cell *cell)
 static inline i128
 bucket_fill(const Terms *terms, const Cell *cell, i64 now_ns)
 {
+    if (cell->at_hub) {
+        return cell->level + (i128)charged_since(cell) * terms->window_ns;
+    }
     i128 level = cell->level + (i128)cell->used * terms->window_ns;
     i64 until_ns = terms->merged_only ? now_ns : at_most(now_ns, at_least(lease_until_ns(terms, cell), cell->marked_ns));
     if (until_ns > cell->marked_ns) {
@@ -121,7 +141,9 @@ bucket_fill(const Terms *terms, const Cell *cell, i64 now_ns)
 static inline void
 bucket_settle(const Terms *terms, Cell *cell, i64 now_ns)
 {
-    cell->level = bucket_fill(terms, cell, now_ns);
+    if (!cell->at_hub) {
+        cell->level = bucket_fill(terms, cell, now_ns);
+    }
     cell->used = cell->counted = 0;
     cell->marked_ns = at_least(cell->marked_ns, now_ns);
 }
@@ -148,7 +170,8 @@ meter_spare(const Terms *terms, const Cell *cell, i64 line, i64 now_ns)
     case SLIDING:
         return line - cell->used - (cell->at_hub ? 0 : faded(terms, cell, cell->previous, now_ns));
     case BUCKET:
-        return (i64)floor_div((i128)line * terms->window_ns - cell->level, terms->window_ns) - cell->used;
+        return (i64)floor_div((i128)line * terms->window_ns - cell->level, terms->window_ns) -
+               (cell->at_hub ? charged_since(cell) : cell->used);
     default:
         return line - cell->used;
     }
@@ -165,8 +188,8 @@ meter_others(const Terms *terms, const Cell *cell, i64 now_ns)
         if (terms->merged_only) {
             return 0.0;
         } else {
-            double drain = (double)terms->quota * (double)(terms->capacity - cell->line) / (double)terms->capacity /
-                           (double)terms->window_ns;
+            i64 kept = terms->capacity - (cell->at_hub ? 0 : cell->line);
+            double drain = (double)terms->quota * (double)kept / (double)terms->capacity / (double)terms->window_ns;
             double others = (double)cell->others_current / 1000 - drain * (double)(now_ns - cell->heard_ns);
             return others > 0.0 ? others : 0.0;
         }
@@ -221,13 +244,21 @@ meter_fleet_wait_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
     }
 }
 
-/* For how long `cost` certainly does not fit below the capacity, all nodes counted; of a bucket, what is its own. */
+/* For how long `cost` certainly does not fit below the capacity, all nodes counted: of a bucket, beside its own fill, or
+ * what all have reported. */
 static inline i128
 meter_fleet_earliest_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
 {
     if (terms->kind == BUCKET) {
-        i128 excess = bucket_fill(terms, cell, now_ns) + (i128)(cost - cell->capacity) * terms->window_ns;
-        return excess > 0 ? floor_div(excess, terms->quota) : 0;
+        i128 beyond = (i128)(cost - cell->capacity) * terms->window_ns;
+        i128 own = floor_div(bucket_fill(terms, cell, now_ns) + beyond, terms->quota);
+        i128 merged = floor_div((i128)cell->others_previous * terms->window_ns, 1000) + beyond;
+        if (cell->heard_ns > -NEVER_NS) {
+            merged -= (i128)terms->quota * (now_ns - cell->heard_ns);
+        }
+        merged = floor_div(merged, terms->quota) - cell->lag_ns;
+        own = own < merged ? merged : own;
+        return own < 0 ? 0 : own;
     }
     if (terms->kind == FIXED && cell->used + cell->others_current + cost <= cell->capacity) {
         return 0;
@@ -257,6 +288,9 @@ static inline i64
 meter_until_ns(const Terms *terms, const Cell *cell)
 {
     if (terms->kind != BUCKET) {
+        return NEVER_NS;
+    }
+    if (cell->at_hub) {
         return NEVER_NS;
     }
     i128 rate = drain_rate(terms, cell);

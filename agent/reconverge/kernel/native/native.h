@@ -30,7 +30,8 @@ typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 b
 #define FORGOTTEN (((i64)1 << 31) - 1) /* see hub/report.py, as for the marks that follow */
 #define ASKS ((i64)1 << 31)
 #define AT_HUB ((i64)1 << 30)
-#define WAITING_MAX (AT_HUB - 1)
+#define FLOATS ((i64)1 << 30)
+#define WAITING_MAX (FLOATS - 1)
 #define SECOND_NS 1000000000LL
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))

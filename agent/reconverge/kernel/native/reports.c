@@ -430,7 +430,7 @@ take_back(Reports *reports)
     for (Py_ssize_t at = 0; at < reports->count; at++) {
         Cell *cell = reports->cells[at];
         i64 asked = reports->rows[at].asked;
-        cell->asked = at_most(cell->asked + (asked >= ASKS ? asked - ASKS : asked), DEMAND_MAX);
+        cell->asked = at_most(cell->asked + (asked >= ASKS ? (asked - ASKS) % FLOATS : asked), DEMAND_MAX);
         cell->ask = at_least(cell->ask, reports->rows[at].ask);
         if (mark_dirty(cell) < 0) {
             PyErr_Clear(); /* there is no memory; the next charge tries again */

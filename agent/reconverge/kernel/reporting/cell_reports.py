@@ -65,7 +65,7 @@ from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
-from reconverge.hub.report import ASKS, AT_HUB, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
+from reconverge.hub.report import ASKS, AT_HUB, FLOATS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
 from reconverge.kernel.cell import DEMAND_MAX, Cell, floats, lease_until_ns, low_water, measure
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
 
@@ -108,6 +108,8 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     early = now_ns - cell.measured_ns < table.interval_ns
     leaves = _leaves(cell, in_touch)
     hits_only = cell.asking_ns < cell.reported_ns
+    if cell.at_hub and (leaves or not _asks(cell) or now_ns - cell.heard_ns >= 2 * table.meter.idle_ns):
+        table.meter.leave_hub(cell)
     _measure_demand(cell, now_ns)
     used = table.meter.used(cell, now_ns)
     need = 0.0
@@ -122,8 +124,9 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     else:
         bound = table.meter.bound(cell, now_ns)
         need = _need(cell, bound, early=early)
-        if floats(cell):
-            cell.line = min(cell.line, cell.used)  # also when cut off: the hub goes by what was granted since
+        if cell.at_hub and not table.meter.aligned:
+            # Also when cut off: the hub goes by what was granted since.
+            cell.line = min(cell.line, used if table.meter.bucket else cell.used)
         if in_touch:
             _lower_lines(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
@@ -161,7 +164,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
 
 def _said_line(cell: Cell) -> int:
     """The line; none if this node may do no more than use up what it has in use."""
-    return 0 if floats(cell) else cell.line
+    return 0 if floats(cell) or (cell.at_hub and cell.table.meter.bucket) else cell.line
 
 
 def _said_asked(cell: Cell, hits_only: bool) -> int:
@@ -171,13 +174,16 @@ def _said_asked(cell: Cell, hits_only: bool) -> int:
     """
     if _asks(cell):
         waiting = cell.ask if hits_only and not cell.waiting else cell.waiting
-        return ASKS + min(waiting, WAITING_MAX)
+        return ASKS + (FLOATS if cell.at_hub and cell.table.meter.bucket else 0) + min(waiting, WAITING_MAX)
     return min(cell.asked, FORGOTTEN - 1)
 
 
 def _asks(cell: Cell) -> bool:
-    """Whether requests about this key ask the hub in doubt: the last one did, or one not long before."""
-    return cell.touched_ns - cell.asking_ns < 2 * cell.table.meter.idle_ns
+    """Whether requests about this key ask the hub in doubt: the last one did, or one not long before.
+
+    Nodes of a paced limit have to have lines.
+    """
+    return cell.touched_ns - cell.asking_ns < 2 * cell.table.meter.idle_ns and not cell.table.paced
 
 
 def _leaves(cell: Cell, in_touch: bool) -> bool:
@@ -216,7 +222,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     if cell.at_hub:
         answer = answer._replace(nodes=answer.nodes - AT_HUB)
     raised = answer.line - (report.current if floats(cell) else report.line)
-    if same_epoch or not (table.meter.aligned or cell.at_hub):
+    if same_epoch or not (table.meter.aligned or floats(cell)):
         cell.line = answer.line
     elif floats(cell):
         cell.line = 0
@@ -260,6 +266,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
     """
     table = cell.table
     cell.shard.not_taken += 1
+    table.meter.leave_hub(cell)
     cell.line = cell.base = cell.overdraft = 0
     cell.held = False
     cell.confirmed = (-1, 0, 0)

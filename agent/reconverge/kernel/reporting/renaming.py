@@ -13,6 +13,9 @@ from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 
 def say_again(cell: Cell) -> None:
     """The hub has lost what it knew of a cell."""
+    cell.room = -1
+    measure(cell)
+    cell.table.meter.leave_hub(cell)
     cell.confirmed = (-1, 0, 0)
     if not cell.heard:
         return  # it holds no line, and is to be reported anyway
@@ -28,6 +31,7 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     cell.room = -1
     table.edges.advance(cell, now_ns)
     measure(cell)
+    table.meter.leave_hub(cell)
     cell.line = cell.base = cell.overdraft = 0
     cell.held = cell.unconfirmed = False
     if hub_remembers:

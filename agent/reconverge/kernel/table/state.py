@@ -85,10 +85,11 @@ class LimitState:
         """Whether a request goes on credit, and the next one waits until that is paid for."""
         self.count_by(limit)
         self.take_terms(limit)
-        paced = limit.algorithm in PACED
-        self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if paced else 0
+        self.paced = limit.algorithm in PACED
+        """Whether lines are parts of a rate, and not of what may be used."""
+        self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
         """The largest need that may be reported, if that is more than the capacity."""
-        self.give_back_min = PACED_GIVE_BACK_MIN if paced else 0.0
+        self.give_back_min = PACED_GIVE_BACK_MIN if self.paced else 0.0
         """A smaller part of a line than this is not given back, as it would be without use on the way."""
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.lease_ns = lease_ns

@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import Final
 from unittest import SkipTest
 
-from reconverge.hub.report import AT_HUB, CellAnswer, Status
-from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW
-from reconverge.testing.claims.scene import WINDOW_S, Scene, Voice, limit
+from reconverge.hub.report import AT_HUB, CellAnswer, LimitReport, Status
+from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.testing.claims.scene import WINDOW_S, Said, Scene, Voice, limit
 from reconverge.testing.claims.trial import Trial, claim
 
 FEW: Final = 5
 FIXED: Final = limit("few fixed", algorithm=FIXED_WINDOW, quota=FEW)
 SLIDING: Final = limit("few sliding", algorithm=SLIDING_WINDOW, quota=FEW)
+BUCKET: Final = limit("few in a bucket", algorithm=TOKEN_BUCKET, quota=FEW)
+ALL: Final = (FIXED, SLIDING, BUCKET)
 CROWD: Final = 32
 
 
@@ -31,10 +33,10 @@ async def voices(scene: Scene, count: int) -> list[Voice]:
     return them
 
 
-def may_charge(answer: CellAnswer, current: int = 0) -> int:
+def may_charge(few: LimitReport, answer: CellAnswer, current: int = 0) -> int:
     """How much more a node may charge that has charged `current`."""
     assert answer.nodes >= AT_HUB, "the key is not kept at the hub"
-    return answer.line - current
+    return answer.line - (0 if few is BUCKET else current)
 
 
 class AskingClaims(Trial):
@@ -44,42 +46,42 @@ class AskingClaims(Trial):
     async def test_what_waits_is_granted_and_nothing_in_advance(self, scene: Scene) -> None:
         """The next node that asks finds all the rest."""
         ada, bob = await voices(scene, 2)
-        for few in (FIXED, SLIDING):
-            assert 1 == may_charge(await ada.asks(of=few, waits=1))
-            assert 0 == may_charge(await ada.asks(of=few, waits=0, current=1), 1)
-            assert FEW - 1 == may_charge(await bob.asks(of=few, waits=FEW))
+        for few in ALL:
+            assert 1 == may_charge(few, await ada.asks(of=few, waits=1))
+            assert 0 == may_charge(few, await ada.asks(of=few, waits=0, current=1), 1)
+            assert FEW - 1 == may_charge(few, await bob.asks(of=few, waits=FEW))
 
     @claim
     async def test_what_is_granted_counts_until_its_node_speaks_again(self, scene: Scene) -> None:
         """An answer that gets lost takes nothing from others but time, and gives nothing twice."""
         ada, bob = await voices(scene, 2)
-        for few in (FIXED, SLIDING):
+        for few in ALL:
             batch = ada.batch(ada.asking(of=few, waits=3))
             await ada.sends(batch)
-            assert FEW - 3 == may_charge(await bob.asks(of=few, waits=FEW))
+            assert FEW - 3 == may_charge(few, await bob.asks(of=few, waits=FEW))
             assert Status.STALE == (await ada.sends(batch)).status
-            assert 0 == may_charge(await bob.asks(of=few, waits=FEW, current=2), 2)
+            assert 0 == may_charge(few, await bob.asks(of=few, waits=FEW, current=2), 2)
 
             await ada.asks(of=few, waits=0)
 
-            assert 3 == may_charge(await bob.asks(of=few, waits=FEW, current=2), 2)
+            assert 3 == may_charge(few, await bob.asks(of=few, waits=FEW, current=2), 2)
 
     @claim
     async def test_what_was_not_used_goes_back(self, scene: Scene) -> None:
         """With the next word of its node."""
         ada, bob = await voices(scene, 2)
-        for few in (FIXED, SLIDING):
-            assert 4 == may_charge(await ada.asks(of=few, waits=4))
+        for few in ALL:
+            assert 4 == may_charge(few, await ada.asks(of=few, waits=4))
             await ada.asks(of=few, waits=0, current=1)
 
-            assert FEW - 1 == may_charge(await bob.asks(of=few, waits=FEW))
+            assert FEW - 1 == may_charge(few, await bob.asks(of=few, waits=FEW))
 
     @claim
     async def test_a_new_key_that_all_ask_about_at_once_is_granted_once(self, scene: Scene) -> None:
         """Whichever nodes come first."""
         crowd = await voices(scene, CROWD)
-        for few in (FIXED, SLIDING):
-            granted = [may_charge(await voice.asks("new", of=few, waits=1)) for voice in crowd]
+        for few in ALL:
+            granted = [may_charge(few, await voice.asks("new", of=few, waits=1)) for voice in crowd]
 
             assert [1] * FEW + [0] * (CROWD - FEW) == granted
 
@@ -87,40 +89,67 @@ class AskingClaims(Trial):
     async def test_what_is_granted_may_outlast_the_window(self, scene: Scene) -> None:
         """Its node may not have heard of the edge, so it counts until that node speaks."""
         ada, bob = await voices(scene, 2)
-        assert 3 == may_charge(await ada.asks(of=SLIDING, waits=3))
+        assert 3 == may_charge(SLIDING, await ada.asks(of=SLIDING, waits=3))
         scene.pass_time(WINDOW_S)
 
         answer = await bob.asks(of=SLIDING, waits=FEW)
 
-        assert FEW - 3 == may_charge(answer)
+        assert FEW - 3 == may_charge(SLIDING, answer)
         assert scene.epoch() == answer.epoch
         await ada.asks(of=SLIDING, waits=0, previous=3)
         await bob.asks(of=SLIDING, waits=0)
         scene.pass_time(WINDOW_S)
-        assert FEW == may_charge(await ada.asks(of=SLIDING, waits=FEW))
+        assert FEW == may_charge(SLIDING, await ada.asks(of=SLIDING, waits=FEW))
 
     @claim
     async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
         """What fades on each of several nodes is of use to whichever asks first, and to no other."""
         crowd = await voices(scene, FEW)
-        assert [1] * FEW == [may_charge(await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
+        assert [1] * FEW == [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
         for voice in crowd:
             await voice.asks(of=SLIDING, waits=0, current=1)
         scene.pass_time(WINDOW_S * (1 - scene.hub_us() % SLIDING.window_us / SLIDING.window_us))
         scene.pass_time(WINDOW_S / FEW + 1)
 
-        granted = [may_charge(await voice.asks(of=SLIDING, waits=1, previous=1)) for voice in crowd]
+        granted = [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1, previous=1)) for voice in crowd]
 
         assert [1] + [0] * (FEW - 1) == granted
+
+    @claim
+    async def test_what_drains_of_a_bucket_is_of_use_to_all(self, scene: Scene) -> None:
+        """At the full rate, though each of several nodes has used a part; what is granted does not drain."""
+        crowd = await voices(scene, FEW)
+        assert [1] * FEW == [may_charge(BUCKET, await voice.asks(of=BUCKET, waits=1)) for voice in crowd]
+        for voice in crowd[:-1]:
+            await voice.asks(of=BUCKET, waits=0, current=1)
+        scene.pass_time(2 * WINDOW_S / FEW + 1)
+
+        granted = [may_charge(BUCKET, await voice.asks(of=BUCKET, waits=1, current=1)) for voice in crowd[:-1]]
+
+        assert [1, 1] + [0] * (FEW - 3) == granted
+        scene.pass_time(WINDOW_S)
+        assert 2 == may_charge(BUCKET, await crowd[0].asks(of=BUCKET, waits=FEW, current=2))
+
+    @claim
+    async def test_a_bucket_of_which_only_a_node_knows_is_full(self, scene: Scene) -> None:
+        """The node says what it has charged since the hub's last answer, and that answer came from other data."""
+        ada, bob = await voices(scene, 2)
+        await ada.asks("lost", of=BUCKET, waits=0)
+        said = ada.asking("lost", of=BUCKET, waits=1)
+        answer = await bob.exchanges(bob.batch(Said(BUCKET, said.report._replace(key="unheard of"))))
+
+        assert 0 == may_charge(BUCKET, answer.cells[0])
+        scene.pass_time(WINDOW_S / FEW + 1)
+        assert 1 == may_charge(BUCKET, await bob.asks("unheard of", of=BUCKET, waits=FEW))
 
     @claim
     async def test_a_node_that_does_not_ask_is_granted_lines_ahead(self, scene: Scene) -> None:
         """And one that asks gets what they leave."""
         ada, bob = await voices(scene, 2)
-        for few in (FIXED, SLIDING):
-            assert 1 == may_charge(await ada.asks(of=few, waits=1))
+        for few in ALL:
+            assert 1 == may_charge(few, await ada.asks(of=few, waits=1))
 
             line = (await bob.reports(of=few, need=2)).line
 
             assert 2 <= line <= FEW - 1
-            assert FEW - line == may_charge(await ada.asks(of=few, waits=FEW))
+            assert FEW - line == may_charge(few, await ada.asks(of=few, waits=FEW))

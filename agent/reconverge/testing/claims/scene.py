@@ -9,8 +9,8 @@ from unittest import SkipTest
 
 from reconverge.clock import SECOND_NS, Clock, ManualClock
 from reconverge.hub.port import Hub
-from reconverge.hub.report import ASKS, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
-from reconverge.limit.limit import FIXED_WINDOW
+from reconverge.hub.report import ASKS, AT_HUB, FLOATS, Answer, Batch, CellAnswer, CellReport, LimitReport, Status
+from reconverge.limit.limit import FIXED_WINDOW, TOKEN_BUCKET
 
 SECOND_US: Final = 1_000_000
 WINDOW_S: Final = 6 * 3600.0
@@ -58,6 +58,7 @@ class Lines(NamedTuple):
     line: int = 0
     base: int = 0
     overdraft: int = 0
+    at_hub: bool = False
 
 
 class Voice:
@@ -146,7 +147,7 @@ class Voice:
             self.incarnation = answer.incarnation
             for report, cell in zip(batch.cells, answer.cells, strict=True):
                 place = batch.limits[report.limit].name, report.key
-                self.lines[place] = Lines(cell.epoch, cell.line, cell.base, cell.overdraft)
+                self.lines[place] = Lines(cell.epoch, cell.line, cell.base, cell.overdraft, cell.nodes >= AT_HUB)
         return answer
 
     async def reports(
@@ -195,8 +196,9 @@ class Voice:
     ) -> Said:
         """As `cell`, of a key that is kept at the hub: so much waits for the answer, and what is not in use is none."""
         line = current if of.algorithm == FIXED_WINDOW else 0
+        floats = of.algorithm == TOKEN_BUCKET and self.lines.get((of.name, key), Lines()).at_hub
         said = self.cell(key, of=of, current=current, previous=previous, need=1, ask=1, line=line, epoch=epoch)
-        return Said(of, said.report._replace(asked=ASKS + waits))
+        return Said(of, said.report._replace(asked=ASKS + (FLOATS if floats else 0) + waits))
 
     async def asks(
         self,
