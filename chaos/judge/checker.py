@@ -185,9 +185,20 @@ def ignorance(case: Case) -> Iterator[Violation]:
     for life in case.survivors:
         for key, last in {one.key: one for one in life.asked}.items():
             truth = sum(one.cost for one in case.decisions if one.allowed and (one.key, one.epoch) == (key, last.epoch))
-            if last.total < truth or (last.total > truth and not case.mute):
+            most = truth + sum(_interrupted(each, key, last.epoch) for each in case.lives)
+            if last.total < truth or (last.total > most and not case.mute):
                 words = f"node {life.node} thinks that {last.total} was used by {key!r}, and it was {truth}"
                 yield Violation(APART, words)
+
+
+def _interrupted(life: Life, key: str, epoch: int) -> int:
+    """What decisions that were interrupted may have charged to a window, and no answer came back for.
+
+    They are written down once in a while, with what was admitted meanwhile: so that of the last time in which an
+    earlier window was charged may belong to this one, and all that come after it.
+    """
+    since_ns = max((one.t_ns for one in life.decisions if one.key == key and one.epoch < epoch), default=0)
+    return sum(one.cost for one in life.unsure if one.t_ns >= since_ns)
 
 
 def deadline_ns(case: Case, moment_ns: int) -> int:

@@ -23,7 +23,7 @@ from chaos.judge.checker import (
     WAITED,
     least_and_most,
 )
-from chaos.judge.history import Sight
+from chaos.judge.history import Sight, Unsure
 from reconverge.limit import SLIDING_WINDOW, Limit
 from reconverge.policies import choose
 from tests.chaos.stories import EPOCH, QUOTA, Story, good_story, kinds, ns
@@ -205,6 +205,16 @@ def test_what_nodes_held_that_went_without_last_words_may_count_as_used() -> Non
 
     story.is_asked(0, 8.0, epoch=EPOCH, total=1)
     assert {APART} == kinds(story.case(total=6, mute=True))
+
+
+def test_an_interrupted_decision_may_have_been_charged_to_the_window_that_a_node_is_asked_about() -> None:
+    """To that window and not to an earlier one, and each to one request: two were admitted in it."""
+    for interrupted_s, excused in ((0.6, False), (4.2, True)):
+        story = good_story()
+        story.lives[1].unsure.append(Unsure(ns(interrupted_s), 1))
+        for total, kind in ((2, set()), (3, set() if excused else {APART}), (4, {APART}), (1, {APART})):
+            story.is_asked(0, 7.9, epoch=EPOCH + 4, total=total)
+            assert kind == kinds(story.case(total=6))
 
 
 def test_a_machine_that_dawdles_is_given_time() -> None:
