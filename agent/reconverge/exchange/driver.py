@@ -57,7 +57,11 @@ CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
 """Pauses of a batch while requests that were told of an answer look at it: turns of the loop, if they wait in the same
-one, and then time for other threads, which is short beside what a request may wait."""
+one, and then time for other threads, which is short beside what a request may wait.
+
+It is not enough that `requests.without_granted` leaves out what was granted to them. With this too, 180 of 180 new keys
+that were asked about on four running agents at once admitted their quota; without, 153 of 180 (`bench.exact_windows`
+with `--nodes 4 --policies strict --within 0.5`, three runs each in turn)."""
 
 
 class ExchangeDriver(Ownership):
