@@ -300,9 +300,9 @@ def test_a_grant_that_is_not_booked_is_found(monkeypatch: pytest.MonkeyPatch) ->
     """Plants a hub that grants what waits and does not write it down: the next node that asks is granted it, too."""
     grant = Asked.grant
 
-    def unbooked(self: Asked, cell: ledger.Cell, entry: ledger.Entry, *rest: Any, **more: Any) -> None:
+    def unbooked(self: Asked, cell: ledger.Cell, node: str, entry: ledger.Entry, *rest: Any, **more: Any) -> None:
         before = entry.line, entry.vouchers
-        grant(self, cell, entry, *rest, **more)
+        grant(self, cell, node, entry, *rest, **more)
         if self.granted:
             entry.line, entry.vouchers = before
 

@@ -107,11 +107,17 @@ class Asked:
     """The line of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""
 
     def move_in(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
-        """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer."""
+        """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer.
+
+        Nothing is saved up for its ask, as that waits for this answer alone; unless others have lines of a bucket, as
+        no window's end takes anything of these away.
+        """
         if rule.bucket:
             self.holds = entry.line
             cell.pour(rule, entry.previous, hub_us)
             entry.previous = entry.debt = 0
+        if not rule.bucket or cell.lines_of_nodes == 0:
+            entry.ask = 0
 
     def needs_all(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, lent: int) -> bool:
         """Whether all entries have to be looked at to know what there is: lines leave too little, and use does not."""
@@ -123,7 +129,9 @@ class Asked:
             return False
         return capacity - cell.used(rule, hub_us) - used >= 1
 
-    def grant(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, lent: int, *, small_lines: bool) -> None:
+    def grant(
+        self, cell: Cell, node: str, entry: Entry, rule: Rule, hub_us: int, lent: int, *, small_lines: bool
+    ) -> None:
         """Grant what waits, as far as there is room; the entry is not in the sums meanwhile."""
         report = self.report
         if not self.small:
@@ -141,7 +149,10 @@ class Asked:
         most = report.waiting if room >= report.ask else report.waiting - report.ask  # a smaller one than the largest
         self.granted = max(0, min(most, room))
         if self.granted == 0:
+            if entry.ask > 0 and not cell.first:
+                cell.first, cell.reserved = node, entry.ask
             return
+        entry.ask = 0
         entry.vouchers = self.granted if entry.floats(rule) or (rule.bucket and self.holds == 0) else 0
         entry.line = max(entry.line, ceil(used)) + self.granted
         entry.debt = 0

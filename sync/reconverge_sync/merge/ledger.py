@@ -414,6 +414,12 @@ class Cell:
         """Whether there is use of departed nodes that only a scan lets go of."""
         return DEPARTED in self.entries and self.pooled_us == 0
 
+    @property
+    def lines_of_nodes(self) -> int:
+        """What nodes have of a bucket as lines, with which it drains; not what was granted to asks."""
+        pool = self.entries.get(DEPARTED)
+        return self.lines - (0 if pool is None else pool.line) - max(0, self.vouchers)
+
     def drain_pool(self, rule: Rule, hub_us: int) -> None:
         """Bring the hub's own bucket up to date, by the lines that there have been since the last merge."""
         if self.pooled_us == 0:
@@ -443,7 +449,8 @@ class Cell:
             pool.catch_up(rule, self)
             self.count(pool, -1)
             if self.pooled_us == 0:
-                pool.fade(rule, self, hub_us)
+                drained = rule.drained_milli(rule.refilled_us(pool.seen_us, hub_us), pool.line)
+                pool.previous = max(0, pool.previous - drained)
         if self.pooled_us == 0:
             self.pooled_us, self.carry_milli = hub_us, 0.0
         self._fill_pool(pool, min(max(pool.previous + milli, least), rule.fill_max_milli), hub_us)

@@ -285,7 +285,6 @@ class Shard:
         asked = None
         if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
             asked = Asked(report, small=cell.capacity < SMALL * nodes)
-            entry.ask = 0  # nothing is saved up for it: it waits for this answer alone
             asked.move_in(cell, entry, rule, hub_us)
         if scans.left > 0 and (
             self._due(cell, entry, batch, rule, hub_us)
@@ -319,7 +318,7 @@ class Shard:
         if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
             small_lines = rule.small_lines(rule.lease_of_us(batch))
             if asked is not None:
-                asked.grant(cell, entry, rule, hub_us, lent, small_lines=small_lines)
+                asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_lines=small_lines)
             else:
                 grant(cell, batch.node, entry, report, rule, hub_us, lent, small_lines=small_lines)
         cell.count(entry)

@@ -572,8 +572,7 @@ local function pour(key, milli, least)
   else
     local seen_us = not pool_changed and read_pool(key) -- if it has been emptied just now, that is still stored
     if seen_us then
-      local drained = drained_milli(refilled(seen_us, hub_us), pool_line)
-      if drained >= min(pool_previous, FADE_MILLI_MIN) then pool_previous = max(0, pool_previous - drained) end
+      pool_previous = max(0, pool_previous - drained_milli(refilled(seen_us, hub_us), pool_line))
     end
     cell_pooled_us, cell_carry_milli = hub_us, 0
   end
@@ -849,11 +848,15 @@ local function hear_ask(key, used)
   if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS or batch.leaving or not stays_at_hub() then
     return used
   end
-  at_hub, entry_ask, waiting = true, 0, (report_asked - ASKS) % FLOATS
-  if not bucket then return used end
+  at_hub, waiting = true, (report_asked - ASKS) % FLOATS
+  if not bucket then
+    entry_ask = 0
+    return used
+  end
   held = entry_line
   pour(key, entry_previous)
   entry_previous, entry_debt = 0, 0
+  if cell_lines - pool_line - max(0, cell_vouchers) == 0 then entry_ask = 0 end
   return 0
 end
 
@@ -873,7 +876,11 @@ local function grant_asked(used)
   if bucket and pool then others = others - pool_line + pool_previous / 1000 end
   local room = floor(cell_capacity + lent - others - cell_reserved - max(entry_line, used))
   granted = max(0, min(room >= report_ask and waiting or waiting - report_ask, room))
-  if granted == 0 then return end
+  if granted == 0 then
+    if entry_ask > 0 and cell_first == '' then cell_first, cell_reserved = node, entry_ask end
+    return
+  end
+  entry_ask = 0
   entry_vouchers = (floats() or bucket and held == 0) and granted or 0
   entry_line = max(entry_line, ceil(used)) + granted
   entry_debt = 0

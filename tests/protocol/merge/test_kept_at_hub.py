@@ -396,3 +396,21 @@ def test_what_a_dead_node_was_granted_of_a_bucket_drains_after_what_others_used(
     world.passes(31.0)
 
     assert 5 == asks(world, bob, *[1] * 8)
+
+
+def test_nodes_that_ask_about_a_bucket_take_turns_beside_lines_that_are_used_up() -> None:
+    """What drains goes to the one that was refused first: no window ends, so the other would always come too early."""
+    world = World(Limit(40, 6.0, algorithm="token-bucket"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
+    admitted = dict.fromkeys(world.nodes, 0)
+    for node in world.nodes[1::2]:
+        node.table.asks = True
+    for _ in range(240):
+        for node in world.nodes:
+            if node.table.asks:
+                admitted[node] += asks(world, node, 1)
+            else:
+                admitted[node] += node.table.allow("ada")
+                node.exchanges_with(world.hub)
+        world.passes(0.1)
+
+    assert min(admitted.values()) >= 40
