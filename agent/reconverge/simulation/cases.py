@@ -16,12 +16,13 @@ from reconverge.hub.merge_rule import ELECTED as ELECTED_RULE
 from reconverge.hub.merge_rule import MergeRule, open_merge_rule
 from reconverge.limit.limit import (
     ALGORITHMS,
-    BUCKETS,
     DATED,
     FIRST_HIT,
     FIXED_WINDOW,
+    GCRA,
     METERED,
     SLIDING_WINDOW,
+    TOKEN_BUCKET,
     Limit,
 )
 from reconverge.policies import BALANCED, STRICT, Policy
@@ -199,8 +200,8 @@ def _scarce_case(random: Random, seed: int) -> Case:
     policy = random.choice([STRICT, STRICT, STRICT, BALANCED])
     quota = random.choice([random.randint(1, 2 * nodes), random.randint(nodes, 8 * nodes), random.randint(4, 100)])
     window = random.choice([1.0, 10.0, 60.0])
-    others = random.choice(BUCKETS), random.choice(METERED)
-    algorithm = random.choice([SLIDING_WINDOW, SLIDING_WINDOW, FIXED_WINDOW, *others])
+    bucket, other = random.choice([TOKEN_BUCKET, GCRA]), random.choice(METERED)
+    algorithm = random.choice([SLIDING_WINDOW, SLIDING_WINDOW, FIXED_WINDOW, bucket, bucket, other])
     limit = Limit(quota, window, algorithm=algorithm)
     interval_ns = int(limit.window_ns * 10 ** random.uniform(-2.2, -0.5))
     cost_max = random.choice([1, 1, min(3, quota)])
