@@ -14,8 +14,11 @@ from reconverge.kernel import Cell
 from reconverge.kernel.composite.all_of import settle
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
-from reconverge_sync.merge.asking import SMALL
-from tests.support.kernel.talker import Talker, World
+from reconverge_sync.merge.asking import CHEAP, SMALL, TIGHT_SLIDING
+from reconverge_sync.merge.ledger import Cell as HubCell
+from reconverge_sync.merge.ledger import Entry
+from tests.support.kernel.talker import Talker, World, reported
+from tests.support.node import INTERVAL_NS
 
 ALGORITHMS = ["fixed-window", "sliding-window", "token-bucket"]
 POLICIES = [STRICT, BALANCED]
@@ -62,6 +65,17 @@ def cell_of(node: Talker) -> Cell:
     return node.table.cells["ada"]
 
 
+def ledger_of(world: World) -> HubCell:
+    """What the hub knows of the key."""
+    return next(cell for place, cell in world.hub._shards[0].cells.items() if place[-1] == "ada")
+
+
+def entry_of(world: World, node: Talker) -> Entry:
+    """What the hub knows of the key on one node."""
+    (entry,) = [entry for name, entry in ledger_of(world).entries.items() if name.startswith(f"{node.name}-")]
+    return entry
+
+
 def cells_of(world: World) -> Iterator[Cell]:
     """What each node knows of the key."""
     return map(cell_of, world.nodes)
@@ -100,12 +114,46 @@ def test_a_node_is_granted_what_waits_and_nothing_in_advance(algorithm: str) -> 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
     """Though requests ask about it."""
-    world = world_of(algorithm, quota=4 * SMALL + 1)
+    world = world_of(algorithm, quota=4 * max(SMALL, TIGHT_SLIDING) + 2)
     node = world.nodes[0]
 
     assert 1 == asks(world, node, 1)
     assert not cell_of(node).at_hub
     assert node.table.allow("ada")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_node_that_asks_about_an_abundant_key_keeps_its_line(algorithm: str) -> None:
+    """As what it has too little of would be granted again with the same exchange, and the next, and the next."""
+    quota = 8 * TIGHT_SLIDING
+    world = world_of(algorithm, quota=quota)
+    ada = world.nodes[0]
+    assert 10 == asks(world, ada, *[1] * 10)
+    line = cell_of(ada).line
+
+    waits(ada, quota)
+    world.passes(ns=ada.due_in_ns)
+
+    assert 10 < reported(ada.says()).line <= line
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("dear", [True, False])
+def test_a_key_that_would_be_asked_about_too_often_has_lines(algorithm: str, dear: bool) -> None:
+    """However few it has for each node: asks for all that it admits would be several in each interval."""
+    nodes, window_s = 4, 1
+    quota = CHEAP * nodes * window_s * SECOND_NS // INTERVAL_NS + dear
+    world = World(Limit(quota, window_s, algorithm=algorithm), STRICT, nodes=nodes, lease_ns=600 * SECOND_NS)
+    for node in world.nodes:
+        node.table.asks = True
+        node.table.warm(["another"])
+        node.exchanges_with(world.hub)
+    ada, bob, *_ = world.nodes
+    assert quota == asks(world, ada, *[1] * quota)
+    speaks(world, ada)
+
+    assert 0 == asks(world, bob, 1)
+    assert cell_of(bob).at_hub is not dear
 
 
 @pytest.mark.parametrize("algorithm", ["leaky-bucket", "sliding-log"])
@@ -156,6 +204,47 @@ def test_what_was_granted_and_not_used_goes_back_at_once(algorithm: str) -> None
     assert ada.due_in_ns < SECOND_NS // 50
     speaks(world, ada)
     assert 3 == asks(world, bob, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_was_granted_and_is_used_calls_for_no_early_exchange(algorithm: str) -> None:
+    """Nothing would be granted in advance."""
+    world = world_of(algorithm)
+    ada = world.nodes[0]
+
+    assert 1 == asks(world, ada, 1)
+
+    assert ada.due_in_ns > INTERVAL_NS // 2
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_request_that_is_refused_without_asking_calls_for_an_early_exchange(algorithm: str) -> None:
+    """Which brings what it needs when it comes again."""
+    world = world_of(algorithm)
+    ada = world.nodes[0]
+    assert 1 == asks(world, ada, 1)
+    speaks(world, ada)
+
+    assert not ada.table.allow("ada")
+
+    assert ada.due_in_ns < INTERVAL_NS // 2
+    speaks(world, ada)
+    assert ada.table.allow("ada")
+
+
+def test_a_line_goes_back_when_its_key_comes_to_be_kept_at_the_hub() -> None:
+    """Though its node is not asked any more: what fades of it is of use to those that are."""
+    world = world_of(quota=8 * TIGHT_SLIDING)
+    ada, bob, *_ = world.nodes
+    assert 40 == asks(world, ada, *[1] * 40)
+    while not cell_of(ada).at_hub:
+        assert 2 == asks(world, bob, 1, 1)
+        ada.speaks_when_due(world.hub, INTERVAL_NS / SECOND_NS)
+    assert entry_of(world, ada).line >= 40
+
+    ada.speaks_when_due(world.hub, 2 * INTERVAL_NS / SECOND_NS)
+
+    assert 0 == entry_of(world, ada).line
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -268,7 +357,7 @@ def test_no_base_line_remains_of_a_small_quota(algorithm: str) -> None:
         speaks(world, node)
 
     assert {0} == {cell.base for cell in cells_of(world)}
-    assert 0 == next(cell for place, cell in world.hub._shards[0].cells.items() if place[-1] == "ada").bases
+    assert 0 == ledger_of(world).bases
 
 
 def test_parts_of_a_request_that_drain_of_several_nodes_are_of_use_to_one() -> None:

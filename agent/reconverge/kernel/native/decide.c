@@ -178,6 +178,9 @@ static int
 ask_early(Store *store, Cell *cell, i64 spare, i64 now_ns)
 {
     const Terms *terms = &store->terms;
+    if (cell->at_hub && (cell->ask == 0 || cell->waiters || cell->asking_ns >= cell->reported_ns)) {
+        return 0; /* what asks is granted by itself, and what was refused without asking is granted early */
+    }
     if (cell->free >= 1) {
         return request_early(store, cell, cell->reported_ns + terms->interval_min_ns);
     }

@@ -139,8 +139,6 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
     i64 headroom = cell->line - used;
     if (cell->at_hub) {
         cell->line = at_most(cell->line, used);
-    } else if (terms->kind == SLIDING && cell->head_cost > headroom && asks(terms, cell)) {
-        cell->line = 0; /* what fades is no part of a line then, and of use to the node that asks first */
     } else {
         i64 surplus = (i64)floor((double)headroom - kept(terms, cell, need, needs));
         if (cell->reserved > 0 && 0 < headroom && headroom < cell->ask) {
@@ -432,7 +430,9 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
         cell->confirmed_current = report->current;
         cell->confirmed_previous = report->previous;
     }
-    cell->held = (floating ? raised > 0 : answer->line != 0) || answer->base || answer->overdraft || report->need_milli;
+    bool goes_back = floating && report->line > 0;
+    cell->held = goes_back || (floating ? raised > 0 : answer->line != 0) || answer->base || answer->overdraft ||
+                 report->need_milli;
     hear_of_others(terms, cell, report, answer, heard_ns, now_ns);
     hear_of_demand(cell, &told);
     if (raised > 0) {
@@ -447,6 +447,10 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
     i64 headroom = meter_spare(terms, cell, cell->line, now_ns);
     cell->low_water = low_water_for(at_least(headroom, 0));
     cell->room = -1;
+    if (goes_back) {
+        /* The hub keeps the line that this node has had until its next report. */
+        return agenda_promise(cell->shard->agenda, cell, now_ns);
+    }
     return promise_follow_up(terms, cell, headroom, now_ns);
 }
 

@@ -239,9 +239,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     if report.reset_us == cell.reset_us:
         cell.confirmed = (report.epoch, report.current, report.previous)
         table.meter.confirm(cell)
-    cell.held = bool(
-        (raised > 0 if floats(cell) else answer.line) or answer.base or answer.overdraft or report.need_milli
-    )
+    cell.held = _holds(cell, report, answer, raised)
     table.meter.hear_of_others(cell, report, answer, heard_ns, now_ns)
     _hear_of_demand(cell, answer)
     if raised > 0:
@@ -256,7 +254,18 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     headroom = table.meter.headroom(cell, now_ns)
     cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1
-    _promise_follow_up(cell, headroom, now_ns)
+    _promise_follow_up(cell, report, headroom, now_ns)
+
+
+def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
+    """Whether the hub has it that this node may charge anything, or needs anything."""
+    held = raised > 0 or _goes_back(cell, report) if floats(cell) else answer.line > 0
+    return bool(held or answer.base or answer.overdraft or report.need_milli)
+
+
+def _goes_back(cell: Cell, report: CellReport) -> bool:
+    """Whether the hub keeps a line that this node has had, until it speaks again."""
+    return floats(cell) and report.line > 0
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
@@ -287,7 +296,7 @@ def look_again(cell: Cell, now_ns: int) -> bool:
     return False
 
 
-def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
+def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: int) -> None:
     """Say when to look at this cell again if nothing is asked of it until then.
 
     While others may lack what it holds that is soon; else a cell that has been quiet for a while is looked at after as
@@ -296,6 +305,9 @@ def _promise_follow_up(cell: Cell, headroom: int, now_ns: int) -> None:
     """
     table = cell.table
     interval_ns = table.interval_ns
+    if _goes_back(cell, report):
+        cell.shard.agenda.promise(cell, now_ns)
+        return
     if not table.keeps_spare and cell.held:
         cell.shard.agenda.promise(cell, max(now_ns, _settles_ns(cell, headroom, now_ns)))
         return
@@ -412,8 +424,7 @@ def _expected(cell: Cell) -> float:
 def _lower_lines(cell: Cell, used: int, need: float) -> None:
     """Give back what is beyond this node's fair part of what was left at the last answer.
 
-    A node that asks gives back all that is too little for what waits, or, if the key is kept at the hub, all that is
-    not in use.
+    If the key is kept at the hub, that is all that is not in use.
     """
     table = cell.table
     if not table.keeps_spare:
@@ -424,8 +435,6 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
     headroom = cell.line - used
     if cell.at_hub:
         cell.line = min(cell.line, used)
-    elif table.meter.fades and cell.head_cost > headroom and _asks(cell):
-        cell.line = 0  # what fades is no part of a line then, and of use to the node that asks first
     else:
         surplus = floor(headroom - _kept(cell, need, needs))
         if 0 < surplus < table.give_back_min * cell.line:
