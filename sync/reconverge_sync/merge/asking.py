@@ -47,8 +47,9 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 # What is given back of a bucket may have drained by then; how much at most, the node works out and reports.
 #
 # Which keys. Those of which each node that is asked about it has fewer than SMALL requests. Of other keys the last
-# requests, as a grant in advance would lie idle where they are not asked for. But only while an ask costs no more than
-# a few exchanges would. A key that was not asked about in the window before may be asked about by all nodes any moment.
+# requests, as a grant in advance would lie idle where they are not asked for. But only if asking about all that the
+# limit admits costs no more than a few exchanges would. A key that was not asked about in the window before may be
+# asked about by all nodes any moment.
 
 from __future__ import annotations
 
@@ -63,12 +64,14 @@ SMALL = 8
 """A capacity of fewer requests than this for each node is kept at the hub."""
 TIGHT_FIXED = 2
 """The last requests of a fixed window are, so many for each node;"""
-TIGHT_SLIDING = 4
+TIGHT_SLIDING = 16
 """and of a sliding one, where nodes come to the last ones all the time."""
 NODES_MIN = 4
 """So many nodes of a fleet count as asked about any key: those that have few requests for it come and go."""
-CHEAP = 4
-"""More asks than this for each node and interval cost more than the exchanges that they replace."""
+TIGHT_BUCKET = 4
+"""of a bucket fewer, as the nodes that do not ask get less of it beside nodes that do."""
+CHEAP = 3
+"""More asks than this for each node and interval cost too much more than the exchanges that they replace."""
 
 
 def nodes_of(cell: Cell, live: int) -> int:
@@ -82,15 +85,16 @@ def stays_at_hub(
     """Whether what is free of a key stays at the hub, as far as a node is concerned that has asked about it."""
     if not report.asks or nodes < 2 or not rule.bounded or rule.dated:
         return False
-    asks_milli = min(
-        float(cell.demand_milli + entry.demand_milli), float(nodes) * cell.capacity * 1_000_000_000 / rule.window_us
-    )
-    if asks_milli * pace_us > float(CHEAP) * nodes * 1_000_000_000:
+    # By what the limit admits and not by what is asked for, which changes: a key that now stays at the hub and now does
+    # not is worse off than either. What is refused asks no more than once in an interval.
+    admitted = rule.quota if rule.bucket else cell.capacity
+    if float(admitted) * pace_us > float(CHEAP * nodes) * rule.window_us:
         return False
     if cell.capacity < SMALL * nodes:
         return True
     pool = cell.capacity - (cell.used(rule, hub_us) + entry.used(rule, cell, hub_us)) - cell.silent
-    return pool < (TIGHT_FIXED if rule.fixed else TIGHT_SLIDING) * nodes
+    tight = TIGHT_FIXED if rule.fixed else TIGHT_BUCKET if rule.bucket else TIGHT_SLIDING
+    return pool < tight * nodes
 
 
 @dataclass(slots=True)

@@ -232,6 +232,13 @@ class Entry:
         """
         return rule.sliding and (self.line == 0 or self.vouchers > 0)
 
+    def follow_use(self, rule: Rule, cell: Cell, hub_us: int) -> None:
+        """Give back what has faded of a line that floats, and of a debt. For sliding windows."""
+        used = ceil(self.used(rule, cell, hub_us))
+        if self.vouchers > 0:
+            self.line = min(self.line, used + self.vouchers)
+        self.debt = min(self.debt, max(0, used - self.line))
+
     def catch_up(self, rule: Rule, cell: Cell) -> None:
         """Follow the cell into its window, and past its last reset."""
         steps = cell.epoch - self.epoch

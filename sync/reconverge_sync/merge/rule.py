@@ -404,6 +404,8 @@ class Shard:
             if name == DEPARTED:
                 entry.fade(rule, cell, hub_us)
                 continue
+            if rule.sliding:
+                entry.follow_use(rule, cell, hub_us)
             record = self.nodes.get(name)
             seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
             lease_us = batch.lease_us if record is None else record.lease_us

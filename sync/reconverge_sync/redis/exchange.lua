@@ -831,15 +831,14 @@ end
 
 -- Whether what is free of the cell stays at the hub, as far as the node is concerned.
 local function stays_at_hub()
-  local SMALL, TIGHT_FIXED, TIGHT_SLIDING, NODES_MIN, CHEAP = 8, 2, 4, 4, 4
+  local SMALL, TIGHT_FIXED, TIGHT_SLIDING, TIGHT_BUCKET, NODES_MIN, CHEAP = 8, 2, 16, 4, 4, 3
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
   if nodes < 2 or rule.overshoot_milli < 0 or dated then return false end
-  local asks_milli = min(cell_demand_milli + entry_demand_milli, nodes * cell_capacity * 1000000000 / window_us)
-  if asks_milli * rule.interval_us > CHEAP * nodes * 1000000000 then return false end
+  if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * window_us then return false end
   small = cell_capacity < SMALL * nodes
   if small then return true end
   local used = used_of(cell_current, cell_previous) + used_of(entry_current, entry_previous)
-  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT_SLIDING) * nodes
+  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or bucket and TIGHT_BUCKET or TIGHT_SLIDING) * nodes
 end
 
 -- Returns what the node has in use.
@@ -967,6 +966,12 @@ local function scan_others(key, fields)
       local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
       if changed then catch_up() end
       if dated and expire() then changed = true end
+      if sliding then -- what has faded of a line that floats, and of a debt, is given back
+        local used, line, debt = ceil(used_of(entry_current, entry_previous)), entry_line, entry_debt
+        if entry_vouchers > 0 then entry_line = min(line, used + entry_vouchers) end
+        entry_debt = min(debt, max(0, used - entry_line))
+        if entry_line < line or entry_debt < debt then changed = true end
+      end
       local record = records[name]
       local seen_us, lease_us, interval_us, left = entry_seen_us, batch.lease_us, batch.interval_us, false
       if record then

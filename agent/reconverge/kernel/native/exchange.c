@@ -430,7 +430,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
         cell->confirmed_current = report->current;
         cell->confirmed_previous = report->previous;
     }
-    bool goes_back = floating && report->line > 0;
+    bool goes_back = cell->at_hub && terms->kind != FIXED && report->line > 0;
     cell->held = goes_back || (floating ? raised > 0 : answer->line != 0) || answer->base || answer->overdraft ||
                  report->need_milli;
     hear_of_others(terms, cell, report, answer, heard_ns, now_ns);

@@ -259,13 +259,13 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
     """Whether the hub has it that this node may charge anything, or needs anything."""
-    held = raised > 0 or _goes_back(cell, report) if floats(cell) else answer.line > 0
-    return bool(held or answer.base or answer.overdraft or report.need_milli)
+    held = raised > 0 if floats(cell) else answer.line > 0
+    return bool(held or _goes_back(cell, report) or answer.base or answer.overdraft or report.need_milli)
 
 
 def _goes_back(cell: Cell, report: CellReport) -> bool:
     """Whether the hub keeps a line that this node has had, until it speaks again."""
-    return floats(cell) and report.line > 0
+    return cell.at_hub and not cell.table.meter.aligned and report.line > 0
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:

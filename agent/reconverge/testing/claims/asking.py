@@ -116,6 +116,19 @@ class AskingClaims(Trial):
         assert [1] + [0] * (FEW - 1) == granted
 
     @claim
+    async def test_what_fades_of_what_was_asked_for_is_of_use_to_lines(self, scene: Scene) -> None:
+        """Without a word of the node on which it fades."""
+        ada, bob = await voices(scene, 2)
+        assert FEW == may_charge(SLIDING, await ada.asks(of=SLIDING, waits=FEW))
+        await ada.asks(of=SLIDING, waits=0, current=FEW)
+        scene.pass_time(WINDOW_S * (1 - scene.hub_us() % SLIDING.window_us / SLIDING.window_us))
+        assert 0 == (await bob.reports(of=SLIDING, need=2)).line
+
+        scene.pass_time(WINDOW_S * 2 / FEW + 1)
+
+        assert 2 == (await bob.reports(of=SLIDING, need=2)).line
+
+    @claim
     async def test_what_drains_of_a_bucket_is_of_use_to_all(self, scene: Scene) -> None:
         """At the full rate, though each of several nodes has used a part; what is granted does not drain."""
         crowd = await voices(scene, FEW)
