@@ -34,8 +34,6 @@ ROOM_FOR: Final = 2
 """So many such requests should fit on each node: lines are whole numbers, and others come meanwhile."""
 SHARE_MAX: Final = 4
 """No client waits for more than this part of the capacity to come back, however many nodes there are: a quarter."""
-STRANDED_MAX: Final = 8
-"""So many nodes may each hold a part of a request of a sliding window, which no other can use."""
 SETTLING_INTERVALS: Final = 2
 """By then a node has told the hub of a right that has come free on it."""
 INTERVALS_MAX: Final = 3
@@ -84,28 +82,11 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
 
 
 def _settled_ns(table: Table, cell: Cell, cost: int, now_ns: int) -> int:
-    """How long until the hub has room, where what is free lies there.
+    """How long until the hub has room, where what is free lies there: of a log, or of slices.
 
     If there seems to be room, other nodes have been granted it meanwhile, and may be using it now.
     """
-    room = min(cell.capacity, cost + _stranded(table, cell))
-    known_ns = table.meter.fleet_wait_ns(cell, room, now_ns)
-    if table.meter.aligned:
-        return known_ns
-    if table.meter.fleet_wait_ns(cell, cost, now_ns) <= MICROSECOND_NS:
+    known_ns = table.meter.fleet_wait_ns(cell, min(cell.capacity, cost), now_ns)
+    if known_ns <= MICROSECOND_NS:
         known_ns = table.window_ns
-        if table.dated is None:
-            room = min(cell.capacity, cost + min(cell.capacity - cell.used, STRANDED_MAX))
-            left_ns = max(0, cell.opened_ns + table.window_ns - now_ns)
-            known_ns = left_ns + table.window_ns * room // cell.capacity
     return known_ns + SETTLING_INTERVALS * table.kernel.interval_ns
-
-
-def _stranded(table: Table, cell: Cell) -> int:
-    """How many requests may be missing from what is free, though they are used by none.
-
-    Lines are whole requests, so of what fades in a sliding window each node that has used some holds a part of one.
-    """
-    if table.meter.aligned or table.dated is not None:
-        return 0
-    return min(cell.others_current + cell.others_previous, STRANDED_MAX)

@@ -48,12 +48,17 @@ def is_known(limiter: Limiter, key: str) -> bool:
     return key in limiter.table.cells
 
 
+def is_alone(limiter: Limiter) -> bool:
+    """Whether a limit is counted by a node without a hub."""
+    return limiter.table.kernel.alone
+
+
 def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
     """Have no node hold what is not asked for of a small quota, see `Table.leave_spare_at_hub`; or, with False, again.
 
     On a node without a hub nothing changes.
     """
-    if not limiter.table.kernel.alone:
+    if not is_alone(limiter):
         limiter.table.leave_spare_at_hub(leave=leave)
 
 

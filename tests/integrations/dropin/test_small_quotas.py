@@ -136,11 +136,14 @@ def test_a_hub_that_does_not_answer_is_waited_for_once(nodes: Any, redis_server:
     )
 
 
-def test_while_the_hub_is_away_small_quotas_refuse_what_they_know(nodes: Any, redis_server: RedisServer) -> None:
-    """No node holds anything of a key that is kept at the hub."""
-    item, (limiter, _) = parse("6/day"), nodes(FIXED, "in_doubt=ask:100ms&exchange_timeout=0.2")
-    for _ in range(2):
-        assert limiter.hit(item, "ada")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_while_the_hub_is_away_small_quotas_refuse_what_they_know(
+    strategy: str, nodes: Any, redis_server: RedisServer
+) -> None:
+    """No node holds anything of a key that is kept at the hub, which it is while there is more than one node."""
+    item, (limiter, other) = parse("6/day"), nodes(strategy, "in_doubt=ask:100ms&exchange_timeout=0.2")
+    for each in (other, limiter, limiter):
+        assert each.hit(item, "ada")
     sleep(0.5)  # until its node has given back what it does not need
     redis_server.pause()
     try:
@@ -149,11 +152,12 @@ def test_while_the_hub_is_away_small_quotas_refuse_what_they_know(nodes: Any, re
         redis_server.resume()
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_event_loop_is_not_held_up_by_a_storage_that_cannot_be_awaited(
-    nodes: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    strategy: str, nodes: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As slowapi asks: memory decides, which is told of once, and its node holds rights of its own again."""
-    item, (limiter, _) = parse("30/day"), nodes(FIXED)
+    item, (limiter, _) = parse("30/day"), nodes(strategy)
     monkeypatch.setattr(Asking, "steps", _must_not_wait)
 
     async def ask() -> list[bool]:
@@ -198,7 +202,7 @@ def test_a_storage_that_can_be_awaited_does_not_hold_up_the_event_loop(redis_ser
 
 def test_in_doubt_a_storage_refuses_if_told_so(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing waits, and nodes hold rights ahead of need."""
-    item, (limiter, _) = parse("3/day"), nodes(FIXED, "in_doubt=refuse")
+    item, (limiter, _) = parse("3/day"), nodes(MOVING, "in_doubt=refuse")
     monkeypatch.setattr(Asking, "steps", _must_not_wait)
 
     assert limiter.hit(item, "ada")

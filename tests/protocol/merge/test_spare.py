@@ -12,7 +12,7 @@ from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
 from tests.support.kernel.talker import Talker, World
 
-ALGORITHMS = ["fixed-window", "sliding-window", "sliding-log", "sliding-slices"]
+ALGORITHMS = ["sliding-log", "sliding-slices"]
 KEPT_AT_HUB = [STRICT, BALANCED]
 SETTLED_S = 0.5
 """By then every node has said what it has to say."""
@@ -91,7 +91,7 @@ def test_a_node_with_spare_rights_keeps_them(algorithm: str) -> None:
     assert world.nodes[0].line() > 1
 
 
-@pytest.mark.parametrize("algorithm", ["sliding-window", "sliding-log", "sliding-slices"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_has_faded_on_one_node_is_free_for_another(algorithm: str) -> None:
     """Though nothing has been asked of that node since."""
     world = kept_at_hub(algorithm)
@@ -106,10 +106,19 @@ def test_what_has_faded_on_one_node_is_free_for_another(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "policy"), [("token-bucket", STRICT), ("fixed-window", AVAILABLE), ("sliding-window", NAIVE)]
+    ("algorithm", "policy"),
+    [
+        ("token-bucket", STRICT),
+        ("fixed-window", STRICT),
+        ("sliding-window", STRICT),
+        ("sliding-log", AVAILABLE),
+        ("sliding-log", NAIVE),
+    ],
 )
-def test_what_does_not_live_by_its_line_is_left_as_it_is(algorithm: str, policy: Policy) -> None:
-    """Buckets drain by their lines, and some policies go by the total."""
+def test_what_the_hub_keeps_by_itself_or_does_not_live_by_its_line_is_left_as_it_is(
+    algorithm: str, policy: Policy
+) -> None:
+    """Windows and buckets are kept at the hub where requests ask, and some policies go by the total."""
     node = World(Limit(3, 60, algorithm=algorithm), policy).nodes[0]
 
     node.table.leave_spare_at_hub()
@@ -117,21 +126,7 @@ def test_what_does_not_live_by_its_line_is_left_as_it_is(algorithm: str, policy:
     assert node.table.keeps_spare
 
 
-@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
-def test_a_refusal_is_certain_once_the_hub_has_said_that_all_is_used(algorithm: str) -> None:
-    """And not while it may have some left."""
-    world = kept_at_hub(algorithm)
-    used, other = world.nodes
-    assert not other.table.test("ada").certain
-
-    assert [True] * 3 == [asks(world, used) for _ in range(3)]
-    settle(world)
-    assert not asks(world, other)
-
-    assert other.table.test("ada").certain
-
-
-@pytest.mark.parametrize("algorithm", ["sliding-log", "sliding-slices"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_refusal_is_in_doubt_while_what_another_node_used_may_have_expired_unheard(algorithm: str) -> None:
     """The hub counts it until that node says so; of its own use a node knows when it ends."""
     world = kept_at_hub(algorithm)

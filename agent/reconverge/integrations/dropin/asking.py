@@ -2,14 +2,16 @@
 
 # Theory of operation.
 #
-# A storage is asked by `limiter.ask`, as guards are. Beside that, a small quota is kept at the hub: of a quota of five,
-# four nodes would hold a request each, and one would lie nowhere. No node holds a right of it that it has not asked
-# for, and each request in doubt asks. What another node was granted and did not use comes back a little later than the
-# hub's answer; so where there is room by what the hub has said, a request that was refused waits for its turn, for what
-# is left of its time. No more requests wait for one key than its quota has.
+# A storage is asked by `limiter.ask`, as guards are, and so the hub keeps the scarce keys of its fixed and sliding
+# windows. It does not keep those of a moving window: by what is told of dates it cannot know how much of a node's use
+# still counts, so such limits go by lines. Of a quota of five, four nodes would hold a request each, and one would lie
+# nowhere. So of a small quota of a moving window the nodes leave at the hub what they have not been asked for
+# (`Table.leave_spare_at_hub`). What another node was granted and did not use comes back a little later than the hub's
+# answer; so where there is room by what the hub has said, a request that was refused waits for its turn, for what is
+# left of its time. No more requests wait for one key than its quota has.
 #
 # Nothing waits on a thread that runs an event loop, which would be held up. Memory decides there; and because it would
-# refuse what lies at the hub, nodes hold rights of such a limit ahead of need again.
+# refuse what lies at the hub, nodes hold rights of a moving window ahead of need again.
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.decision import Decision
-from reconverge.limiter.certainty import leave_spare_at_hub, leaves_spare_at_hub, others_hold
+from reconverge.limiter.certainty import is_alone, leave_spare_at_hub, leaves_spare_at_hub, others_hold
 from reconverge.limiter.doubt import within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.interruptions import has_a_loop
@@ -27,7 +29,7 @@ from reconverge.runtime.log_throttle import LoggedOnce
 logger = logging.getLogger("reconverge")
 
 SMALL: Final = 32
-"""The largest quota that is kept at the hub: each request that it admits costs an exchange."""
+"""The largest quota that a moving window keeps at the hub: each request that it admits costs an exchange."""
 
 
 class Asking:
@@ -42,9 +44,8 @@ class Asking:
         self._logged = LoggedOnce()
 
     def prepare(self, limiter: Limiter) -> None:
-        """Have a small quota kept at the hub. To be called when it is declared."""
-        made_up = isinstance(limiter.clock, ManualClock)  # by which a wait of milliseconds may last for ever
-        if self._within_s > 0 and limiter.limit.quota <= SMALL and not made_up:
+        """Have a small quota of a moving window kept at the hub. To be called when it is declared."""
+        if self._within_s > 0 and _is_small(limiter):
             leave_spare_at_hub(limiter)
 
     def hit(self, limiter: Limiter, key: str, cost: int) -> Decision:
@@ -52,8 +53,7 @@ class Asking:
         if self._within_s == 0:
             return limiter.hit(key, cost)
         if has_a_loop():
-            if leaves_spare_at_hub(limiter):
-                self._do_without(limiter)
+            self._do_without(limiter)
             return limiter.hit(key, cost)
         began_ns = SystemClock.monotonic_ns()
         decision = limiter.ask_blocking(key, cost, within=self._within_s)
@@ -80,11 +80,17 @@ class Asking:
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)
 
     def _do_without(self, limiter: Limiter) -> None:
-        leave_spare_at_hub(limiter, leave=False)
-        if self._logged.is_new():
+        if leaves_spare_at_hub(limiter):
+            leave_spare_at_hub(limiter, leave=False)
+        if _is_small(limiter) and self._logged.is_new():
             logger.warning(
                 "reconverge: the limit %r is asked on the thread of an event loop, which must not wait, so in doubt"
                 " memory decides, and small quotas may be refused or admitted falsely. Where the library can await its"
                 " storage, write async+reconverge+redis://",
                 limiter.name,
             )
+
+
+def _is_small(limiter: Limiter) -> bool:
+    """Whether nodes may have to ask for each request of a quota; by a clock of one's own a wait may last for ever."""
+    return limiter.limit.quota <= SMALL and not is_alone(limiter) and not isinstance(limiter.clock, ManualClock)

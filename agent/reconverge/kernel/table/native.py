@@ -61,8 +61,7 @@ def serve(table: LimitState) -> None:
 
 def _known(table: LimitState) -> bool:
     return (
-        table.keeps_spare
-        and not table.edges.by_charge
+        not table.edges.by_charge
         and type(table.meter) in KINDS
         and table.calendar is None
         and not table.limit.count_refused

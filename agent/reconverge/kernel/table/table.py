@@ -412,9 +412,10 @@ class Table(LimitState):
         For small quotas whose callers wait for the hub when they are in doubt. What is free is then in one place, and
         not spread over nodes in parts that are too small for a request. It costs an exchange for each request that is
         admitted; and while the hub is away, a key that it knows is refused until it has been forgotten.
-        Buckets drain by their lines, so they are not for this, nor are policies that go by the total.
+        Only of logs and slices, and not for policies that go by the total: what is scarce of other limits the hub keeps
+        by itself where requests ask (`CellReport.asks`).
         """
-        if self.meter.bucket or self.policy.keeps_lines or self.policy.merged_only:
+        if self.dated is None or self.policy.keeps_lines or self.policy.merged_only:
             return
         try:
             self.lock.run(self._leave_spare_at_hub, leave)
