@@ -22,7 +22,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
+
+import redis
 
 from bench.child import answer, in_a_process
 from bench.servers import redis_on_loopback
@@ -105,6 +107,8 @@ class Found:
     """The most that was admitted of a new key in one window."""
     new_least: int
     """The least that was admitted of a new key, in the window in which most of it was."""
+    redis_us: float
+    """Processor time that Redis took for each admitted request, of all quotas."""
 
 
 Asked = tuple[int, int, str, int, int, bool, bool, int, bool]
@@ -120,14 +124,23 @@ def measured(load: Load) -> list[Found]:
         for agents in load.processes:
             tasks.append({"port": port, "edge_s": edge_s, "first": first, "agents": agents, "load": asdict(load)})
             first += agents
-        asked: list[Asked] = [
-            tuple(one) for part in threads.map(lambda task: in_a_process(MODULE, task), tasks) for one in part
-        ]
+        with redis.Redis(port=port) as client:
+            begun_s = _cpu_s(client)
+            asked: list[Asked] = [
+                tuple(one) for part in threads.map(lambda task: in_a_process(MODULE, task), tasks) for one in part
+            ]
+            cpu_us = 1e6 * (_cpu_s(client) - begun_s) / max(1, sum(one[5] for one in asked))
     first_epoch = round(edge_s / WINDOW_S) + WARMING
-    return [judged(load, quota, [one for one in asked if one[4] == quota], first_epoch) for quota in QUOTAS]
+    return [judged(load, quota, [one for one in asked if one[4] == quota], first_epoch, cpu_us) for quota in QUOTAS]
 
 
-def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int) -> Found:
+def _cpu_s(client: redis.Redis) -> float:
+    """How much processor time a Redis has taken."""
+    told = cast("dict[str, float]", client.info("cpu"))
+    return told["used_cpu_user"] + told["used_cpu_sys"]
+
+
+def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu_us: float) -> Found:
     """Compare with a central limiter, window by window, from that one on."""
     limit = load.limit(quota)
     decided = [
@@ -163,6 +176,7 @@ def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int) -> 
         new_exact=sum(count == quota for count in most_new.values()),
         new_most=max(most_new.values(), default=0),
         new_least=min(most_new.values(), default=0),
+        redis_us=cpu_us,
     )
 
 
@@ -256,9 +270,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         size = {"keys": 3, "windows": 2, "new_keys": 2}
     print(
         "| nodes | policy | limit | windows | exact | refused falsely | most above the limit | bounds broken "
-        "| waited | of these in vain | p50, p99 of a wait (ms) | new keys exact | admitted of a new key |\n"
-        + "|---" * 13
-        + "|",
+        "| waited | of these in vain | p50, p99 of a wait (ms) | new keys exact | admitted of a new key "
+        "| CPU of Redis per admitted request (µs) |\n" + "|---" * 14 + "|",
         flush=True,
     )
     for nodes in options.nodes:
@@ -276,7 +289,8 @@ def row(found: Found) -> str:
         f"| {100 * found.exact / max(1, found.windows):.1f} % | {100 * found.short / max(1, central):.2f} % "
         f"| {found.most_over} | {found.broken} | {100 * found.waited:.0f} % | {100 * found.in_vain:.1f} % "
         f"| {found.p50_ms:.1f}, {found.p99_ms:.1f} "
-        f"| {found.new_exact} of {load.new_keys} | {found.new_least} to {found.new_most} |"
+        f"| {found.new_exact} of {load.new_keys} | {found.new_least} to {found.new_most} "
+        f"| {found.redis_us:.0f} |"
     )
 
 

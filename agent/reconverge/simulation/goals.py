@@ -63,6 +63,7 @@ class Chapter:
 
 
 NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
+HARDLY_REFUSED: Final = Goal("strict", "falsely_refused_pct", 0.3)
 
 
 def chapters() -> list[Chapter]:
@@ -272,10 +273,10 @@ def _weak_spots() -> Chapter:
 
 
 def _small_limits() -> list[Chapter]:
-    """What asking in doubt is for, from memory and asking."""
+    """What asking in doubt is for, from memory and asking; and what it costs when nearly all is refused."""
     fleets = {
         f"{quota} per window on {nodes} nodes, {algorithm}": _fleet(nodes, quota, algorithm)
-        for algorithm in (FIXED_WINDOW, SLIDING_WINDOW)
+        for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
         for quota, nodes in ((5, 4), (5, 32), (20, 32), (60, 8), (300, 8))
     }
     ways = {
@@ -284,14 +285,15 @@ def _small_limits() -> list[Chapter]:
     }
     return [
         Chapter(
-            f"Small limits, {way}; twice the limit is asked for",
+            f"Small limits, {way}; {said} the limit is asked for",
             {
-                name: Experiment(replace(fleet, round_trip_ns=NEAR_NS, asks=asks), Traffic("uniform", 2.0), 12)
+                name: Experiment(replace(fleet, round_trip_ns=NEAR_NS, asks=asks), Traffic("uniform", demand), windows)
                 for name, fleet in fleets.items()
             },
-            (NEVER_OVER,),
+            (NEVER_OVER, *((HARDLY_REFUSED,) if asks is not None else ())),
             in_doubt=True,
         )
+        for said, demand, windows in (("twice", 2.0, 12), ("twenty times", 20.0, 6))
         for way, asks in ways.items()
     ]
 

@@ -503,3 +503,23 @@ def test_nodes_that_ask_about_a_bucket_take_turns_beside_lines_that_are_used_up(
         world.passes(0.1)
 
     assert min(admitted.values()) >= 40
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_certain_refusal_is_no_reason_to_speak(algorithm: str) -> None:
+    """Neither is one of a request that has asked: nothing can be free before a moment that the hub has told."""
+    world = world_of(algorithm)
+    ada, bob, *_ = world.nodes
+    assert 5 == asks(world, bob, *[1] * 5)
+    speaks(world, bob)
+    assert 0 == asks(world, ada, 1)
+    world.passes(0.2)
+    ada.exchanges_with(world.hub)
+    world.passes(0.2)
+
+    refused = [ada.table.hit("ada") for _ in range(100)]
+
+    assert {(False, True)} == {(each.allowed, each.certain) for each in refused}
+    world.passes(0.2)
+    batch = ada.sends()
+    assert batch is None or not batch.cells

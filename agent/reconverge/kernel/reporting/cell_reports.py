@@ -328,7 +328,9 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
         due_ns = cell.reported_ns + interval_ns
     else:
         quiet_ns = now_ns - cell.touched_ns
-        if tight:
+        if cell.at_hub:
+            quiet_ns = max(quiet_ns, table.meter.idle_ns)  # it holds nothing, and what fades does so at the hub as well
+        elif tight:
             quiet_ns = min(quiet_ns, ALONE_INTERVALS_MAX * interval_ns)
         due_ns = now_ns + max(interval_ns, min(quiet_ns, leaves_ns - now_ns))
         if table.dated is not None and cell.used > 0:
