@@ -128,7 +128,8 @@ def test_nodes_that_ask_and_nodes_that_know_no_asking_share_a_key(redis_server: 
     admitted, excess = asyncio.run(check())
 
     assert 0 >= excess
-    assert min(admitted) >= 8
+    # Of a bucket the script of the version before drains what those that ask have used by that part of the rate alone.
+    assert min(admitted) >= (4 if algorithm == TOKEN_BUCKET else 8)
 
 
 def test_what_the_version_before_has_stored_is_no_lost_data(redis_server: RedisServer) -> None:

@@ -64,12 +64,10 @@ SMALL = 8
 """A capacity of fewer requests than this for each node is kept at the hub."""
 TIGHT_FIXED = 2
 """The last requests of a fixed window are, so many for each node;"""
-TIGHT_SLIDING = 16
-"""and of a sliding one, where nodes come to the last ones all the time."""
+TIGHT = 16
+"""and of a sliding one or a bucket, where nodes come to the last ones all the time."""
 NODES_MIN = 4
 """So many nodes of a fleet count as asked about any key: those that have few requests for it come and go."""
-TIGHT_BUCKET = 4
-"""of a bucket fewer, as the nodes that do not ask get less of it beside nodes that do."""
 CHEAP = 3
 """More asks than this for each node and interval cost too much more than the exchanges that they replace."""
 
@@ -93,8 +91,7 @@ def stays_at_hub(
     if cell.capacity < SMALL * nodes:
         return True
     pool = cell.capacity - (cell.used(rule, hub_us) + entry.used(rule, cell, hub_us)) - cell.silent
-    tight = TIGHT_FIXED if rule.fixed else TIGHT_BUCKET if rule.bucket else TIGHT_SLIDING
-    return pool < tight * nodes
+    return pool < (TIGHT_FIXED if rule.fixed else TIGHT) * nodes
 
 
 @dataclass(slots=True)

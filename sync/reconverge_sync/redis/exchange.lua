@@ -831,14 +831,14 @@ end
 
 -- Whether what is free of the cell stays at the hub, as far as the node is concerned.
 local function stays_at_hub()
-  local SMALL, TIGHT_FIXED, TIGHT_SLIDING, TIGHT_BUCKET, NODES_MIN, CHEAP = 8, 2, 16, 4, 4, 3
+  local SMALL, TIGHT_FIXED, TIGHT, NODES_MIN, CHEAP = 8, 2, 16, 4, 3
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
   if nodes < 2 or rule.overshoot_milli < 0 or dated then return false end
   if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * window_us then return false end
   small = cell_capacity < SMALL * nodes
   if small then return true end
   local used = used_of(cell_current, cell_previous) + used_of(entry_current, entry_previous)
-  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or bucket and TIGHT_BUCKET or TIGHT_SLIDING) * nodes
+  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT) * nodes
 end
 
 -- Returns what the node has in use.

@@ -14,7 +14,7 @@ from reconverge.kernel import Cell
 from reconverge.kernel.composite.all_of import settle
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
-from reconverge_sync.merge.asking import CHEAP, SMALL, TIGHT_SLIDING
+from reconverge_sync.merge.asking import CHEAP, SMALL, TIGHT
 from reconverge_sync.merge.ledger import Cell as HubCell
 from reconverge_sync.merge.ledger import Entry
 from tests.support.kernel.talker import Talker, World, reported
@@ -114,7 +114,7 @@ def test_a_node_is_granted_what_waits_and_nothing_in_advance(algorithm: str) -> 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
     """Though requests ask about it."""
-    world = world_of(algorithm, quota=4 * max(SMALL, TIGHT_SLIDING) + 2)
+    world = world_of(algorithm, quota=4 * max(SMALL, TIGHT) + 2)
     node = world.nodes[0]
 
     assert 1 == asks(world, node, 1)
@@ -125,7 +125,7 @@ def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_node_that_asks_about_an_abundant_key_keeps_its_line(algorithm: str) -> None:
     """As what it has too little of would be granted again with the same exchange, and the next, and the next."""
-    quota = 8 * TIGHT_SLIDING
+    quota = 8 * TIGHT
     world = world_of(algorithm, quota=quota)
     ada = world.nodes[0]
     assert 10 == asks(world, ada, *[1] * 10)
@@ -234,7 +234,7 @@ def test_a_request_that_is_refused_without_asking_calls_for_an_early_exchange(al
 
 def test_a_line_goes_back_when_its_key_comes_to_be_kept_at_the_hub() -> None:
     """Though its node is not asked any more: what fades of it is of use to those that are."""
-    world = world_of(quota=8 * TIGHT_SLIDING)
+    world = world_of(quota=8 * TIGHT)
     ada, bob, *_ = world.nodes
     assert 40 == asks(world, ada, *[1] * 40)
     while not cell_of(ada).at_hub:

@@ -213,7 +213,7 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         return 0;
     }
     cell->touched_ns = now_ns; /* a question is interest, too */
-    if (!allowed && cell->at_hub && is_certain(terms, cell, cost, false, now_ns)) {
+    if (!allowed && cell->at_hub && cell->base == 0 && is_certain(terms, cell, cost, false, now_ns)) {
         set_room(cell, spare); /* an exchange would bring nothing before that is over */
         return 0;
     }

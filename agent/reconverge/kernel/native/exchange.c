@@ -338,7 +338,7 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
         due_ns = cell->reported_ns + interval_ns;
     } else {
         i64 quiet_ns = now_ns - cell->touched_ns;
-        if (cell->at_hub) {
+        if (cell->at_hub && cell->base == 0) {
             quiet_ns = at_least(quiet_ns, terms->idle_ns); /* it holds nothing, and what fades does so at the hub as well */
         } else if (tight) {
             quiet_ns = at_most(quiet_ns, ALONE_INTERVALS_MAX * interval_ns);

@@ -328,7 +328,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
         due_ns = cell.reported_ns + interval_ns
     else:
         quiet_ns = now_ns - cell.touched_ns
-        if cell.at_hub:
+        if cell.at_hub and cell.base == 0:
             quiet_ns = max(quiet_ns, table.meter.idle_ns)  # it holds nothing, and what fades does so at the hub as well
         elif tight:
             quiet_ns = min(quiet_ns, ALONE_INTERVALS_MAX * interval_ns)

@@ -74,7 +74,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
             spare -= cost
     if cell.shard.alone:
         table.edges.set_room(cell, spare)
-    elif not allowed and cell.at_hub and nothing_free_ns(table, cell, cost, now_ns) > 0:
+    elif not allowed and cell.at_hub and cell.base == 0 and nothing_free_ns(table, cell, cost, now_ns) > 0:
         cell.touched_ns = now_ns
         table.edges.set_room(cell, spare)  # an exchange would bring nothing before that is over
     else:

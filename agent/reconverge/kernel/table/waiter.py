@@ -113,7 +113,7 @@ class Waiter:
         self._table.cells.refused += 1
         if not waited:
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
-        if not cell.shard.alone and not (cell.at_hub and self.certainly_ns(cell, cost, now_ns) > 0):
+        if not cell.shard.alone and not (cell.at_hub and cell.base == 0 and self.certainly_ns(cell, cost, now_ns) > 0):
             report_soon(cell, now_ns)
 
     @staticmethod
