@@ -30,6 +30,10 @@ class Stage(Protocol):
         """Have it look at that moment."""
         ...
 
+    def note_wait(self, key: str) -> None:
+        """Remember that a request about a key has begun to wait."""
+        ...
+
     def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
         """Remember what was decided just now."""
         ...
@@ -91,6 +95,7 @@ class Asker:
     def _begin_to_wait(self, sleep_ns: int) -> None:
         world, asks = self._world, self._world.fleet.asks
         world.askers[self] = None
+        world.note_wait(self._request[1].key)
         assert asks is not None
         if asks.cancelled and world.chance.random() < asks.cancelled:
             soon_ns = min(sleep_ns, CANCELLED_ROUND_TRIPS * world.fleet.round_trip_ns)  # mostly before the answer

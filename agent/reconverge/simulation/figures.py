@@ -101,6 +101,7 @@ def judge_run(
     begin_ns: int,
     restarts: int = 0,
     hub_windows: Mapping[str, Collection[int]] | None = None,
+    waited_for_ns: Mapping[str, int] | None = None,
     others: Sequence[Limit] = (),
     parts: int = 1,
 ) -> RunFigures:
@@ -108,12 +109,13 @@ def judge_run(
 
     For the declared bound a node that was restarted is another one, hence `restarts`, and so is each of the `parts` in
     which a limit is dealt out. `hub_windows` are those that the hub has told of, by key, if they begin with the first
-    hit. `others` are the other quotas of the same limit, which a central limiter would keep as well.
+    hit; `waited_for_ns` says when a request about a key began to wait first. `others` are the other quotas of the same
+    limit, which a central limiter would keep as well.
     """
     decided = placed(limit, decided, hub_windows)
     first_epoch = number_of(limit, begin_ns)
     charges = [charge_of(one) for one in decided if one.allowed]
-    excess = excess_by_place(limit, charges, settling=False, born_ns=first_asked(decided))
+    excess = excess_by_place(limit, charges, settling=False, born_ns=first_asked(decided, waited_for_ns))
     bounds = Bounds(limit, policy, parts * (nodes + restarts), decided)
     admitted: defaultdict[Place, int] = defaultdict(int)
     for charge in charges:

@@ -52,6 +52,7 @@ def try_case(case: Case) -> list[str]:
             warmup=0,
             begin_ns=world.begin_ns,
             hub_windows=history.hub_windows if number == 0 else None,
+            waited_for_ns=history.waited_for_ns,
         )
         first = number_of(limit, world.begin_ns)
         problems += [

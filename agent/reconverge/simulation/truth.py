@@ -73,6 +73,8 @@ class History:
     """Batches sent, by window of the first quota."""
     hub_windows: dict[str, set[int]]
     """The windows of the first that the hub has told of, by key; of interest where they begin with the first hit."""
+    waited_for_ns: dict[str, int]
+    """When a request about a key began to wait first, by the hub's clock; it may have been cancelled since."""
 
     @property
     def decided(self) -> list[Decided]:
@@ -144,9 +146,12 @@ def placed(
     return [one._replace(epoch=number_of_one(one)) for one in decided]
 
 
-def first_asked(decided: Iterable[Decided]) -> dict[str, int]:
-    """When each key was first asked about, which is when its bucket began."""
-    first: dict[str, int] = {}
+def first_asked(decided: Iterable[Decided], waited_for_ns: Mapping[str, int] | None = None) -> dict[str, int]:
+    """When each key was first asked about, which is when its bucket began.
+
+    A request that waited for the hub may have been cancelled, and was not decided: hence `waited_for_ns`.
+    """
+    first = dict(waited_for_ns or {})
     for one in decided:
         first[one.key] = min(one.hub_ns, first.get(one.key, one.hub_ns))
     return first

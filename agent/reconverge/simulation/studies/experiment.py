@@ -114,6 +114,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival]
         warmup=experiment.judged_warmup,
         begin_ns=world.begin_ns,
         hub_windows=history.hub_windows if experiment.judged == 0 else None,
+        waited_for_ns=history.waited_for_ns,
         others=others,
         parts=1 + len(fleet.shares),
     )
