@@ -348,7 +348,7 @@ def test_memory_decides_about_a_key_that_the_hub_has_no_room_for() -> None:
 
 def test_memory_decides_while_the_hub_learns_what_it_has_lost() -> None:
     """It knows less than its nodes then, and grants nothing."""
-    scene = Scene(FIVE, nodes=1, policy=BALANCED)
+    scene = Scene(Limit(100, 60, algorithm="fixed-window"), nodes=1, policy=BALANCED)
     assert scene.settles(0)
     scene.hub = MemoryHub(clock=scene.clock)
     scene.nodes[0].exchanges_with(scene.hub)
@@ -431,7 +431,7 @@ def test_thirty_two_agents_that_are_asked_at_once_admit_the_quota_of_a_new_key(
 
 def test_a_loop_goes_on_while_requests_ask(login: Callable[..., Limiter]) -> None:
     """And a certain answer comes without a turn of the loop."""
-    limiter = login()
+    limiter = login("100/minute")
 
     async def story() -> None:
         other = asyncio.create_task(asyncio.sleep(0))

@@ -22,16 +22,14 @@ class Stage(Protocol):
     """The world that a request asks in."""
 
     now_ns: int
+    begin_ns: int
+    waited_for_ns: dict[str, int]
     fleet: Fleet
     chance: Random
     askers: dict[Asker, None]
 
     def call_at(self, moment_ns: int, asker: Asker) -> None:
         """Have it look at that moment."""
-        ...
-
-    def note_wait(self, key: str) -> None:
-        """Remember that a request about a key has begun to wait."""
         ...
 
     def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
@@ -95,7 +93,7 @@ class Asker:
     def _begin_to_wait(self, sleep_ns: int) -> None:
         world, asks = self._world, self._world.fleet.asks
         world.askers[self] = None
-        world.note_wait(self._request[1].key)
+        world.waited_for_ns.setdefault(self._request[1].key, world.begin_ns + world.now_ns)
         assert asks is not None
         if asks.cancelled and world.chance.random() < asks.cancelled:
             soon_ns = min(sleep_ns, CANCELLED_ROUND_TRIPS * world.fleet.round_trip_ns)  # mostly before the answer

@@ -108,9 +108,8 @@ def judge_run(
     """The figures of one run that began at `begin_ns` by the hub's clock.
 
     For the declared bound a node that was restarted is another one, hence `restarts`, and so is each of the `parts` in
-    which a limit is dealt out. `hub_windows` are those that the hub has told of, by key, if they begin with the first
-    hit; `waited_for_ns` says when a request about a key began to wait first. `others` are the other quotas of the same
-    limit, which a central limiter would keep as well.
+    which a limit is dealt out. For `hub_windows` and `waited_for_ns` see `History`. `others` are the other quotas of
+    the same limit, which a central limiter would keep as well.
     """
     decided = placed(limit, decided, hub_windows)
     first_epoch = number_of(limit, begin_ns)

@@ -37,8 +37,7 @@ def try_case(case: Case) -> list[str]:
     asked_until_ns = window_ns // 3 if case.mode == LIVENESS else experiment.windows * window_ns
     drawn = experiment.arrivals(case.seed)[:ARRIVALS_MAX]
     arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
-    last_ns = arrivals[-1].moment_ns if arrivals else 0
-    history = world.run(arrivals, until_ns=last_ns)
+    history = world.run(arrivals, until_ns=arrivals[-1].moment_ns if arrivals else 0)
     problems = []
     for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
         figures = judge_run(

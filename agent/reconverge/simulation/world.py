@@ -67,7 +67,7 @@ class World:
         self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self._decided: list[list[Decided]] = [[] for _ in fleet.quotas]
-        self._waited_for_ns: dict[str, int] = {}
+        self.waited_for_ns: dict[str, int] = {}
         self.askers: dict[Asker, None] = {}
         """The requests that wait for an answer."""
         self.chance = Random(f"asks {seed}")
@@ -99,7 +99,7 @@ class World:
         self.pass_until(until_ns)
         while self.askers:  # each has a moment at which it goes without an answer
             self.pass_until(max(asker.due_ns for asker in self.askers))
-        return History(self._decided, self.messages, self._hub_windows, self._waited_for_ns)
+        return History(self._decided, self.messages, self._hub_windows, self.waited_for_ns)
 
     def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
         """Remember what was decided just now about a request."""
@@ -114,10 +114,6 @@ class World:
             decided.append(
                 Decided(*place, arrival.cost, 0, arrival.node, allowed, known, slice_number, asked, waited_ns)
             )
-
-    def note_wait(self, key: str) -> None:
-        """Remember that a request about a key has begun to wait."""
-        self._waited_for_ns.setdefault(key, self.begin_ns + self.now_ns)
 
     def call_at(self, moment_ns: int, asker: Asker) -> None:
         """Have a request that asks look then whether it is answered."""
