@@ -180,7 +180,10 @@ def _end_at_last() -> None:
 
 def _after_fork() -> None:
     for agent in list(_agents):
-        agent.start_over_after_fork()
+        try:
+            agent.start_over_after_fork()
+        except Exception:  # the others would go on with the lines and counts of the parent
+            logger.exception("reconverge: an agent could not start over after a fork; make a new one in the child")
 
 
 # `multiprocessing` starts a fresh interpreter as `python -c`, which looks for modules in the working directory first: a
