@@ -66,21 +66,15 @@ TIGHT_FIXED = 2
 """The last requests of a fixed window are, so many for each node;"""
 TIGHT = 16
 """and of a sliding one or a bucket, where nodes come to the last ones all the time."""
-JOINING = 16
-"""By so many batches of a node, those that began together with it have joined."""
 NODES_MIN = 4
 """So many nodes of a fleet count as asked about any key: those that have few requests for it come and go."""
 CHEAP = 3
 """More asks than this for each node and interval cost too much more than the exchanges that they replace."""
 
 
-def nodes_of(cell: Cell, live: int, sequence: int) -> int:
-    """How many nodes may be asked about a key; one of them reports, and is not in the sums.
-
-    A node that is new, as its batch has a low number, is not taken to be alone: others may be about to join.
-    """
-    known = max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
-    return known if sequence > JOINING else max(known, 2)
+def nodes_of(cell: Cell, live: int) -> int:
+    """How many nodes may be asked about a key; one of them reports, and is not in the sums."""
+    return max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
 
 
 def stays_at_hub(

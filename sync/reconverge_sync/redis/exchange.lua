@@ -831,9 +831,8 @@ end
 
 -- Whether what is free of the cell stays at the hub, as far as the node is concerned.
 local function stays_at_hub()
-  local SMALL, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP = 8, 2, 16, 4, 16, 3
+  local SMALL, TIGHT_FIXED, TIGHT, NODES_MIN, CHEAP = 8, 2, 16, 4, 3
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
-  if batch.sequence <= JOINING then nodes = max(nodes, 2) end
   if nodes < 2 or rule.overshoot_milli < 0 or dated then return false end
   if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * window_us then return false end
   small = cell_capacity < SMALL * nodes

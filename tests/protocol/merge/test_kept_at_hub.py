@@ -523,13 +523,3 @@ def test_a_certain_refusal_is_no_reason_to_speak(algorithm: str) -> None:
     world.passes(0.2)
     batch = ada.sends()
     assert batch is None or not batch.cells
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_nodes_that_have_just_begun_admit_the_quota_of_a_key(algorithm: str) -> None:
-    """The first to speak is alone as far as the hub knows, and is granted nothing in advance all the same."""
-    world = World(Limit(5, WINDOW_S, algorithm=algorithm), STRICT, nodes=32, lease_ns=600 * SECOND_NS)
-    for node in world.nodes:
-        node.table.asks = True
-
-    assert 5 == sum(asks(world, node, 1) for node in world.nodes)
