@@ -22,12 +22,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
-
-import redis
+from typing import Any, Final
 
 from bench.child import answer, in_a_process
-from bench.servers import redis_on_loopback
+from bench.servers import ServerMeter, redis_on_loopback
 from reconverge import Agent, Limit, Limiter
 from reconverge.kernel import Cell
 from reconverge.limit import FIXED_WINDOW
@@ -124,20 +122,13 @@ def measured(load: Load) -> list[Found]:
         for agents in load.processes:
             tasks.append({"port": port, "edge_s": edge_s, "first": first, "agents": agents, "load": asdict(load)})
             first += agents
-        with redis.Redis(port=port) as client:
-            begun_s = _cpu_s(client)
-            asked: list[Asked] = [
-                tuple(one) for part in threads.map(lambda task: in_a_process(MODULE, task), tasks) for one in part
-            ]
-            cpu_us = 1e6 * (_cpu_s(client) - begun_s) / max(1, sum(one[5] for one in asked))
+        meter = ServerMeter(port)
+        asked: list[Asked] = [
+            tuple(one) for part in threads.map(lambda task: in_a_process(MODULE, task), tasks) for one in part
+        ]
+        cpu_us = meter.spent_us() / max(1, sum(one[5] for one in asked))
     first_epoch = round(edge_s / WINDOW_S) + WARMING
     return [judged(load, quota, [one for one in asked if one[4] == quota], first_epoch, cpu_us) for quota in QUOTAS]
-
-
-def _cpu_s(client: redis.Redis) -> float:
-    """How much processor time a Redis has taken."""
-    told = cast("dict[str, float]", client.info("cpu"))
-    return told["used_cpu_user"] + told["used_cpu_sys"]
 
 
 def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu_us: float) -> Found:

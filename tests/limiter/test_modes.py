@@ -18,7 +18,7 @@ import pytest
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidKey, InvalidSetting, Limit, Limiter
 from reconverge.testing import ManualClock
 from tests.support.waiters import run, scene_of, settled
-from tests.support.waiting import eventually
+from tests.support.waiting import exit_code_of
 
 DECLARED: dict[str, dict[str, Any]] = {
     "one quota": {"limit": "2/minute"},
@@ -247,15 +247,8 @@ def test_a_forked_child_keeps_the_switch_and_not_the_counts() -> None:
         signal.alarm(20)  # whoever waits for a lock that nobody holds would wait for ever
         limiter.allow("ada")
         os._exit(limiter.enforcement.unlimited if limiter.switched == "off" else 99)
-    ended: list[tuple[int, int]] = []
 
-    def has_ended() -> bool:
-        ended.append(os.waitpid(child, os.WNOHANG))
-        return bool(ended[-1][0])
-
-    eventually(has_ended, "the end of the child")
-
-    assert 1 == os.waitstatus_to_exitcode(ended[-1][1])
+    assert 1 == exit_code_of(child)
     assert 1 == limiter.enforcement.unlimited
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from reconverge.runtime.process import register
-from tests.support.waiting import eventually
+from tests.support.waiting import exit_code_of
 
 
 class Broken:
@@ -40,13 +40,5 @@ def test_an_agent_that_fails_after_a_fork_keeps_no_other_from_starting_over() ->
     child = os.fork()
     if not child:
         os._exit(sum(agent.forks for agent in agents if isinstance(agent, Told)))
-    statuses: list[int] = []
 
-    def has_ended() -> bool:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        statuses.append(status)
-        return bool(ended)
-
-    eventually(has_ended, "the end of the child")
-
-    assert 3 == os.waitstatus_to_exitcode(statuses[-1])
+    assert 3 == exit_code_of(child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +20,19 @@ def eventually(condition: Callable[[], object], what: str, seconds: float = EVEN
         wait_until(lambda: bool(condition()), what, seconds)
     except TimeoutError:
         raise AssertionError(f"not within {seconds:g} s: {what}") from None
+
+
+def exit_code_of(child: int) -> int:
+    """Wait until a child process has ended; its exit code, or the number of the signal that ended it, below zero."""
+    statuses: list[int] = []
+
+    def has_ended() -> bool:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        statuses.append(status)
+        return bool(ended)
+
+    eventually(has_ended, "the end of the child")
+    return os.waitstatus_to_exitcode(statuses[-1])
 
 
 async def eventually_in_loop(condition: Callable[[], object], what: str, seconds: float = EVENTUALLY_S) -> None:

@@ -480,6 +480,14 @@ def floats(cell: Cell) -> bool:
     return cell.at_hub and cell.table.meter.fades
 
 
+def keeps_no_line(cell: Cell) -> bool:
+    """Whether what is free stays at the hub, and this node has no line of it that it could keep.
+
+    Of a fixed window it may keep what it has in use, with which the window ends.
+    """
+    return cell.at_hub and not cell.table.meter.aligned
+
+
 def low_water(table: Limited, headroom: int) -> int:
     """Below how much headroom to ask for more, when it was `headroom` after the last answer; below a request always."""
     return max(table.unit, ceil(LOW_WATER * headroom))

@@ -60,15 +60,15 @@ def overdraft_max(limit: LimitReport) -> int:
     return int(min(float(limit.capacity) * limit.overshoot_milli // 1000, float(SAID_MAX)))
 
 
-def fill_max_milli(limit: LimitReport) -> int:
+def fill_max_milli(capacity: int, quota: int) -> int:
     """How full a bucket may count as."""
-    return 1000 * DEBT_MAX * max(limit.capacity, limit.quota)
+    return 1000 * DEBT_MAX * max(capacity, quota)
 
 
 def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool) -> CellReport:
     """What a node says of a cell, cut down to where more would have no effect."""
     capacity = limit.capacity
-    previous_max = fill_max_milli(limit) if bucket else report.previous if dated else SAID_MAX
+    previous_max = fill_max_milli(capacity, limit.quota) if bucket else report.previous if dated else SAID_MAX
     return report._replace(
         current=max(-SAID_MAX if bucket else 0, min(report.current, SAID_MAX)),
         previous=min(report.previous, previous_max),

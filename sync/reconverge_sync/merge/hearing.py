@@ -40,7 +40,7 @@ def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us
         cell.filled_us = hub_us
         if report.floats:
             if counted:
-                cell.pour(rule, (report.current - entry.current) * 1000 + report.previous, hub_us)
+                cell.pour(rule, charged + report.previous, hub_us)
             entry.previous = 0
         else:
             entry.previous = report.previous if counted else 0

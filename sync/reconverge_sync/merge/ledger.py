@@ -40,7 +40,7 @@ from math import ceil, floor
 
 from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport, Totals, add_totals
 from reconverge.limit.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
-from reconverge_sync.merge.bounds import DEBT_MAX, WINDOW_MAX_US
+from reconverge_sync.merge.bounds import WINDOW_MAX_US, fill_max_milli
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class Rule:
     @property
     def fill_max_milli(self) -> int:
         """How full a bucket may count as."""
-        return 1000 * DEBT_MAX * max(self.capacity, self.quota)
+        return fill_max_milli(self.capacity, self.quota)
 
     @property
     def counts_for_us(self) -> int:
@@ -436,8 +436,8 @@ class Cell:
             self.pooled_us, self.carry_milli = 0, 0.0
             return
         pool.catch_up(rule, self)
+        share = max(0, self.capacity - self.lines_of_nodes)
         self.count(pool, -1)
-        share = max(0, self.capacity - (self.lines - max(0, self.vouchers)))
         passed_us = float(max(0, rule.refilled_us(self.pooled_us, hub_us)))
         drained = self.carry_milli + passed_us * rule.quota * share / rule.capacity / rule.window_us * 1000
         self.carry_milli = drained - floor(drained)

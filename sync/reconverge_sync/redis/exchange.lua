@@ -710,7 +710,7 @@ local function take_counts(key)
     cell_fill_milli = min(max(0, max(0, cell_fill_milli - drained) + charged), rule.fill_max_milli)
     cell_filled_us = hub_us
     if report_floats then
-      if counted then pour(key, (report_current - entry_current) * 1000 + report_previous) end
+      if counted then pour(key, charged + report_previous) end
       entry_previous = 0
     else
       entry_previous = counted and report_previous or 0

@@ -51,13 +51,13 @@ class Bucket(Meter):
 
     def _fill(self, cell: Cell, now_ns: int) -> int:
         """How full it is by then."""
-        if cell.at_hub:
-            return cell.level + self._since(cell) * self._window_ns
-        return max(0, cell.level + cell.used * self._window_ns - self._drained(cell, now_ns))
+        return max(0, cell.level + self._beside_level(cell) * self._window_ns - self._drained(cell, now_ns))
 
-    def _since(self, cell: Cell) -> int:
-        """What was charged since the report that was answered last."""
-        return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
+    def _beside_level(self, cell: Cell) -> int:
+        """What was charged that is not in `level`; at the hub, all since the report that was answered last."""
+        if cell.at_hub:
+            return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
+        return cell.used
 
     def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
         """Pour in what was charged, let out what has run out, and mark the cell."""
@@ -82,8 +82,7 @@ class Bucket(Meter):
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
         """See `Meter`."""
-        used = self._since(cell) if cell.at_hub else cell.used
-        return (line * self._window_ns - cell.level) // self._window_ns - used
+        return (line * self._window_ns - cell.level) // self._window_ns - self._beside_level(cell)
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         """See `Meter`."""
@@ -186,7 +185,7 @@ class Bucket(Meter):
     def leave_hub(self, cell: Cell) -> None:
         """Have the level here again that the hub may not have heard of, and no right."""
         if cell.at_hub:
-            level = cell.level + self._since(cell) * self._window_ns
+            level = cell.level + self._beside_level(cell) * self._window_ns
             cell.at_hub = False
             cell.line = 0
             cell.level = level

@@ -179,10 +179,9 @@ said_asked(const Terms *terms, const Cell *cell, bool hits_only)
 static void
 leave_hub(const Terms *terms, Cell *cell)
 {
-    i128 level = cell->level + (i128)charged_since(cell) * terms->window_ns;
+    cell->level += (i128)beside_level(cell) * terms->window_ns;
     cell->at_hub = false;
     cell->line = 0;
-    cell->level = level;
     cell->used = cell->counted = 0;
 }
 
@@ -215,14 +214,14 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         }
     } else {
         need = need_of(terms, cell, used, early);
-        if (cell->at_hub && terms->kind != FIXED) { /* also when cut off: the hub goes by what was granted since */
+        if (keeps_no_line(terms, cell)) { /* also when cut off: the hub goes by what was granted since */
             cell->line = at_most(cell->line, terms->kind == BUCKET ? used : cell->used);
         }
         if (in_touch) {
             lower_lines(terms, cell, used, need);
         }
     }
-    i64 line = cell->at_hub && terms->kind != FIXED ? 0 : cell->line;
+    i64 line = keeps_no_line(terms, cell) ? 0 : cell->line;
     cell->need_milli = (i64)ceil(need * 1000);
     cell->held = cell->held || need > 0 || line > 0 || cell->base > 0;
     cell->dirty = cell->urgent = false;
@@ -432,7 +431,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
         cell->confirmed_current = report->current;
         cell->confirmed_previous = report->previous;
     }
-    bool goes_back = cell->at_hub && terms->kind != FIXED && report->line > 0;
+    bool goes_back = keeps_no_line(terms, cell) && report->line > 0;
     cell->held = goes_back || (floating ? raised > 0 : answer->line != 0) || answer->base || answer->overdraft ||
                  report->need_milli;
     hear_of_others(terms, cell, report, answer, heard_ns, now_ns);

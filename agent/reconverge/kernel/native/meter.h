@@ -99,6 +99,13 @@ floats(const Terms *terms, const Cell *cell)
 
 /* ------------------------------------------------------------------ buckets */
 
+/* Whether what is free stays at the hub, and this node has no line of it that it could keep: bases are of fixed windows. */
+static inline bool
+keeps_no_line(const Terms *terms, const Cell *cell)
+{
+    return cell->at_hub && terms->kind != FIXED;
+}
+
 /* Whether the level of a bucket is at the hub; `level` is then what may have drained of what was given back. */
 static inline bool
 pooled(const Terms *terms, const Cell *cell)
@@ -106,11 +113,11 @@ pooled(const Terms *terms, const Cell *cell)
     return cell->at_hub && terms->kind == BUCKET;
 }
 
-/* What was charged since the report that was answered last. */
+/* What of a bucket was charged that is not in `level`; at the hub, all since the report that was answered last. */
 static inline i64
-charged_since(const Cell *cell)
+beside_level(const Cell *cell)
 {
-    return at_least(cell->charged + cell->used - cell->counted - cell->confirmed_current, 0);
+    return cell->at_hub ? at_least(cell->charged + cell->used - cell->counted - cell->confirmed_current, 0) : cell->used;
 }
 
 /* What drains per nanosecond, times the capacity. */
@@ -127,10 +134,7 @@ drain_rate(const Terms *terms, const Cell *cell)
 static inline i128
 bucket_fill(const Terms *terms, const Cell *cell, i64 now_ns)
 {
-    if (cell->at_hub) {
-        return cell->level + (i128)charged_since(cell) * terms->window_ns;
-    }
-    i128 level = cell->level + (i128)cell->used * terms->window_ns;
+    i128 level = cell->level + (i128)beside_level(cell) * terms->window_ns;
     i64 until_ns = terms->merged_only ? now_ns : at_most(now_ns, at_least(lease_until_ns(terms, cell), cell->marked_ns));
     if (until_ns > cell->marked_ns) {
         level -= floor_div((i128)(until_ns - cell->marked_ns) * drain_rate(terms, cell), terms->capacity);
@@ -170,8 +174,7 @@ meter_spare(const Terms *terms, const Cell *cell, i64 line, i64 now_ns)
     case SLIDING:
         return line - cell->used - (cell->at_hub ? 0 : faded(terms, cell, cell->previous, now_ns));
     case BUCKET:
-        return (i64)floor_div((i128)line * terms->window_ns - cell->level, terms->window_ns) -
-               (cell->at_hub ? charged_since(cell) : cell->used);
+        return (i64)floor_div((i128)line * terms->window_ns - cell->level, terms->window_ns) - beside_level(cell);
     default:
         return line - cell->used;
     }

@@ -66,7 +66,7 @@ from math import ceil, exp, floor
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
 from reconverge.hub.report import ASKS, AT_HUB, FLOATS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
-from reconverge.kernel.cell import DEMAND_MAX, Cell, floats, lease_until_ns, low_water, measure
+from reconverge.kernel.cell import DEMAND_MAX, Cell, floats, keeps_no_line, lease_until_ns, low_water, measure
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
 
 DEMAND_ARRIVALS = 8
@@ -124,7 +124,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     else:
         bound = table.meter.bound(cell, now_ns)
         need = _need(cell, bound, early=early)
-        if cell.at_hub and not table.meter.aligned:
+        if keeps_no_line(cell):
             # Also when cut off: the hub goes by what was granted since.
             cell.line = min(cell.line, used if table.meter.bucket else cell.used)
         if in_touch:
@@ -164,7 +164,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
 
 def _said_line(cell: Cell) -> int:
     """The line; none if this node may do no more than use up what it has in use."""
-    return 0 if floats(cell) or (cell.at_hub and cell.table.meter.bucket) else cell.line
+    return 0 if keeps_no_line(cell) else cell.line
 
 
 def _said_asked(cell: Cell, hits_only: bool) -> int:
@@ -265,7 +265,7 @@ def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> b
 
 def _goes_back(cell: Cell, report: CellReport) -> bool:
     """Whether the hub keeps a line that this node has had, until it speaks again."""
-    return cell.at_hub and not cell.table.meter.aligned and report.line > 0
+    return keeps_no_line(cell) and report.line > 0
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:

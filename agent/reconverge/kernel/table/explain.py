@@ -63,6 +63,14 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
     return free_ns if free_ns > MICROSECOND_NS else 0
 
 
+def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
+    """Whether an exchange about a refused cost would bring nothing: the key is at the hub, and by its word none is free.
+
+    With a base, what is refused has to be told: the line of the next window goes by it.
+    """
+    return cell.at_hub and cell.base == 0 and nothing_free_ns(table, cell, cost, now_ns) > 0
+
+
 def usage_as_it_stands(table: LimitState, key: str) -> Usage:
     """What can be read of a cell that another call is at work on; changes nothing, and needs no lock."""
     cell = table.cells.get(key)

@@ -10,7 +10,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.kernel.cell import DEMAND_MAX, closes_ns, measure, usable_line
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early, take_interest
-from reconverge.kernel.table.explain import nothing_free_ns
+from reconverge.kernel.table.explain import waits_in_vain
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.state import LimitState
 from reconverge.policies import FRESH_INTERVALS, View
@@ -74,9 +74,9 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
             spare -= cost
     if cell.shard.alone:
         table.edges.set_room(cell, spare)
-    elif not allowed and cell.at_hub and cell.base == 0 and nothing_free_ns(table, cell, cost, now_ns) > 0:
+    elif not allowed and waits_in_vain(table, cell, cost, now_ns):
         cell.touched_ns = now_ns
-        table.edges.set_room(cell, spare)  # an exchange would bring nothing before that is over
+        table.edges.set_room(cell, spare)
     else:
         _put_forward(table, cell, spare, now_ns)
     if table.edges.by_charge and allowed and cost > 0:

@@ -19,7 +19,7 @@ from reconverge.kernel.algorithms.paced import LeakyBucket
 from reconverge.kernel.cell import DEMAND_MAX, usable_line
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early
-from reconverge.kernel.table.explain import next_turn_ns, nothing_free_ns, retry_after_ns
+from reconverge.kernel.table.explain import next_turn_ns, nothing_free_ns, retry_after_ns, waits_in_vain
 from reconverge.kernel.table.slow_path import cold_reach, commit, evaluate, view_of
 from reconverge.kernel.table.state import LimitState
 
@@ -109,11 +109,11 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
-        """Count a refusal; a request that has `waited` has been counted as demand."""
+        """Count a refusal, as was weighed; a request that has `waited` has been counted as demand."""
         self._table.cells.refused += 1
         if not waited:
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
-        if not cell.shard.alone and not (cell.at_hub and cell.base == 0 and self.certainly_ns(cell, cost, now_ns) > 0):
+        if not cell.shard.alone and not waits_in_vain(self._table, cell, cost, now_ns):
             report_soon(cell, now_ns)
 
     @staticmethod
