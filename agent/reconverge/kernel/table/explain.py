@@ -64,7 +64,7 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Whether an exchange about a refused cost would bring nothing: the key is at the hub, and by its word none is free.
+    """Whether an exchange about a refused cost would bring nothing: the key is at the hub, and none of it is free.
 
     With a base, what is refused has to be told: the line of the next window goes by it.
     """
