@@ -33,11 +33,26 @@ from typing import Final
 NEED_MARGIN: Final = 1.5
 """A node, or the bridge of a region, asks for this much more than it expects to use until the next exchange."""
 SLACK_KEPT: Final = 0.5
-"""How much of what no node needs a node keeps, in proportion to its need; the hub hands out as much."""
+"""How much of what no node needs a node keeps, in proportion to its need; the hub hands out as much;"""
+SLACK_FADING: Final = 0.6
+"""and so much if use fades or drains: what lies idle of a bucket drains nothing, and no edge brings it all back."""
+SLACK_FADING_ASKED: Final = 0.9
+"""Of what requests ask about, so much if use fades or drains: what a node lacks after all can be asked for;"""
+SLACK_ASKED: Final = 0.0
+"""and nothing of a fixed window: at its end what others hold unused is lost."""
 HEADROOM_FRACTION: Final = 0.04
 """The fraction of what is left that a node may hold beyond what it has used, whatever it expects."""
 OVERDRAFT_FRACTION: Final = 0.01
 """The fraction of the capacity that a node's overdraft may be; with the headroom that makes a twentieth."""
+
+
+def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
+    """Which of these holds for a limit."""
+    if fixed:
+        return SLACK_ASKED if asks else SLACK_KEPT
+    if dated:
+        return SLACK_KEPT
+    return SLACK_FADING_ASKED if asks else SLACK_FADING
 
 
 def headroom_max(need: float, left: float, unit: float = 1.0) -> float:

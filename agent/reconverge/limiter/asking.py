@@ -16,7 +16,9 @@
 #     for a hub that is too far    its round trip is longer than the request would wait: the last, and the best of late
 #     for a hub that learns        it has lost its data, and grants nothing before it has heard all nodes
 #     for what was refused just    each refusal in doubt of a key is followed by a pause, of one sync interval at first
-#     now                          and of eight at most: others need so long to give back what they hold
+#     now                          and of eight at most: others need so long to give back what they hold; a certain
+#                                  one by a pause of one interval where use fades, or all nodes would ask about each
+#                                  request that comes free
 #     in an event loop's thread    it would hold up the loop; nor in a signal handler or a finalizer, which interrupt
 #                                  what the answer may have to wait for
 #     by a clock that is set by    a wait of milliseconds might last for ever
@@ -220,10 +222,11 @@ class Asking:
         if word is Word.ANSWERED:
             self._note("refused", began_ns)
             settled = self._decide(request, Rule.LINE)
-            if settled.decision.certain:
+            certain = settled.decision.certain
+            if certain and all(table.meter.aligned for table in self._tables):
                 self._pauses.pop(request.key, None)  # until that is over, no request about the key asks
             else:
-                self._pause(request.key, grows=not any(cell.at_hub for cell in cells))
+                self._pause(request.key, grows=not certain and not any(cell.at_hub for cell in cells))
             return settled
         if word is Word.UNSETTLED:
             self._note("unsettled", began_ns)

@@ -46,10 +46,10 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 #
 # What is given back of a bucket may have drained by then; how much at most, the node works out and reports.
 #
-# Which keys. Those of which each node that is asked about it has fewer than SMALL requests. Of other keys the last
-# requests, as a grant in advance would lie idle where they are not asked for. But only if asking about all that the
-# limit admits costs no more than a few exchanges would. A key that was not asked about in the window before may be
-# asked about by all nodes any moment.
+# Which keys. Those of which each node that is asked about it has fewer than SMALL requests, or SMALL_BUCKET. Of other
+# keys the last requests, as a grant in advance would lie idle where they are not asked for. But only if asking about
+# all that the limit admits costs no more than a few exchanges would. A key that was not asked about in the window
+# before may be asked about by all nodes any moment.
 
 from __future__ import annotations
 
@@ -61,20 +61,28 @@ from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Floating, Rule
 
 SMALL = 8
-"""A capacity of fewer requests than this for each node is kept at the hub."""
+"""A capacity of fewer requests than this for each node is kept at the hub;"""
+SMALL_BUCKET = 32
+"""and of a bucket, as what nodes do not hold of it drains nothing."""
 TIGHT_FIXED = 2
 """The last requests of a fixed window are, so many for each node;"""
 TIGHT = 16
 """and of a sliding one or a bucket, where nodes come to the last ones all the time."""
+JOINING = 16
+"""By so many batches of a node, those that began together with it have joined."""
 NODES_MIN = 4
 """So many nodes of a fleet count as asked about any key: those that have few requests for it come and go."""
 CHEAP = 3
 """More asks than this for each node and interval cost too much more than the exchanges that they replace."""
 
 
-def nodes_of(cell: Cell, live: int) -> int:
-    """How many nodes may be asked about a key; one of them reports, and is not in the sums."""
-    return max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
+def nodes_of(cell: Cell, live: int, sequence: int) -> int:
+    """How many nodes may be asked about a key; one of them reports, and is not in the sums.
+
+    A node that is new, as its batch has a low number, is not taken to be alone: others may be about to join.
+    """
+    known = max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
+    return known if sequence > JOINING else max(known, 2)
 
 
 def stays_at_hub(
@@ -88,7 +96,7 @@ def stays_at_hub(
     admitted = rule.quota if rule.bucket else cell.capacity
     if float(admitted) * pace_us > float(CHEAP * nodes) * rule.window_us:
         return False
-    if cell.capacity < SMALL * nodes:
+    if cell.capacity < (SMALL_BUCKET if rule.bucket else SMALL) * nodes:
         return True
     pool = cell.capacity - (cell.used(rule, hub_us) + entry.used(rule, cell, hub_us)) - cell.silent
     return pool < (TIGHT_FIXED if rule.fixed else TIGHT) * nodes

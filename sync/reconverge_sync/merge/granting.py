@@ -9,7 +9,7 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 # base (the line with which the next fixed window begins) and the overdraft (what `balanced` may use past its line).
 #
 # Shares follow needs. A node's need is what it expects to use until its next exchange. If all needs fit into what is
-# not used (`pool`), a node gets its need, and of the rest SLACK_SHARED in proportion to its need: some of the rest
+# not used (`pool`), a node gets its need, and of the rest as much as it would keep (`slack_kept`): some of the rest
 # stays free for a node that the hub has yet to hear of. If they do not fit, the pool is divided in proportion to the
 # needs.
 #
@@ -34,12 +34,10 @@ from __future__ import annotations
 
 from math import ceil, floor
 
-from reconverge.hub.headroom import headroom_max, overdraft_max
+from reconverge.hub.headroom import headroom_max, overdraft_max, slack_kept
 from reconverge.hub.report import CellReport
 from reconverge_sync.merge.ledger import Cell, Entry, Rule
 
-SLACK_SHARED = 0.5
-"""How much of what no node needs is handed out in proportion to the needs; the study found .25 to .8 alike."""
 TAKEN_AT_ONCE = 0.9
 """How much of what is free one node may take beyond its need: the next node to come shall find something."""
 
@@ -70,7 +68,8 @@ def grant(
         target = pool * share
         if pool >= needs:
             most = max(need, entry.line - used + ceil(TAKEN_AT_ONCE * free))
-            target = min(need + SLACK_SHARED * (pool - needs) * share, most)
+            slack = slack_kept(fixed=rule.fixed, dated=rule.dated, asks=report.asks)
+            target = min(need + slack * (pool - needs) * share, most)
             if small_lines:
                 target = min(target, headroom_max(need, pool))
         if report.asked > 0 or target >= 1:

@@ -281,7 +281,7 @@ class Shard:
         entry.lease_us = rule.own_lease_us(batch)
         cell.entries[batch.node] = entry
         lent = self.lending.lent(identity, hub_us)
-        nodes = nodes_of(cell, self.live)
+        nodes = nodes_of(cell, self.live, batch.sequence)
         asked = None
         if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
             asked = Asked(report, small=cell.capacity < SMALL * nodes)

@@ -46,7 +46,7 @@ local function exchange()
 local VERSION = 3
 local MERGED, STALE, LAPSED = 0, 1, 2
 local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
-local SLACK_SHARED, TAKEN_AT_ONCE = 0.5, 0.9
+local TAKEN_AT_ONCE = 0.9
 local SILENT_INTERVALS = 3
 local SPEAK_UP_US = 1000000
 local SWEEP_US = 60000000
@@ -795,7 +795,11 @@ local function grant(used)
     local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
     if pool >= needs then
       local most = entry_line - used + ceil(TAKEN_AT_ONCE * free)
-      target = need + SLACK_SHARED * (pool - needs) * share
+      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, slack = 0.5, 0.6, 0.9, 0.0, 0.5
+      local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
+      if fixed then slack = asks and SLACK_ASKED or SLACK_KEPT
+      elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
+      target = need + slack * (pool - needs) * share
       if target > most then target = most > need and most or need end
       if rule_small_lines then
         local headroom = headroom_max(need, pool)
@@ -831,12 +835,13 @@ end
 
 -- Whether what is free of the cell stays at the hub, as far as the node is concerned.
 local function stays_at_hub()
-  local SMALL, TIGHT_FIXED, TIGHT, NODES_MIN, CHEAP = 8, 2, 16, 4, 3
+  local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP = 8, 32, 2, 16, 4, 16, 3
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
+  if batch.sequence <= JOINING then nodes = max(nodes, 2) end
   if nodes < 2 or rule.overshoot_milli < 0 or dated then return false end
   if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * window_us then return false end
   small = cell_capacity < SMALL * nodes
-  if small then return true end
+  if small or (bucket and cell_capacity < SMALL_BUCKET * nodes) then return true end
   local used = used_of(cell_current, cell_previous) + used_of(entry_current, entry_previous)
   return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT) * nodes
 end

@@ -212,7 +212,7 @@ def test_a_request_that_is_cancelled_while_it_asks_has_charged_nothing(
     """Neither where it asked nor where it had been admitted before."""
     agent = make_agent(own_redis.url)
     guard = Guard(agent, in_doubt=PATIENT)
-    known = guard.declare(Rule(limits="9/hour", name="known"))
+    known = guard.declare(Rule(limits="900/hour", name="known"))  # of which a single node has a line
     new = guard.declare(Rule(limits="9/hour", name="new"))
     assert guard.check(REQUEST, [known])
     stopped()

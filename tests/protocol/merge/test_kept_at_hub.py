@@ -14,7 +14,7 @@ from reconverge.kernel import Cell
 from reconverge.kernel.composite.all_of import settle
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
-from reconverge_sync.merge.asking import CHEAP, SMALL, TIGHT
+from reconverge_sync.merge.asking import CHEAP, SMALL, SMALL_BUCKET, TIGHT
 from reconverge_sync.merge.ledger import Cell as HubCell
 from reconverge_sync.merge.ledger import Entry
 from tests.support.kernel.talker import Talker, World, reported
@@ -114,7 +114,7 @@ def test_a_node_is_granted_what_waits_and_nothing_in_advance(algorithm: str) -> 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
     """Though requests ask about it."""
-    world = world_of(algorithm, quota=4 * max(SMALL, TIGHT) + 2)
+    world = world_of(algorithm, quota=4 * max(SMALL, SMALL_BUCKET, TIGHT) + 2)
     node = world.nodes[0]
 
     assert 1 == asks(world, node, 1)
@@ -523,3 +523,13 @@ def test_a_certain_refusal_is_no_reason_to_speak(algorithm: str) -> None:
     world.passes(0.2)
     batch = ada.sends()
     assert batch is None or not batch.cells
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_nodes_that_have_just_begun_admit_the_quota_of_a_key(algorithm: str) -> None:
+    """The first to speak is alone as far as the hub knows, and is granted nothing in advance all the same."""
+    world = World(Limit(5, WINDOW_S, algorithm=algorithm), STRICT, nodes=32, lease_ns=600 * SECOND_NS)
+    for node in world.nodes:
+        node.table.asks = True
+
+    assert 5 == sum(asks(world, node, 1) for node in world.nodes)

@@ -113,6 +113,72 @@ def test_a_large_unused_line_goes_along_with_an_early_exchange(part: float, goes
     assert goes_along == ("ada" in {cell.key for cell in batch.cells})
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "asks", "least", "most"),
+    [
+        ("fixed-window", False, 0.4, 0.8),
+        ("sliding-window", False, 0.55, 0.85),
+        ("token-bucket", False, 0.55, 1.0),
+        ("sliding-window", True, 0.85, 1.0),
+        ("token-bucket", True, 0.85, 1.0),
+    ],
+)
+def test_what_no_node_needs_lies_on_nodes_where_use_fades(
+    algorithm: str, asks: bool, least: float, most: float
+) -> None:
+    """A bucket drains by its lines, so what lies at the hub drains nothing; of a fixed window half stays free."""
+    world = World(Limit(1000, 60, algorithm=algorithm), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
+
+    for _ in range(20):
+        for node in world.nodes:
+            if asks:
+                node.asks(node.table, "ada", 1)
+            node.exchanges_with(world.hub)
+            node.admitted_of(1)
+            list(node.stops_asking(node.table))
+        world.passes(0.1)
+
+    part = sum(node.line() for node in world.nodes) / 1000
+    assert least <= part <= most
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_fixed_window_about_which_requests_ask_lies_on_no_node_that_does_not_need_it(asks: bool) -> None:
+    """It can be asked for, and what another node holds at the window's end is lost."""
+    world = World(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
+
+    for _ in range(20):
+        for node in world.nodes:
+            if asks:
+                node.asks(node.table, "ada", 1)
+            node.exchanges_with(world.hub)
+            node.admitted_of(1)
+            list(node.stops_asking(node.table))
+        world.passes(0.1)
+
+    unused = sum(node.line() - node.table.usage("ada").own for node in world.nodes)
+    assert (unused < 100) == asks
+
+
+def test_the_line_with_which_a_window_begins_goes_back_from_a_quiet_node_if_requests_ask() -> None:
+    """An interval after the window has begun, however long the node has been quiet."""
+    world = World(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=1, lease_ns=600 * SECOND_NS)
+    (node,) = world.nodes
+    for _ in range(5):
+        node.asks(node.table, "ada", 1)
+        node.exchanges_with(world.hub)
+        list(node.stops_asking(node.table))
+        world.passes(0.1)
+    node.speaks_when_due(world.hub, 59)
+    begins_with = node.table.cells["ada"].base
+    assert begins_with > 100
+
+    said = [reported(batch).line for batch in node.speaks_when_due(world.hub, 1.5) if batch.cells]
+
+    assert [True] == [line < begins_with / 2 for line in said][:1]
+    assert node.line() < begins_with / 2
+
+
 @pytest.mark.parametrize("policy", [STRICT, BALANCED], ids=lambda policy: policy.name)
 def test_a_key_that_was_warmed_has_a_line_to_begin_with(policy: Policy) -> None:
     """A burst on a key that nobody has used yet finds more than nothing, and all nodes' lines sum to the limit."""

@@ -3,6 +3,9 @@
 
 #define NEED_MARGIN 1.5
 #define SLACK_KEPT 0.5
+#define SLACK_FADING 0.6
+#define SLACK_FADING_ASKED 0.9
+#define SLACK_ASKED 0.0
 #define DEMAND_ARRIVALS 8.0
 #define DEMAND_FAINT 0.3
 #define BASE_SLACK 0.8
@@ -111,6 +114,23 @@ headroom_max(double need, double left)
     return larger(larger(need, 1.0), HEADROOM_FRACTION * left);
 }
 
+/* Whether requests about this key ask the hub in doubt: the last one did, or one not long before. */
+static bool
+asks(const Terms *terms, const Cell *cell)
+{
+    return cell->touched_ns - cell->asking_ns < 2 * terms->idle_ns;
+}
+
+/* How much of what no node needs a node keeps: see hub/headroom.py. */
+static double
+slack_kept(const Terms *terms, const Cell *cell)
+{
+    if (terms->kind == FIXED) {
+        return asks(terms, cell) ? SLACK_ASKED : SLACK_KEPT;
+    }
+    return asks(terms, cell) ? SLACK_FADING_ASKED : SLACK_FADING;
+}
+
 /* The headroom that is this node's fair part of what was left at the last answer. */
 static double
 kept(const Terms *terms, const Cell *cell, double need, double needs)
@@ -120,15 +140,8 @@ kept(const Terms *terms, const Cell *cell, double need, double needs)
     if (left < needs) {
         return left * share;
     }
-    double all = need + SLACK_KEPT * (left - needs) * share;
+    double all = need + slack_kept(terms, cell) * (left - needs) * share;
     return terms->small_lines ? smaller(all, headroom_max(need, left)) : all;
-}
-
-/* Whether requests about this key ask the hub in doubt: the last one did, or one not long before. */
-static bool
-asks(const Terms *terms, const Cell *cell)
-{
-    return cell->touched_ns - cell->asking_ns < 2 * terms->idle_ns;
 }
 
 /* Give back what is beyond this node's fair part of what was left at the last answer. */
@@ -343,6 +356,10 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
             quiet_ns = at_most(quiet_ns, ALONE_INTERVALS_MAX * interval_ns);
         }
         due_ns = now_ns + at_least(at_most(quiet_ns, leaves_ns - now_ns), interval_ns);
+    }
+    if (cell->base > 0 && asks(terms, cell)) {
+        /* The line with which the next window begins goes back if nothing has come, as others ask for it. */
+        due_ns = at_most(due_ns, at_least(closes_ns(terms, cell), now_ns) + interval_ns);
     }
     /* On a grid, so that cells share their exchanges. */
     return agenda_promise(agenda, cell, (i64)ceil_div(due_ns, interval_ns) * interval_ns);

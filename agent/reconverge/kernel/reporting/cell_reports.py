@@ -53,7 +53,7 @@ The hub's half is the merge rule.
 #
 # What the bound rests on, whatever the sizes: lines are lowered before they are reported; only one batch of a node is
 # under way, so an answer never brings back a line from before the last lowering; and a line is not used after its
-# lease, which this node counts from when it *sent* the batch that was answered. NEED_MARGIN, SLACK_KEPT and the rest
+# lease, which this node counts from when it *sent* the batch that was answered. NEED_MARGIN, SLACK_FADING and the rest
 # come from simulations: they decide how much is refused too early, and never how much is admitted.
 #
 # If a window outlasts the lease, a large line would be lost for hours with a process that is killed; then what a node
@@ -64,9 +64,18 @@ from __future__ import annotations
 from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
-from reconverge.hub.headroom import NEED_MARGIN, SLACK_KEPT, headroom_max, overdraft_max
+from reconverge.hub.headroom import NEED_MARGIN, headroom_max, overdraft_max, slack_kept
 from reconverge.hub.report import ASKS, AT_HUB, FLOATS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
-from reconverge.kernel.cell import DEMAND_MAX, Cell, floats, keeps_no_line, lease_until_ns, low_water, measure
+from reconverge.kernel.cell import (
+    DEMAND_MAX,
+    Cell,
+    closes_ns,
+    floats,
+    keeps_no_line,
+    lease_until_ns,
+    low_water,
+    measure,
+)
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
 
 DEMAND_ARRIVALS = 8
@@ -337,6 +346,9 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
             # What expires all at once should not lie idle for as long again.
             returned = min(cell.used, ceil(_surplus_min(cell)))
             due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
+    if cell.base > 0 and _asks(cell):
+        # The line with which the next window begins goes back if nothing has come, as others ask for it.
+        due_ns = min(due_ns, max(closes_ns(cell), now_ns) + interval_ns)
     # On a grid, so that cells share their exchanges.
     cell.shard.agenda.promise(cell, -(-due_ns // interval_ns) * interval_ns)
 
@@ -463,7 +475,8 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
     share = need / needs if needs > 0 else 0.0
     if left < needs:
         return left * share
-    kept = need + SLACK_KEPT * (left - needs) * share
+    slack = slack_kept(fixed=cell.table.meter.aligned, dated=cell.table.dated is not None, asks=_asks(cell))
+    kept = need + slack * (left - needs) * share
     return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.small_lines else kept
 
 

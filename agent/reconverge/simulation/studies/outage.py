@@ -1,0 +1,119 @@
+"""What an outage of the hub costs requests that ask in doubt. Run as `python -m reconverge.simulation.studies.outage`.
+
+All nodes are cut off for OUT_WINDOWS windows, once with scarce keys on the nodes (`scarce="nodes"`) and once with them
+at the hub, at twice the limit and at nine tenths of it. Told is what was not admitted of what one central limiter
+would have admitted meanwhile, in %.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS
+from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.policies import BALANCED, HUB, NODES, STRICT, Policy
+from reconverge.simulation.figures import summed_up
+from reconverge.simulation.fleet import Asks, Fleet
+from reconverge.simulation.pattern import Traffic
+from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
+
+CALM_WINDOWS: Final = 3
+OUT_WINDOWS: Final = 3
+DEMANDS: Final = (2.0, 0.9)
+WITHIN_NS: Final = 25 * MILLISECOND_NS
+SEEDS: Final = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A limit, how many nodes share it, and their sync interval."""
+
+    algorithm: str
+    quota: int
+    window_s: int
+    nodes: int
+    interval_ms: int = 100
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} {self.quota} in {self.window_s} s, {self.nodes} nodes"
+
+
+ROWS: Final = (
+    Row(SLIDING_WINDOW, 60, 1, 8),
+    Row(SLIDING_WINDOW, 60, 60, 8),
+    Row(SLIDING_WINDOW, 5, 60, 4),
+    Row(FIXED_WINDOW, 60, 1, 8),
+    Row(FIXED_WINDOW, 5, 60, 4),
+    Row(FIXED_WINDOW, 300, 10, 32),
+    Row(FIXED_WINDOW, 1000, 1, 8),
+    Row(TOKEN_BUCKET, 5, 60, 4),
+    Row(TOKEN_BUCKET, 60, 10, 8),
+    Row(TOKEN_BUCKET, 300, 10, 8),
+    Row(TOKEN_BUCKET, 1000, 1, 8),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One limit in one way."""
+
+    row: Row
+    policy: Policy
+    demand: float
+
+
+def lost_pct(task: Task) -> float:
+    """What is lost during the outage, as a mean of several runs."""
+    row = task.row
+    fleet = Fleet(
+        row.nodes,
+        Limit(row.quota, row.window_s, algorithm=row.algorithm),
+        row.interval_ms * MILLISECOND_NS,
+        asks=Asks(WITHIN_NS),
+    )
+    experiment = Experiment(
+        fleet,
+        Traffic("uniform", task.demand),
+        CALM_WINDOWS + OUT_WINDOWS,
+        CALM_WINDOWS,
+        (f"cut:all@{CALM_WINDOWS}w+{OUT_WINDOWS}w",),
+    )
+    return fmean(
+        summed_up([run_once(experiment, task.policy, experiment.arrivals(seed), seed=seed)]).falsely_refused_pct
+        for seed in SEEDS
+    )
+
+
+def tasks() -> Iterator[Task]:
+    """All that is tried, row by row."""
+    for row in ROWS:
+        for policy in (STRICT, BALANCED):
+            yield from (Task(row, replace(policy, scarce=way), demand) for way in (NODES, HUB) for demand in DEMANDS)
+
+
+def page(found: Iterable[float]) -> str:
+    """The table in Markdown."""
+    figures = iter(found)
+    heads = " / ".join(f"{demand:g} L" for demand in DEMANDS)
+    lines = [
+        f"| limit | strict, nodes ({heads}) | strict, hub | balanced, nodes | balanced, hub |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in ROWS:
+        columns = [", ".join(f"{next(figures):.0f}" for _ in DEMANDS) for _ in range(4)]
+        lines.append(f"| {row} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the table."""
+    print(page(mapped(lost_pct, list(tasks()), processes=PROCESSES)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
