@@ -169,7 +169,7 @@ def test_a_bound_that_was_broken_ends_the_command_with_status_1(monkeypatch: pyt
     """Plants a limiter that believes nothing and declares nothing."""
     liar = replace(COMPARED["balanced"], name="strict", reach=COMPARED["naive"].reach)
     monkeypatch.setitem(COMPARED, "strict", liar)
-    said = say("simulate", *SMALL, "--policy", "strict")
+    said = say("simulate", *SMALL, "--policy", "strict", "--pattern", "spray", "--demand", "3")
 
     assert 1 == said.status
     assert "strict" in said.stdout

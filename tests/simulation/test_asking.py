@@ -251,7 +251,7 @@ def test_the_fuzz_draws_asks_in_every_mode(mode: str) -> None:
 
 def test_a_node_that_admits_whatever_the_hub_answers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a wait that ends in an admission, with room or without; that must break a bound before long."""
-    weigh, decide = asking._within_line, asking._Together._decide
+    weigh, decide = asking._within_line, asking.Together._decide
     answered: list[bool] = [False]
 
     def generous(*about: Any) -> tuple[int, bool]:
@@ -266,22 +266,22 @@ def test_a_node_that_admits_whatever_the_hub_answers_is_found(monkeypatch: pytes
             answered[0] = False
 
     monkeypatch.setattr(asking, "_within_line", generous)
-    monkeypatch.setattr(asking._Together, "_decide", decide_by)
+    monkeypatch.setattr(asking.Together, "_decide", decide_by)
 
     assert any("more than declared" in problem for problem in _problems(SAFETY, range(40)))
 
 
 def test_a_request_that_is_charged_before_it_is_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a charge when it joins the batch: what is cancelled, or refused in the end, has been used all the same."""
-    join = asking._Together._join
+    join = asking.Together._join
 
     def charge_at_once(self: Any, key: str, costs: Any, cells: Any, now_ns: int) -> bool:
-        asked = join(self, key, costs, cells, now_ns)
+        asked: bool = join(self, key, costs, cells, now_ns)
         for table, cell, cost in zip(self.tables, cells[-len(self.tables) :], costs, strict=True):
             commit(table, cell, cost, 0, True, now_ns)
         return asked
 
-    monkeypatch.setattr(asking._Together, "_join", charge_at_once)
+    monkeypatch.setattr(asking.Together, "_join", charge_at_once)
 
     assert any("a node that asks hears of" in problem for problem in _problems(LIVENESS, range(20)))
 

@@ -8,6 +8,7 @@ from reconverge.kernel.composite.all_of import AllQuotas, settle
 from reconverge.kernel.composite.asking import AskGate, Rule, Settled, Word
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
+from reconverge.kernel.composite.joint import Claimed, Joint, Part, hit_at_once, settle_jointly
 from reconverge.kernel.composite.many import Many, many_of
 from reconverge.kernel.composite.shared import ShareLimit
 from reconverge.kernel.decision import Usage
@@ -47,13 +48,16 @@ __all__ = [
     "AskGate",
     "Cell",
     "Charged",
+    "Claimed",
     "Costs",
     "Decider",
     "Decision",
     "Gate",
+    "Joint",
     "Kernel",
     "Many",
     "Pace",
+    "Part",
     "Reentered",
     "Reentry",
     "Rule",
@@ -71,8 +75,10 @@ __all__ = [
     "first_odd_cell",
     "for_any_node",
     "gate_of",
+    "hit_at_once",
     "in_a_decision",
     "many_of",
     "measure",
     "settle",
+    "settle_jointly",
 ]

@@ -41,6 +41,7 @@ from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.threads import Section, Total
 
 if TYPE_CHECKING:
+    from reconverge.decision import Decision
     from reconverge.kernel import Costs, Decider
     from reconverge.limiter.queue import Waker
 
@@ -93,12 +94,12 @@ class Asking:
     """How requests of one limit ask."""
 
     def __init__(self, limit: Decider) -> None:
-        self._limit = limit
+        self.limit = limit
         self._gate = AskGate(limit)
         self._tables = limit.tables
         clock = self._tables[0].kernel.clock
-        self._now_ns = clock.monotonic_ns
-        self._manual = isinstance(clock, ManualClock)
+        self.now_ns = clock.monotonic_ns
+        self.manual = isinstance(clock, ManualClock)
         self._logged = LoggedOnce()
         self.start_over()
 
@@ -119,7 +120,7 @@ class Asking:
 
     def request(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool = False) -> Request:
         """What is asked for; with `marks`, to be corrected later. Raises InvalidKey, InvalidCost or UnknownKind."""
-        limit = self._limit
+        limit = self.limit
         units = limit.costs_of(1, kind) if marks else None
         return Request(self._tables[0].check_key(key), cost, kind, limit.costs_of(cost, kind), within_ns, units)
 
@@ -128,7 +129,7 @@ class Asking:
         settled = self.at_once(request)
         if settled is not None:
             return settled
-        if self._manual:
+        if self.manual:
             return self._from_memory(request, "not_here")
         waker = LoopWaker()
         steps = self.steps(request, waker)
@@ -140,7 +141,7 @@ class Asking:
                     return _settled(end)
                 await waker.sleep(sleep_ns)
         except Reentry:
-            return Settled(self._limit.refuse_reentry(), ())
+            return Settled(self.limit.refuse_reentry(), ())
         finally:
             steps.close()
 
@@ -149,7 +150,7 @@ class Asking:
         settled = self.at_once(request)
         if settled is not None:
             return settled
-        if self._manual or (request.within_ns and not self._may_block()):
+        if self.manual or (request.within_ns and not self.may_block()):
             return self._from_memory(request, "not_here")
         waker = thread_waker()
         steps = self.steps(request, waker)
@@ -161,27 +162,23 @@ class Asking:
                     return _settled(end)
                 waker.sleep(sleep_ns)
         except Reentry:  # what this thread is in the middle of does not go on before this returns
-            return Settled(self._limit.refuse_reentry(), ())
+            return Settled(self.limit.refuse_reentry(), ())
         finally:
             steps.close()
 
     def steps(self, request: Request, waker: Waker) -> Steps:
         """Ask about a request that is in doubt, and decide as the hub answers, or from memory."""
-        gate, began_ns = self._gate, self._now_ns()
+        gate, began_ns = self._gate, self.now_ns()
         shards = gate.shards(request.key)
-        unasked = self._unasked(request, shards, began_ns)
+        unasked = self.unasked(request, shards, began_ns)
         if unasked is not None:
-            return unasked
-        for table in self._tables:
-            table.asks = table.policy.keeps_at_hub
+            return self._decide(request, unasked, counted=False)
         cells: list[Cell] = []
         try:
-            for shard in shards:
-                shard.askers[waker] = None
-            if not gate.join(request.key, request.costs, cells):
+            if not self.join(request, shards, cells, waker):
                 self._results["capped"].add()
                 return self._decide(request, Rule.MEMORY)
-            while (left_ns := began_ns + request.within_ns - self._now_ns()) > 0:
+            while (left_ns := began_ns + request.within_ns - self.now_ns()) > 0:
                 yield left_ns
                 for shard in shards:
                     shard.note_looked(waker)
@@ -190,61 +187,100 @@ class Asking:
                     return settled
                 if any(shard.in_vain for shard in shards):
                     break
-            for shard in shards:
-                if shard.acked_ns < began_ns:
-                    shard.note_in_vain()
-            self._note("timeout", began_ns)
+            self.note_unanswered(shards, began_ns)
             return self._decide(request, Rule.MEMORY)
         finally:
-            for shard in shards:
-                shard.forget_asker(waker)
-            gate.leave(cells, request.costs)
+            self.leave(request, shards, cells, waker)
 
-    def _unasked(self, request: Request, shards: list[ShardState], now_ns: int) -> Settled | None:
-        """The decision without the hub, if there is no use in asking it now."""
+    def unasked(self, request: Request, shards: list[ShardState], now_ns: int) -> Rule | None:
+        """By what to decide without the hub, if there is no use in asking it now."""
         if any(shard.in_vain or min(shard.round_trip_ns, shard.lag_ns) >= request.within_ns for shard in shards):
-            return self._from_memory(request, "in_vain")
+            self._results["in_vain"].add()
+            return Rule.MEMORY
         if self._gate.learns(shards):
-            return self._from_memory(request, "unsettled")
-        if now_ns < self._pauses.get(request.key, (0, 0))[0]:
-            return self._decide(request, Rule.LINE, counted=False)
-        return None
+            self._results["unsettled"].add()
+            return Rule.MEMORY
+        return Rule.LINE if now_ns < self._pauses.get(request.key, (0, 0))[0] else None
+
+    def join(self, request: Request, shards: list[ShardState], cells: list[Cell], waker: Waker) -> bool:
+        """Have a request wait for the hub's answer; returns whether the hub is asked. `leave` has to follow."""
+        for table in self._tables:
+            table.asks = table.policy.keeps_at_hub
+        for shard in shards:
+            shard.askers[waker] = None
+        return self._gate.join(request.key, request.costs, cells)
+
+    def leave(self, request: Request, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
+        """It waits no longer."""
+        for shard in shards:
+            shard.forget_asker(waker)
+        self._gate.leave(cells, request.costs)
+
+    def note_unanswered(self, shards: list[ShardState], began_ns: int) -> None:
+        """Have no further request wait for a hub that has left one unanswered."""
+        for shard in shards:
+            if shard.acked_ns < began_ns:
+                shard.note_in_vain()
+        self.note("timeout", began_ns)
 
     def _as_answered(self, request: Request, cells: list[Cell], began_ns: int) -> Settled | None:
         """The decision, if the hub has answered, or there is room without; None if the answer is yet to come."""
         gate = self._gate
         settled = gate.settle(request.key, request.costs, Rule.LINE, refuse=False, counted=True, units=request.units)
         if settled is not None:
-            self._note("admitted", began_ns)
-            self._pauses.pop(request.key, None)
+            self.note_answer(request, cells, settled.decision, began_ns)
             return settled
         word = gate.word_on(cells, began_ns)
         if word is Word.ANSWERED:
-            self._note("refused", began_ns)
             settled = self._decide(request, Rule.LINE)
-            certain = settled.decision.certain
-            if certain and all(table.meter.aligned for table in self._tables):
-                self._pauses.pop(request.key, None)  # until that is over, no request about the key asks
-            else:
-                self._pause(request.key, grows=not certain and not any(cell.at_hub for cell in cells))
+            self.note_answer(request, cells, settled.decision, began_ns)
             return settled
         if word is Word.UNSETTLED:
-            self._note("unsettled", began_ns)
+            self.note("unsettled", began_ns)
             return self._decide(request, Rule.MEMORY)
         if word is Word.MISSED:
             gate.ask_again(cells)
         return None
+
+    def note_answer(self, request: Request, cells: list[Cell], decision: Decision, began_ns: int) -> None:
+        """Note what the hub's answer came to, and for how long no request asks about the key."""
+        self.note("admitted" if decision.allowed else "refused", began_ns)
+        certain = decision.certain
+        if decision.allowed or (certain and all(table.meter.aligned for table in self._tables)):
+            self._pauses.pop(request.key, None)  # until a certain refusal is over, no request about the key asks
+        else:
+            self._pause(request.key, grows=not certain and not any(cell.at_hub for cell in cells))
+
+    def in_doubt(self, request: Request) -> bool:
+        """Whether memory cannot settle a request. Raises Reentry."""
+        return self._gate.in_doubt(request.key, request.costs)
+
+    def fits(self, request: Request) -> bool:
+        """Whether there is room for certain."""
+        return self._gate.fits(request.key, request.costs)
+
+    def shards(self, request: Request) -> list[ShardState]:
+        """The shards of the hub that a request is asked of."""
+        return self._gate.shards(request.key)
+
+    def word_on(self, cells: list[Cell], began_ns: int) -> Word:
+        """What has become of an ask."""
+        return self._gate.word_on(cells, began_ns)
+
+    def ask_again(self, cells: list[Cell]) -> None:
+        """Have the hub asked once more."""
+        self._gate.ask_again(cells)
 
     def at_once(self, request: Request) -> Settled | None:
         """The decision if it is certain; None in doubt, and nothing has been charged."""
         try:
             in_doubt = self._gate.in_doubt(request.key, request.costs)
         except Reentry:
-            return Settled(self._limit.refuse_reentry(), ())
+            return Settled(self.limit.refuse_reentry(), ())
         if in_doubt:
             return None
         if request.units is None:
-            return Settled(self._limit.hit(request.key, request.cost, request.kind), ())
+            return Settled(self.limit.hit(request.key, request.cost, request.kind), ())
         return self._decide(request, Rule.MEMORY, counted=False)
 
     def _from_memory(self, request: Request, result: Result) -> Settled:
@@ -258,13 +294,14 @@ class Asking:
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
             )
         except Reentry:
-            return Settled(self._limit.refuse_reentry(), ())
+            return Settled(self.limit.refuse_reentry(), ())
         assert settled is not None
         return settled
 
-    def _note(self, result: Result, began_ns: int) -> None:
+    def note(self, result: Result, began_ns: int) -> None:
+        """Count what became of an ask, and how long it took."""
         self._results[result].add()
-        seconds = max(0, self._now_ns() - began_ns) / SECOND_NS
+        seconds = max(0, self.now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))
 
     def _pause(self, key: str, *, grows: bool) -> None:
@@ -272,7 +309,7 @@ class Asking:
 
         The next pause is longer if it `grows`: not if what is free lies at the hub, where no node holds much.
         """
-        now_ns, pauses = self._now_ns(), self._pauses
+        now_ns, pauses = self.now_ns(), self._pauses
         until_ns, retry = pauses.get(key, (now_ns, 0))
         if now_ns < until_ns:
             return  # one of several that have asked at once
@@ -283,7 +320,7 @@ class Asking:
         retry = retry if grows else 0
         pauses[key] = now_ns + interval_ns * (1 + retry), min(RETRY_MAX, 2 * retry + 1)
 
-    def _may_block(self) -> bool:
+    def may_block(self) -> bool:
         """Whether this thread may wait here; if not, that is said once."""
         where = "on the thread of an event loop" if has_a_loop() else in_a_handler()
         if where and self._logged.is_new():
@@ -291,7 +328,7 @@ class Asking:
                 "reconverge: the limit %r was asked %s, which must not wait, so in doubt memory decides there, and"
                 " small limits may be refused or admitted falsely; ask with `await limiter.ask(...)`, or on another"
                 " thread",
-                self._limit.name,
+                self.limit.name,
                 where,
             )
         return not where

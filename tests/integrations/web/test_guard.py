@@ -66,6 +66,26 @@ def test_all_limits_are_charged_or_none_is(guard: Guard, agent: Agent) -> None:
     assert 1 == agent.limiter("wide").usage("192.0.2.1").own
 
 
+@pytest.mark.parametrize("order", [("tight", "wide"), ("wide", "tight")])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_refused_request_gives_nothing_back_that_it_was_not_charged(
+    guard: Guard, agent: Agent, order: tuple[str, str], together: bool
+) -> None:
+    """Else refused requests would free what others have used, also where limits are charged one after the other."""
+    limiters = {"wide": agent.limit("wide", "10/minute"), "tight": agent.limit("tight", "1/minute")}
+    rules = [guard.declare(Rule(limits=limiters[name], name=name)) for name in order]
+    if not together:
+        rules.append(guard.declare(Rule(limits=limiters["wide"], name="again", key_func=by_header("x-key"))))
+    for _ in range(5):
+        limiters["wide"].hit(ADA.client or "")
+
+    assert [True, False, False, False] == [bool(guard.check(ADA, rules)) for _ in range(4)]
+
+    assert 6 == limiters["wide"].usage(ADA.client or "").own
+    if not together:
+        assert 1 == limiters["wide"].usage("ada").own
+
+
 def test_a_refusal_is_to_be_retried_when_no_limit_refuses_any_more(guard: Guard, clock: ManualClock) -> None:
     """Retry-After is that of the longest wait; a second before it one is refused, and then no more."""
     rules = [guard.declare("1/second", name="short"), guard.declare("2/minute", name="long")]

@@ -6,12 +6,12 @@
 # guards would drift apart. So a decision is a generator that yields whatever has to be awaited: `check_async` awaits
 # it, `check` cannot, and throws an error in at that place.
 #
-# First all functions of the application are asked that may wait, then the limits, one after the other. A limit whose
-# memory cannot settle the request asks the hub, and the request waits: for one deadline, however many limits ask. All
-# limits of a request are charged or none is. After the first refusal the others are only asked what they would say,
-# because Retry-After is the longest wait of all, and what the ones before it had charged is given back; so it is when
-# the request is cancelled while a later one asks. In between another request may be refused: too early, and never too
-# many. A rule in the shadow refuses nothing, so no request waits for it: there memory decides.
+# First all functions of the application are asked that may wait, then the limits, all at once: they are charged in one
+# moment, or none is (`limiter/joint.py`). Limits whose memory cannot settle the request ask the hub, all at once,
+# and the request waits. The limits that do not refuse are asked what they would say, because Retry-After is
+# the longest wait of all. Two rules that count by the same limit cannot be weighed beside each other, nor limits of two
+# agents, so they are charged one after the other, and given back. A limit that is off or in shadow refuses nothing, so
+# it is charged last. A rule in the shadow refuses nothing, either, so no request waits for it: there memory decides.
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ from reconverge.integrations.web.rules import (
     name_of,
 )
 from reconverge.limiter.certainty import hit_at_once, left_in_doubt
+from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
+from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
 from reconverge.runtime.threads import Total
 
@@ -60,6 +62,8 @@ OPEN: Final = "open"
 CLOSED: Final = "closed"
 ON_BREACH: Final = "on_breach"
 REFUSED: Final = "is refused with the usual response"
+TOGETHER_MAX: Final = 1024
+"""Of so many sets of limits it is remembered whether they can decide together."""
 DEFAULT_NAME: Final = "requests"
 """Of a limit that belongs to nothing in particular."""
 
@@ -147,6 +151,8 @@ class Guard:
         self._on_breach = on_breach
         self._passes = passes
         self._filters: list[Asked] = []
+        self._together: dict[tuple[Limiter, ...], bool] = {}
+        """Whether those limits can decide together, of as many as requests have met."""
         self._names: dict[str, object] = {}
         """Those that are taken, each by a token of its own."""
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
@@ -266,10 +272,11 @@ class Guard:
         refused_by: Declared | None = None
         broken = False
         patience = _Patience(blocking=blocking)
+        joined, others = self._sorted(claims)
         try:
-            for claim in claims:
-                if claim.declared.rule.shadow:
-                    continue
+            if joined:
+                rulings, refused_by, broken = yield from self._jointly(joined, patience)
+            for claim in others:
                 try:
                     charge = refused_by is None and not broken
                     ruling = yield from self._ruling(claim, patience if charge else None)
@@ -284,12 +291,106 @@ class Guard:
             for ruling in rulings:
                 self._taken_back(ruling)
             raise
+        if joined and others:
+            rulings = _in_order(rulings, claims)
         if broken or refused_by is not None:
             rulings = [self._taken_back(ruling) for ruling in rulings]
             outcome = Outcome(self, rulings)
             return (yield from self._refuse(outcome, refused_by))
         shadows = yield from self._shadows(claims)
         return Outcome(self, rulings, shadows)
+
+    def _jointly(
+        self, claims: Sequence[Claim], patience: _Patience
+    ) -> Steps[tuple[list[Ruling], Declared | None, bool]]:
+        """What several limits say, all of which charge or none; which one refuses, and whether something is broken."""
+        decisions = self._at_once(claims, patience)
+        if isinstance(decisions, int):
+            refusing = yield from self._ruling(claims[decisions], _HURRIED)
+            if not refusing.decision.allowed:
+                others = yield from self._looked_at(claims[:decisions])
+                rest = yield from self._looked_at(claims[decisions + 1 :])
+                return [*others, refusing, *rest], refusing.declared, False
+            self._taken_back(refusing)  # there is room since just now
+        elif decisions is not None:
+            rulings = [
+                Ruling(claim.declared, claim.limiter, claim.key, claim.cost, decision)
+                for claim, decision in zip(claims, decisions, strict=True)
+            ]
+            return rulings, None, False
+        members: list[Member] = []
+        asked: list[Claim] = []
+        for claim in claims:
+            try:
+                within_ns = round(claim.declared.within_s * SECOND_NS) if patience.waits else 0
+                marks = claim.declared.settles or claim.limiter.borrows
+                members.append(member_of(claim.limiter, claim.key, claim.cost, claim.kind, within_ns, marks=marks))
+                asked.append(claim)
+            except CostExceedsQuota:  # so nothing is charged, and each is asked what it would say
+                told = yield from self._looked_at(claims)
+                return told, next(ruling.declared for ruling in told if not ruling.decision.allowed), False
+            except Exception as error:
+                self._let_pass(error, claim.declared.name)
+                if self._fails_closed:
+                    return [], None, True
+        if not members:
+            return [], None, False
+        try:
+            jointly = Jointly(members)
+            answers = jointly.at_once(blocking=patience.blocking)
+            if answers is None:
+                answers = jointly.ask_blocking() if patience.blocking else (yield jointly.ask())
+            allowed = all(decision.allowed for decision, _ in answers)
+            rulings = [
+                self._ruled(claim, *answer, charged=allowed) for claim, answer in zip(asked, answers, strict=True)
+            ]
+        except Exception as error:
+            for claim in asked:
+                self._let_pass(error, claim.declared.name)
+            return [], None, self._fails_closed
+        refused_by = next((ruling.declared for ruling in rulings if not ruling.decision.allowed), None)
+        return rulings, refused_by, False
+
+    def _sorted(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], Sequence[Claim]]:
+        """The claims that are decided together, and the others, but for those in the shadow.
+
+        Together at least two, of limits of one agent, of which none stands in two claims.
+        """
+        asked = [claim for claim in claims if not claim.declared.rule.shadow]
+        if len(asked) < 2:
+            return (), asked
+        joined = [claim for claim in asked if can_be_joined(claim.limiter)]
+        limiters = tuple([claim.limiter for claim in joined])
+        together = self._together.get(limiters)
+        if together is None:
+            if len(self._together) >= TOGETHER_MAX:
+                self._together.clear()
+            together = self._together[limiters] = len(limiters) > 1 and can_decide_together(limiters)
+        if not together:
+            return (), asked
+        return joined, asked if len(joined) == 0 else [claim for claim in asked if not can_be_joined(claim.limiter)]
+
+    @staticmethod
+    def _at_once(claims: Sequence[Claim], patience: _Patience) -> list[Decision] | int | None:
+        """The decisions of limits all of which admit a request for certain, and have charged it.
+
+        Or the place of a limit that refuses it for certain; else None.
+        """
+        certain = False
+        for claim in claims:
+            declared = claim.declared
+            if claim.kind is not None or declared.settles or claim.limiter.borrows:
+                return None
+            certain = certain or (patience.waits and declared.within_s > 0)
+        return hit_together([(claim.limiter, claim.key, claim.cost) for claim in claims], certain=certain)
+
+    def _looked_at(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
+        """What limits would say."""
+        rulings: list[Ruling] = []
+        for claim in claims:
+            ruling = yield from self._ruling(claim, None)
+            rulings.append(ruling)
+        return rulings
 
     def _ruling(self, claim: Claim, patience: _Patience | None) -> Steps[Ruling]:
         """What one limit says; nothing is charged without patience."""
@@ -306,11 +407,17 @@ class Guard:
             if not callable(claim.declared.rule.cost):
                 self._failures.add(error, claim.declared.name, "is refused, as every request of this cost is")
             decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
+        return self._ruled(claim, decision, reservation, charged=patience is not None)
+
+    @staticmethod
+    def _ruled(claim: Claim, decision: Decision, reservation: Reservation | None, *, charged: bool) -> Ruling:
+        """What a limit's decision means to a client, that may meet another node when it comes again."""
+        limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         if not decision.allowed:
             decision = limiter.for_any_node(decision, key, cost, kind)
             if not decision.certain:
                 decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
-        return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind)
+        return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged)
 
     @staticmethod
     def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | None]]:
@@ -340,11 +447,11 @@ class Guard:
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
         """The ruling on a request that another limit refuses."""
-        if ruling.decision.allowed:
+        if ruling.decision.allowed and ruling.charged:
             try:
                 ruling.give_back()
                 decision: Decision = ruling.limiter.test(ruling.key, ruling.cost, ruling.kind)
-                ruling = replace(ruling, decision=decision, reservation=None)
+                ruling = replace(ruling, decision=decision, reservation=None, charged=False)
             except Exception as error:
                 self._let_pass(error, ruling.name)
         return ruling
@@ -423,6 +530,12 @@ class Guard:
     def stats(self) -> GuardStats:
         """A snapshot of what was done."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
+
+
+def _in_order(rulings: list[Ruling], claims: Sequence[Claim]) -> list[Ruling]:
+    """The rulings, as their rules stand."""
+    places = {(id(claim.declared), claim.key): place for place, claim in enumerate(claims)}
+    return sorted(rulings, key=lambda ruling: places[id(ruling.declared), ruling.key])
 
 
 class _Patience:

@@ -35,6 +35,8 @@ class Ruling:
     """If there is something to settle."""
     kind: str | None = None
     """What the cost is counted in, where several quotas have different prices for it."""
+    charged: bool = True
+    """Whether what it admits has been charged: not if it was only asked what it would say."""
 
     @property
     def name(self) -> str:
@@ -53,7 +55,7 @@ class Ruling:
 
     def give_back(self) -> None:
         """The request does not go on: nothing is charged for it."""
-        if self.decision.allowed:
+        if self.decision.allowed and self.charged:
             if self.reservation is not None:
                 self.reservation.settle(0)
             elif self.cost:

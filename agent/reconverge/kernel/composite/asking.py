@@ -33,7 +33,7 @@ from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_a
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
 from reconverge.kernel.engine import Decision, Reentry
-from reconverge.kernel.reporting.requests import ask_at_once
+from reconverge.kernel.reporting.requests import ask_at_once, take_interest
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.explain import is_certain
 from reconverge.kernel.table.lookup import look_up
@@ -87,6 +87,11 @@ class AskGate:
         # What a share refuses for certain its parent may have room for.
         doubts = [group.in_doubt(key, costs, now_ns) for group in groups]
         return any(doubts) and (len(groups) == 1 or not any(group.fits(key, costs, now_ns) for group in groups))
+
+    def fits(self, key: str, costs: Costs) -> bool:
+        """Whether there is room within the node's own part."""
+        now_ns = self._now_ns()
+        return any(group.fits(key, costs, now_ns) for group in self._groups(costs))
 
     def join(self, key: str, costs: Costs, cells: list[Cell]) -> bool:
         """Note that a request waits, and have the hub asked for what it needs; returns whether it is.
@@ -151,18 +156,23 @@ class AskGate:
         words = [_word_on(cell, since_ns, now_ns) for cell in cells]
         return next((word for word in (Word.MISSED, Word.AWAITED, Word.UNSETTLED) if word in words), Word.ANSWERED)
 
-    def _groups(self, costs: Costs) -> list[_Together]:
-        if self._limit.is_share:
-            return [_Together((table,)) for table in self._limit.able(costs)]
-        return [_Together(self._limit.able(costs))]
+    def _groups(self, costs: Costs) -> list[Together]:
+        return groups_of(self._limit, costs)
 
 
-class _Together:
+def groups_of(limit: Decider, costs: Costs) -> list[Together]:
+    """The parts of a limit of which any one may admit a request. Raises CostExceedsQuota."""
+    if limit.is_share:
+        return [Together((table,)) for table in limit.able(costs)]
+    return [Together(limit.able(costs))]
+
+
+class Together:
     """Quotas all of which must have room; they share a lock."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
-        self._lock = tables[0].lock
+        self.lock = tables[0].lock
 
     def fits_at_once(self, key: str, costs: Costs, now_ns: int) -> bool:
         """Whether one comparison says that there is room; takes no lock."""
@@ -176,7 +186,7 @@ class _Together:
 
     def fits(self, key: str, costs: Costs, now_ns: int) -> bool:
         """Whether there is room for certain."""
-        return self._lock.run(self._fits, key, costs, now_ns)
+        return self.lock.run(self._fits, key, costs, now_ns)
 
     def _fits(self, key: str, costs: Costs, now_ns: int) -> bool:
         parts = [(table, look_up(table, key, now_ns), cost) for table, cost in zip(self.tables, costs, strict=True)]
@@ -184,7 +194,7 @@ class _Together:
 
     def in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
         """Whether neither an admission nor a refusal would be certain."""
-        return self._lock.run(self._in_doubt, key, costs, now_ns)
+        return self.lock.run(self._in_doubt, key, costs, now_ns)
 
     def _in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
         fits = True
@@ -202,7 +212,7 @@ class _Together:
 
     def join(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> bool:
         """See `AskGate.join`."""
-        return self._lock.run(self._join, key, costs, cells, now_ns)
+        return self.lock.run(self._join, key, costs, cells, now_ns)
 
     def _join(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> bool:
         asked = True
@@ -226,31 +236,71 @@ class _Together:
         units: Costs | None = None,
     ) -> Settled | None:
         """See `AskGate.settle`."""
-        return self._lock.run(self._decide, key, costs, rule, now_ns, refuse, counted, units)
+        return self.lock.run(self._decide, key, costs, rule, now_ns, refuse, counted, units)
 
     def _decide(
         self, key: str, costs: Costs, rule: Rule, now_ns: int, refuse: bool, counted: bool, units: Costs | None
     ) -> Settled | None:
+        weighed = self.weigh(key, costs, rule, now_ns)
+        if weighed.fits:
+            return weighed.charge(now_ns, counted=counted, units=units)
+        return weighed.refuse(now_ns, counted=counted) if refuse else None
+
+    def weigh(self, key: str, costs: Costs, rule: Rule, now_ns: int) -> Weighed:
+        """What a request finds, by a rule. The lock is held, until that has been charged, refused or looked at.
+
+        Meanwhile no charge passes without the lock.
+        """
         weigh = evaluate if rule is Rule.MEMORY else _within_line
         cells = [look_up(table, key, now_ns) for table in self.tables]
-        parts = list(zip(self.tables, cells, costs, strict=True))
-        weighed = [weigh(table, cell, cost, now_ns) for table, cell, cost in parts]
-        charges: tuple[Charged, ...] = ()
-        if all(fits for _, fits in weighed):
-            for (table, cell, cost), (spare, _) in zip(parts, weighed, strict=True):
-                commit(table, cell, cost, spare, True, now_ns)
-                measure(cell)
-            found = [(cell, True) for cell in cells]
-            if units is not None:
-                charges = charges_of(self.tables, cells, units)
-        elif refuse:
-            found = refuse_all(self.tables, cells, costs, weighed, now_ns)
-        else:
-            return None
-        if counted:  # when it began to ask
-            for cell, cost in zip(cells, costs, strict=True):
+        spares = []
+        for table, cell, cost in zip(self.tables, cells, costs, strict=True):
+            spares.append(weigh(table, cell, cost, now_ns))
+            cell.room = -1
+        return Weighed(self.tables, cells, costs, spares)
+
+
+class Weighed(NamedTuple):
+    """What a request finds at some quotas. The lock is held."""
+
+    tables: Sequence[Table]
+    cells: list[Cell]
+    costs: Costs
+    spares: list[tuple[int, bool]]
+
+    @property
+    def fits(self) -> bool:
+        """Whether all have room."""
+        return all(fits for _, fits in self.spares)
+
+    def charge(self, now_ns: int, *, counted: bool, units: Costs | None) -> Settled:
+        """Charge all."""
+        for table, cell, cost, (spare, _) in zip(self.tables, self.cells, self.costs, self.spares, strict=True):
+            commit(table, cell, cost, spare, True, now_ns)
+            measure(cell)
+        charges = () if units is None else charges_of(self.tables, self.cells, units)
+        self._uncount(counted=counted)
+        found = [(cell, True) for cell in self.cells]
+        return Settled(explain_all(self.tables, found, self.costs, now_ns), charges)
+
+    def refuse(self, now_ns: int, *, counted: bool) -> Settled:
+        """Note that it was refused."""
+        found = refuse_all(self.tables, self.cells, self.costs, self.spares, now_ns)
+        self._uncount(counted=counted)
+        return Settled(explain_all(self.tables, found, self.costs, now_ns), ())
+
+    def look(self, now_ns: int, *, counted: bool) -> Settled:
+        """What it would have been answered, but that something else has refused it: nothing is charged."""
+        for cell in self.cells:
+            take_interest(cell, now_ns)
+        self._uncount(counted=counted)
+        found = [(cell, fits) for cell, (_, fits) in zip(self.cells, self.spares, strict=True)]
+        return Settled(explain_all(self.tables, found, self.costs, now_ns, charged=False), ())
+
+    def _uncount(self, *, counted: bool) -> None:
+        if counted:  # as demand, when it began to ask
+            for cell, cost in zip(self.cells, self.costs, strict=True):
                 cell.arrived = max(0, cell.arrived - cost)
-        return Settled(explain_all(self.tables, found, costs, now_ns), charges)
 
 
 def _within_line(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:

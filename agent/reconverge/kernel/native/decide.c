@@ -533,3 +533,127 @@ store_settles(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObjec
     Py_DECREF(lock);
     return failed || PyErr_Occurred() ? NULL : PyBool_FromLong(known);
 }
+
+/* ------------------------------------------------------------------ several limits: `kernel/composite/joint.py` */
+
+#define JOINT_MAX 16
+/* Of more limits Python decides. */
+
+enum { UNKNOWN, ADMITS, REFUSES };
+
+/* What a limit would say now: whether it admits a request, by the node's own part of the limit if that has to be certain,
+ * or refuses it for certain. Charges nothing. Unknown, too, where Python has to look. */
+static int
+would_say(Store *store, const Asked *asked, bool certain, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    Place *place = store_place(store, asked->key);
+    if (place == NULL) {
+        return UNKNOWN;
+    }
+    Cell scratch, *cell = &scratch;
+    if (form_of(place) == LONE) {
+        lone_read(store, place, &scratch);
+    } else if ((cell = whole(store, place)) == NULL) {
+        PyErr_Clear();
+        return UNKNOWN;
+    }
+    if (!fits_with(store, cell, asked->cost) || advance(store, cell, now_ns) < 0) {
+        return UNKNOWN;
+    }
+    if (certain && cell->asking_ns > -NEVER_NS) {
+        cell->asking_ns = now_ns; /* a request has come that asks in doubt, as one did before */
+    }
+    if (asked->cost <= meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns)) {
+        return is_heard(cell) || cell->shard->alone ? ADMITS : UNKNOWN;
+    }
+    if (asked->cost <= spare_beyond(store, cell, asked->cost, now_ns)) {
+        return certain ? UNKNOWN : ADMITS;
+    }
+    return is_certain(terms, cell, asked->cost, false, now_ns) ? REFUSES : UNKNOWN;
+}
+
+/* Read what is asked of one limit. False if Python has to look, or a lock is held. */
+static bool
+read_joint(PyObject *const *args, Store **store, Asked *asked)
+{
+    if (!PyObject_TypeCheck(args[0], types.store) || !PyLong_CheckExact(args[2])) {
+        return false;
+    }
+    *store = (Store *)args[0];
+    int overflow;
+    asked->key = args[1];
+    asked->cost_object = NULL;
+    asked->shard = NULL;
+    asked->cost = PyLong_AsLongLongAndOverflow(args[2], &overflow);
+    bool plain_key = PyUnicode_CheckExact(args[1]) && PyUnicode_IS_COMPACT_ASCII(args[1]) &&
+                     PyUnicode_GET_LENGTH(args[1]) > 0 && PyUnicode_GET_LENGTH(args[1]) <= (*store)->key_bytes_max &&
+                     *(const char *)PyUnicode_1BYTE_DATA(args[1]) != 0;
+    return plain_key && !overflow && asked->cost >= 0 && (*store)->lock != NULL && (*store)->terms.plain &&
+           (*store)->unit == 1 && asked->cost <= (*store)->terms.cost_max && !(*store)->lock->held;
+}
+
+/* hit_all(certain, store, key, cost, store, key, cost, ...): the decisions if all limits admit a request, each of which
+ * has charged it then; else nothing has been charged. The place of a limit that refuses it for certain, or None if Python
+ * has to look. Nothing else runs from the first look
+ * to the last charge, as the interpreter's lock is kept. */
+PyObject *
+hit_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_ssize_t size = (count - 1) / 3;
+    if (count < 4 || count != 1 + 3 * size) {
+        PyErr_SetString(PyExc_TypeError, "hit_all(certain, store, key, cost, ...)");
+        return NULL;
+    }
+    if (size > JOINT_MAX) {
+        Py_RETURN_NONE;
+    }
+    bool certain = args[0] == Py_True;
+    Store *stores[JOINT_MAX];
+    Asked asked[JOINT_MAX];
+    i64 now_ns;
+    if (!read_joint(args + 1, &stores[0], &asked[0])) {
+        Py_RETURN_NONE;
+    }
+    PyObject *decisions = PyList_New(size);
+    if (decisions == NULL || read_clock(stores[0], &now_ns) < 0) {
+        Py_XDECREF(decisions);
+        return NULL;
+    }
+    bool admits = true;
+    Py_ssize_t entered = 0;
+    for (Py_ssize_t at = 0; admits && at < size; at++) {
+        admits = read_joint(args + 1 + 3 * at, &stores[at], &asked[at]) && stores[at]->kernel == stores[0]->kernel &&
+                 lock_enter(stores[at]->lock);
+        entered += admits;
+    }
+    Py_ssize_t refusing = -1;
+    for (Py_ssize_t at = 0; entered == size && refusing < 0 && at < size; at++) {
+        stores[at]->missing = NOTHING;
+        int says = would_say(stores[at], &asked[at], certain, now_ns);
+        refusing = says == REFUSES ? at : -1;
+        admits = admits && says == ADMITS;
+    }
+    int failed = 0;
+    for (Py_ssize_t at = 0; admits && !failed && at < size; at++) {
+        PyObject *decision = NULL;
+        bool allowed = false;
+        failed = decide(stores[at], &asked[at], now_ns, &allowed, &decision);
+        PyList_SET_ITEM(decisions, at, decision);
+    }
+    for (Py_ssize_t at = 0; at < entered; at++) {
+        lock_leave(stores[at]->lock);
+    }
+    if (do_after_unlock(stores[0]->kernel) < 0 || failed) {
+        Py_DECREF(decisions);
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_RuntimeError, "a limit has admitted a request and not charged it");
+        }
+        return NULL;
+    }
+    if (!admits) {
+        Py_DECREF(decisions);
+        return refusing < 0 ? Py_NewRef(Py_None) : PyLong_FromSsize_t(refusing);
+    }
+    return decisions;
+}

@@ -35,6 +35,7 @@ use_many(PyObject *Py_UNUSED(module), PyObject *function)
 static PyMethodDef functions[] = {
     {"use_many", use_many, METH_O, NULL},
     {"use", use, METH_VARARGS, NULL},
+    {"hit_all", (PyCFunction)(void (*)(void))hit_all, METH_FASTCALL, NULL},
     {"due_cells", (PyCFunction)(void (*)(void))due_cells, METH_FASTCALL, NULL},
     {"put_forward", (PyCFunction)(void (*)(void))put_forward, METH_FASTCALL, NULL},
     {"report_cells", report_cells, METH_VARARGS, NULL},

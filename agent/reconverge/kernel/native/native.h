@@ -368,6 +368,7 @@ PyObject *store_allow(PyObject *self, PyObject *const *args, Py_ssize_t count, P
 /* many.c */ PyObject *store_allow_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *store_hit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *store_settles(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *hit_all(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* ------------------------------------------------------------------ exchange.c: what is said and heard of a cell */
 

@@ -1,0 +1,164 @@
+"""A request that several limits decide about, each by a key of its own: all of them charge it in one moment, or none.
+
+How such a request asks the hub in doubt: `limiter/joint.py`.
+"""
+
+# Theory of operation.
+#
+# The problem. A user, the user's organisation and an address have a limit each. Charged one after the other, a request
+# that the last one refuses has taken a place of the first for a moment, and another request is refused for that.
+#
+# How it works. Each limit has a lock of its own, so those of all limits are taken first. What each would say is
+# weighed, then all are charged, or the ones that refuse note that, and the others are only looked at. A charge that
+# takes no lock finds no room meanwhile (`Together.weigh`). The compiled kernel does it in one call for requests that
+# all limits admit (`hit_at_once`), as nothing else runs meanwhile.
+#
+# Locks. Two requests may need the same locks in another order. A thread that holds one lock does not wait for a second
+# one (`kernel/lock.py`): it is turned away, lets go of what it holds, and begins again with the lock that was taken,
+# for which it waits while it holds none. So no thread waits for one that waits for it.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+from reconverge.kernel.composite.asking import Rule, Settled, Together, Weighed, groups_of
+from reconverge.kernel.composite.decider import Decider
+from reconverge.kernel.composite.gate import Costs
+from reconverge.kernel.engine import COMPILED, Decision, KernelFields, Lock, Reentry, native
+
+T = TypeVar("T")
+
+
+class Part(NamedTuple):
+    """What a request asks of one limit."""
+
+    limit: Decider
+    key: str
+    costs: Costs
+    rule: Rule = Rule.MEMORY
+    counted: bool = False
+    """Whether it has been counted as demand, when it began to ask."""
+    units: Costs | None = None
+    """What one unit of it costs by each quota, if its charge can be corrected later."""
+
+
+class Claimed(NamedTuple):
+    """What a request asks of one limit that may be decided about without a closer look."""
+
+    limit: Decider
+    key: str
+    cost: int
+
+
+def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] | int | None:
+    """The decisions, if all limits admit the request; each has charged it then, all in one moment.
+
+    Else nothing has been charged: the place of a limit that refuses it for certain, or None if that takes a closer
+    look, as where the compiled kernel does not decide. With `certain` only what fits
+    into the node's own part of each limit is admitted.
+    """
+    if not COMPILED:
+        return None
+    arguments: list[object] = [certain]
+    for limit, key, cost in claims:
+        table = limit.tables[0]
+        if len(limit.tables) > 1 or not table.compiled:
+            return None
+        arguments += (table.cells, key, cost)
+    decisions: list[Decision] | int | None = cast("Any", native).hit_all(*arguments)
+    return decisions
+
+
+class Joint(NamedTuple):
+    """What became of a request: one answer for each part."""
+
+    allowed: bool
+    settled: list[Settled]
+
+
+def settle_jointly(parts: Sequence[Part]) -> Joint:
+    """Charge all parts in one moment, or none if one refuses.
+
+    Raises CostExceedsQuota before anything has happened, and Reentry; ValueError if a quota stands in two parts: to
+    find one key of it may make another one leave that has not been charged yet.
+    """
+    tables = [table for part in parts for table in part.limit.tables]
+    if len(set(map(id, tables))) < len(tables):
+        raise ValueError("a quota stands in two parts of one request")
+    groups = [groups_of(part.limit, part.costs) for part in parts]
+    locks = list(dict.fromkeys(group.lock for each in groups for group in each))
+    now_ns = parts[0].limit.tables[0].now_ns()
+    return run_under(tables[0].kernel, locks, lambda: _settle(parts, groups, now_ns))
+
+
+def run_under(kernel: KernelFields, locks: Sequence[Lock], work: Callable[[], T]) -> T:
+    """What `work` returns, called with all locks of a kernel held. Raises Reentry.
+
+    What `work` wants done when no lock is held waits for the last of them.
+    """
+    order = list(locks)
+    wanted = False
+
+    def do() -> T:
+        nonlocal wanted
+        try:
+            return work()
+        finally:
+            wanted = kernel.after_unlock
+            kernel.after_unlock = False
+
+    while True:
+        reached = 0
+
+        def take(place: int) -> T:
+            nonlocal reached
+            reached = place
+            if place == len(order):
+                return do()
+            return order[place].run(take, place + 1)
+
+        try:
+            return take(0)
+        except Reentry:
+            # The first one is waited for, unless this thread is in the middle of a decision already.
+            if reached in (0, len(order)):
+                raise
+            order.insert(0, order.pop(reached))
+        finally:
+            if wanted:
+                wanted = False
+                kernel.after_unlock = True
+                kernel.do_after_unlock()
+
+
+def _settle(parts: Sequence[Part], groups: Sequence[Sequence[Together]], now_ns: int) -> Joint:
+    weighed = [
+        [group.weigh(part.key, part.costs, part.rule, now_ns) for group in each]
+        for part, each in zip(parts, groups, strict=True)
+    ]
+    chosen = [next((option for option in options if option.fits), None) for options in weighed]
+    allowed = all(option is not None for option in chosen)
+    settled = [
+        _refused(part, options, now_ns)
+        if option is None
+        else _charged(part, option, now_ns)
+        if allowed
+        else option.look(now_ns, counted=part.counted)
+        for part, option, options in zip(parts, chosen, weighed, strict=True)
+    ]
+    return Joint(allowed, settled)
+
+
+def _charged(part: Part, option: Weighed, now_ns: int) -> Settled:
+    settled = option.charge(now_ns, counted=part.counted, units=part.units)
+    borrowed = part.limit.is_share and option.tables[0] is part.limit.tables[-1]
+    return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
+
+
+def _refused(part: Part, options: Sequence[Weighed], now_ns: int) -> Settled:
+    """The answer of whichever may admit it first; certain only if all are."""
+    answers = [option.refuse(now_ns, counted=part.counted).decision for option in options]
+    certain = all(answer.certain for answer in answers)
+    return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())
