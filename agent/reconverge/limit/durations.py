@@ -1,0 +1,27 @@
+"""ISO 8601 durations such as `PT10S` and `P14D`, in seconds."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_FIELDS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
+"""Seconds in each field. Months and years are not of one length, so they are no durations here."""
+_NUMBER: Final = r"[0-9]{1,12}"
+_ISO: Final = re.compile(
+    rf"P(?:(?P<weeks>{_NUMBER})W)?(?:(?P<days>{_NUMBER})D)?"
+    rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?(?:(?P<seconds>{_NUMBER}(?:\.[0-9]{{1,3}})?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+def seconds_of_iso(text: str) -> float:
+    """The seconds that an ISO 8601 duration stands for. Raises ValueError, and says what is wrong."""
+    found = _ISO.fullmatch(text)
+    if found is None:
+        raise ValueError("is no ISO 8601 duration of weeks, days, hours, minutes and seconds, such as PT10S or P14D")
+    fields = {name: found[name] for name in _FIELDS if found[name] is not None}
+    if not fields or (found["time"] is not None and not fields.keys() & {"hours", "minutes", "seconds"}):
+        raise ValueError("is an ISO 8601 duration without a number, such as PT10S has")
+    seconds = float(sum(float(number) * _FIELDS[name] for name, number in fields.items()))
+    return int(seconds) if seconds.is_integer() else seconds
