@@ -1,0 +1,76 @@
+"""The port to where contracts are kept: what keeping them promises, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from reconverge.contracts.document import Document
+from reconverge.errors import ReconvergeError
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of the contracts."""
+
+    version: int
+    """Of the contracts from this change on."""
+    who: str
+    when: float
+    """In seconds since 1970."""
+    identity: str | None
+    """The customer that it is about; None if it is about the whole document."""
+    before: Any
+    """What the document said of that before, as `table_of` or `table_of_customer` writes it; None if nothing."""
+    after: Any
+    """What it says since, likewise."""
+
+
+class VersionConflict(ReconvergeError):
+    """Raised when the contracts have changed since the version that a change was made for."""
+
+    def __init__(self, expected: int, found: int) -> None:
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"the contracts are at version {found}, and the change was made for {expected}; look at them again"
+        )
+
+
+@runtime_checkable
+class Book(Protocol):
+    """Where the contracts of a fleet are kept, with all former versions, and who has changed what.
+
+    Promises: a change is made whole or not at all; the version rises by one with each; of two changes at once one
+    fails with VersionConflict; what a change says of a customer whose limits are counted otherwise from then on holds
+    beside what was said before, for as long as that counts. Whatever goes wrong with a hub is raised as
+    `HubUnavailable`, and what is said wrongly as `InvalidContracts`, with nothing changed.
+    Does not promise: that all nodes obey when a change returns; they do within one interval.
+    """
+
+    async def read(self) -> tuple[int, Document]:
+        """The version and the contracts; version 0 and no plan if there are none yet."""
+        ...
+
+    async def set_customer(self, identity: str, said: Any, *, who: str, expected: int | None = None) -> int:
+        """Have a customer's contract be what a table, or the name of a plan, says; None ends it. Returns the version.
+
+        With `expected`, raises VersionConflict unless the contracts are at that version.
+        """
+        ...
+
+    async def replace(self, said: Any, *, who: str, expected: int | None = None) -> int:
+        """Have the whole document be what a table says. Returns the version."""
+        ...
+
+    async def rollback(self, version: int, *, who: str) -> int:
+        """Have the contracts be again what they were at a version. Returns the new version; that is higher, too.
+
+        Raises LookupError if that version is not kept any more.
+        """
+        ...
+
+    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
+        """The last changes, the newest first; of one customer, or of all."""
+        ...
