@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import SILENCE_NS
 from reconverge.hub.report import Batch, Totals
-from reconverge.kernel import COMPILED, Cell, Verdict, gate_of
+from reconverge.kernel import COMPILED, Cell, Table, Verdict, gate_of
 from reconverge.kernel.cell import lease_until_ns
 from reconverge.kernel.table.lookup import UNTOUCHED_NS
+from reconverge.kernel.table.tiers import home_of
 from reconverge.limit import (
     ALGORITHMS,
     BURSTING,
@@ -434,7 +435,7 @@ class Protocol(RuleBasedStateMachine):
             return
         now_ns = self.clock.monotonic_ns()
         for key in KEYS:
-            cells = [node.kernel.tables[self.quota_name].cells.get(key) for node in self.nodes]
+            cells = [home_of(node.kernel.tables[self.quota_name], key).cells.get(key) for node in self.nodes]
             live = [cell for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
             for window in {cell.epoch for cell in live}:
                 assert sum(usable(cell, window) for cell in live) <= self.limit.capacity * self.limit.unit
@@ -487,8 +488,13 @@ class Protocol(RuleBasedStateMachine):
     def _node(self, index: int) -> Node:
         return self.nodes[index % len(self.nodes)]
 
+    def _table(self, node: Node, key: str) -> Table:  # noqa: ARG002  # where keys are on plans it depends on the key
+        """The table in which a key is asked about."""
+        return node.kernel.tables[self.quota_name]
+
     def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
-        table = node.kernel.tables[self.quota_name]
+        table = self._table(node, key)
+        cost = min(cost, table.limit.cost_max)
         self._asked(key)
         for _ in range(times):
             verdict = table.decide(key, cost, self.clock.monotonic_ns())

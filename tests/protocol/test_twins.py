@@ -21,6 +21,7 @@ from reconverge.limit import (
     FILLED,
     FIXED_WINDOW,
     METERED,
+    PACED,
     QUOTA_MAX,
     SLIDING_LOG,
     SLIDING_SLICES,
@@ -87,7 +88,11 @@ def worlds(draw: st.DrawFn, algorithm: str, *, alone: bool, several: bool = Fals
         all_limits.append(draw(st.sampled_from(ALGORITHMS).flatmap(limits).filter(is_valid)))
     elif draw(st.integers(0, 5)) == 0 and _can_be_shared(first):
         share = {**first, "quota": first["quota"] // 3, "costs": None}
+    tier = None
+    if not several and share is None and algorithm not in PACED and draw(st.integers(0, 2)) == 0:
+        tier = draw(tiers_of(first).filter(is_valid))
     return {
+        "tier": tier,
         "alone": alone,
         "limits": all_limits,
         "share": share,
@@ -96,6 +101,14 @@ def worlds(draw: st.DrawFn, algorithm: str, *, alone: bool, several: bool = Fals
         "keys_max": draw(st.sampled_from([1000, 1000, 3, 2])),
         "hub_ahead": draw(st.sampled_from([0.0, 0.000_000_123, -0.7, 1.9])),
     }
+
+
+@st.composite
+def tiers_of(draw: st.DrawFn, fields: Data) -> Data:
+    """The fields of a limit with another quota, whose keys count with those of that one."""
+    quota = draw(st.sampled_from([1, 7, 40, 300, 99_999]))
+    burst = draw(st.sampled_from([None, 1, 12, 500])) if fields["algorithm"] in BURSTING else None
+    return {**fields, "quota": quota, "burst": burst, "costs": None}
 
 
 def _can_be_shared(fields: Data) -> bool:

@@ -74,6 +74,9 @@ class World:
         policy = choose(**data["policy"])
         quotas = {"limit" if number == 1 else f"limit#{number}": limit for number, limit in enumerate(self.limits, 1)}
         whole = kernel.composites.declare("limit", quotas, policy)
+        if data["tier"] is not None:
+            tier = kernel.tier("limit@tier", Limit(**data["tier"]), of=whole.tables[0])
+            return [Limiter(whole), Limiter(tier)]
         if data["share"] is None:
             return [Limiter(whole)]
         share = {"share": Limit(**data["share"])}

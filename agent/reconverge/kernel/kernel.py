@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from reconverge.clock import NEVER_NS, Clock
-from reconverge.errors import LimitConflict
+from reconverge.errors import InvalidLimit, LimitConflict
 from reconverge.hub.report import Answer, LimitReport
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.composite.registry import Composites
@@ -102,6 +102,31 @@ class Kernel(Node):
             raise LimitConflict(name, table.limit, limit)
         elif table.policy != policy:
             raise LimitConflict(name, f"{table.policy.name} ({table.limit})", policy.name)
+        return table
+
+    def tier(self, name: str, limit: Limit, *, of: Table) -> Table:
+        """A table whose keys count with those of another one, and may use another amount; see `table/tiers.py`.
+
+        A key is in one of them at a time: to be asked about in another one moves it there, with what it has used.
+        Declaring it twice alike returns the same one. Raises LimitConflict, and InvalidLimit for a limit that is
+        counted otherwise than that of the other table.
+        """
+        known = self.tables.get(name)
+        if known is not None:
+            if known.limit != limit or known.tiers is not of.tiers:
+                raise LimitConflict(name, known.limit, limit)
+            return known
+        self.composites.refuse(name, limit)
+        problem = of.why_not(limit)
+        if problem is not None:
+            raise InvalidLimit(str(limit), f"{of.name!r} {problem}")
+        table = Table(self, name, limit, of.policy, lease_ns=self.lease_of(limit), peers=self.tables, counts_with=of)
+        table = self.tables.setdefault(name, table)
+        if table not in of.tiers:
+            of.tiers.append(table)
+        stores = tuple(each.cells for each in of.tiers)
+        for each in of.tiers:
+            each.cells.beside = stores
         return table
 
     def lease_with(self, limit: Limit) -> int:
@@ -240,7 +265,8 @@ class Kernel(Node):
     def _tell(self, cells: Iterable[Cell]) -> None:
         """There may be room now for those that wait for these keys."""
         for cell in cells:
-            self.tables[cell.table.name].tell(cell.key)
+            for table in self.tables[cell.table.name].tiers:
+                self.tables[table.name].tell(cell.key)
 
     def _hear_again(self, shard: ShardState, reports: Reports) -> None:
         """An answer was taken in by halves: have all that it was about be said again, and those that wait look."""
@@ -359,11 +385,14 @@ class Kernel(Node):
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:
-        charged, refunded = table.lock.run(table.tallies[shard.index].report)
+        charged = refunded = 0
+        for each in table.tiers:  # the hub keeps one account for all that are reported by one name
+            more, back = table.lock.run(each.tallies[shard.index].report)
+            charged, refunded = charged + more, refunded + back
         limit, calendar = table.limit, table.calendar
         window = 0 if calendar is None else calendar.number(now_ns + shard.offset_ns)
         return LimitReport(
-            name=table.name,
+            name=table.reported_as,
             algorithm=limit.counts_as,
             window_us=(limit.window_ns if calendar is None else calendar.longest_ns) // 1000,
             quota=table.quota,

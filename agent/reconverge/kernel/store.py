@@ -20,7 +20,7 @@ class Store(dict[str, Cell]):
     became empty last. So the order of places, in which cells are gone through, does not depend on how keys are hashed.
     """
 
-    __slots__ = ("_empty", "_hand", "_places", "admitted", "refused")
+    __slots__ = ("_empty", "_hand", "_places", "admitted", "beside", "refused")
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,6 +30,8 @@ class Store(dict[str, Cell]):
         """The place at which to go on passing by."""
         self.admitted = 0
         self.refused = 0
+        self.beside: tuple[Store, ...] | None = None
+        """The stores of the limits that count with this one, itself among them; None if none do."""
 
     def put(self, cell: Cell) -> None:
         """Keep a cell under its key, of which there is none yet."""
@@ -50,6 +52,15 @@ class Store(dict[str, Cell]):
         self._places[cell.place] = None
         self._empty.append(cell.place)
         return True
+
+    def hand_over(self, cell: Cell, other: Store) -> None:
+        """Have another store keep a cell of this one."""
+        place = cell.place
+        other.put(cell)  # first: a cell that is in two stores for a moment is not lost
+        del self[cell.key]
+        cell.room = -1
+        self._places[place] = None
+        self._empty.append(place)
 
     def in_order(self) -> list[Cell]:
         """All cells, in the order of their places."""

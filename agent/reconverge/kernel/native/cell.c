@@ -186,7 +186,7 @@ Cell_set_amount(PyObject *object, PyObject *value, void *offset)
 #define MARK(name) {#name, T_BOOL, offsetof(Cell, name), 0, NULL},
 static PyMemberDef Cell_members[] = {
     {"key", T_OBJECT_EX, offsetof(Cell, key), READONLY, NULL},
-    {"table", T_OBJECT_EX, offsetof(Cell, table), READONLY, NULL},
+    {"table", T_OBJECT_EX, offsetof(Cell, table), 0, NULL},
     {"shard", T_OBJECT_EX, offsetof(Cell, shard), READONLY, NULL},
     {"lows", T_OBJECT, offsetof(Cell, lows), 0, NULL},
     {"history", T_OBJECT, offsetof(Cell, history), 0, NULL},

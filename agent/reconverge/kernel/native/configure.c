@@ -66,13 +66,16 @@ store_serve(PyObject *object, PyObject *args)
         Py_CLEAR(kernel);
         PyErr_SetString(PyExc_TypeError, "a table belongs to a kernel");
     }
-    if (kernel == NULL || name == NULL) {
+    PyObject *reported_as = PyObject_GetAttrString(table, "reported_as");
+    if (kernel == NULL || name == NULL || reported_as == NULL) {
         Py_XDECREF(kernel);
         Py_XDECREF(name);
+        Py_XDECREF(reported_as);
         return NULL;
     }
     Py_XSETREF(self->kernel, (KernelFields *)kernel);
     Py_XSETREF(self->name, name);
+    Py_XSETREF(self->reported_as, reported_as);
     Py_XSETREF(self->table, Py_NewRef(table));
     Py_XSETREF(self->lock, (Lock *)Py_NewRef(lock));
     Py_XSETREF(self->clock, clock == Py_None ? NULL : Py_NewRef(clock));

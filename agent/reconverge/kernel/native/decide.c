@@ -387,7 +387,7 @@ fetch_missing(Store *store, int missing, Asked *asked, i64 now_ns)
     if (missing == TIME) {
         return refresh_time(store, now_ns);
     }
-    PyObject *shard = PyObject_CallMethod((PyObject *)store->kernel, "shard_of", "OO", store->name, asked->key);
+    PyObject *shard = PyObject_CallMethod((PyObject *)store->kernel, "shard_of", "OO", store->reported_as, asked->key);
     if (shard != NULL && !PyObject_TypeCheck(shard, types.shard)) {
         Py_CLEAR(shard);
         PyErr_SetString(PyExc_TypeError, "that is no shard");

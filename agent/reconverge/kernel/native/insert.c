@@ -88,13 +88,29 @@ begin_lone(Store *store, PyObject *key, Py_hash_t hash, i64 now_ns)
     return place;
 }
 
+/* Whether a limit that counts with this one has the key, which Python then moves, see `table/tiers.py`. */
+static bool
+is_beside(const Store *store, PyObject *key)
+{
+    if (store->beside == NULL || !PyTuple_Check(store->beside)) {
+        return false;
+    }
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(store->beside); at++) {
+        PyObject *other = PyTuple_GET_ITEM(store->beside, at);
+        if (other != (PyObject *)store && Py_IS_TYPE(other, types.store) && store_place((Store *)other, key) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int
 store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place)
 {
     const Terms *terms = &store->terms;
     KernelFields *kernel = store->kernel;
     *place = NULL;
-    if (!is_plain(store, key) || kernel->keys >= kernel->keys_max) {
+    if (!is_plain(store, key) || kernel->keys >= kernel->keys_max || is_beside(store, key)) {
         return 0;
     }
     if (PyList_GET_SIZE(store->shards) == 1) {

@@ -298,7 +298,8 @@ struct Store {
     Lock *lock;
     KernelFields *kernel;
     PyObject *table, *clock; /* clock: NULL if it is the machine's own */
-    PyObject *tallies, *shards, *name, *hash;
+    PyObject *tallies, *shards, *name, *reported_as, *hash;
+    PyObject *beside; /* the stores of the limits that count with this one, itself among them; NULL or None if none do */
     int missing; /* why a decision failed without an error */
     Tally *lone_tally; /* borrowed: `tallies` owns it */
     Evicted *evicted;

@@ -76,6 +76,27 @@ Store_drop(PyObject *object, PyObject *value)
     Py_RETURN_TRUE;
 }
 
+/* hand_over(cell, other): have another store keep a cell of this one. */
+static PyObject *
+Store_hand_over(PyObject *object, PyObject *args)
+{
+    PyObject *cell, *other;
+    if (!PyArg_ParseTuple(args, "O!O!:hand_over", types.cell, &cell, types.store, &other)) {
+        return NULL;
+    }
+    PyObject *put = Store_put(other, cell);
+    if (put == NULL) {
+        return NULL;
+    }
+    Py_DECREF(put);
+    PyObject *dropped = Store_drop(object, cell);
+    if (dropped == NULL) {
+        return NULL;
+    }
+    Py_DECREF(dropped);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 Store_get(PyObject *object, PyObject *key)
 {
@@ -274,6 +295,8 @@ Store_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->tallies);
     Py_VISIT(self->shards);
     Py_VISIT(self->name);
+    Py_VISIT(self->reported_as);
+    Py_VISIT(self->beside);
     Py_VISIT(self->hash);
     Py_VISIT(self->lone_shard);
     Py_VISIT(self->evicted);
@@ -298,6 +321,8 @@ Store_clear(PyObject *object)
     Py_CLEAR(self->tallies);
     Py_CLEAR(self->shards);
     Py_CLEAR(self->name);
+    Py_CLEAR(self->reported_as);
+    Py_CLEAR(self->beside);
     Py_CLEAR(self->hash);
     Py_CLEAR(self->lone_shard);
     Py_CLEAR(self->evicted);
@@ -317,6 +342,7 @@ Store_dealloc(PyObject *object)
 static PyMemberDef Store_members[] = {
     {"admitted", T_LONGLONG, offsetof(Store, admitted), 0, NULL},
     {"refused", T_LONGLONG, offsetof(Store, refused), 0, NULL},
+    {"beside", T_OBJECT, offsetof(Store, beside), 0, NULL},
     {NULL},
 };
 
@@ -332,6 +358,7 @@ static PyMethodDef Store_methods[] = {
     {"get", Store_get, METH_O, NULL},
     {"put", Store_put, METH_O, NULL},
     {"drop", Store_drop, METH_O, NULL},
+    {"hand_over", Store_hand_over, METH_VARARGS, NULL},
     {"in_order", Store_in_order, METH_NOARGS, NULL},
     {"values", Store_in_order, METH_NOARGS, NULL},
     {"keys", Store_keys, METH_NOARGS, NULL},

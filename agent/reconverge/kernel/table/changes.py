@@ -15,8 +15,7 @@ from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.cell import low_water, measure
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import report_soon
-from reconverge.kernel.table.lookup import line_alone
-from reconverge.kernel.table.state import LimitState
+from reconverge.kernel.table.state import LimitState, line_alone
 from reconverge.limit.limit import PACED, Limit
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})

@@ -16,10 +16,9 @@ from reconverge.errors import CostExceedsQuota
 from reconverge.kernel.cell import measure
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.keys import plain_key
-from reconverge.kernel.table.state import LimitState
+from reconverge.kernel.table.state import LimitState, line_alone
+from reconverge.kernel.table.tiers import fetch
 
-OVERFLOW_KEY = "\x00overflow"
-"""What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
 UNTOUCHED_NS = SECOND_NS
 """A key that was asked about within that time stays, whatever it has used: it is in use just now."""
 
@@ -41,19 +40,23 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
         cell = table.cells.get(key)
         if cell is not None:
             return cell
+    if len(table.tiers) > 1:
+        cell = fetch(table, key, now_ns)
+        if cell is not None:
+            return cell
     if _make_room(table, now_ns):
         table.kernel.keys += 1
         cell = new_cell(table, key, now_ns)
         table.cells.put(cell)
         return cell
     table.overflowed += 1
-    table.overflow = table.overflow or new_cell(table, OVERFLOW_KEY, now_ns)
+    table.overflow = table.overflow or new_cell(table, table.overflow_key, now_ns)
     return table.overflow
 
 
 def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
     """A cell of a key, which no store keeps yet."""
-    cell = Cell(key, table, table.kernel.shard_of(table.name, key), now_ns)
+    cell = Cell(key, table, table.kernel.shard_of(table.reported_as, key), now_ns)
     table.meter.begin(cell, now_ns)
     if cell.shard.alone:
         cell.line = cell.base = line_alone(table, key)
@@ -61,14 +64,6 @@ def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
     else:
         cell.doubted = table.evicted.recall(key, now_ns)
     return cell
-
-
-def line_alone(table: LimitState, key: str) -> int:
-    """The line of a key on a node without a hub: all of the capacity; of the keys beyond the cap none, if strict.
-
-    A key that shares one count with others, and has one of its own before or after, could exceed its limit.
-    """
-    return 0 if key == OVERFLOW_KEY and table.policy.overshoot_milli == 0 else table.capacity
 
 
 def drop(table: LimitState, cell: Cell) -> bool:

@@ -19,6 +19,8 @@ from reconverge.policies import Policy
 
 NODES_LEASE_NS = NEVER_NS // 2
 """In place of a limit's own lease: as long as that of the node."""
+OVERFLOW_KEY = "\x00overflow"
+"""What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
 NEED_SHARES_MAX = 100
 NEED_MAX = 10**11
 """Needs of a paced limit are told apart up to so much, beyond its capacity, so that lines settle in proportion to them;
@@ -60,11 +62,17 @@ class LimitState:
         *,
         lease_ns: int,
         peers: Mapping[str, LimitState],
+        counts_with: LimitState | None = None,
     ) -> None:
         self.kernel = kernel
         self.peers = peers
         """The limits of the node, which share its room for keys."""
         self.name = name
+        self.reported_as: str = name if counts_with is None else counts_with.reported_as
+        """The name by which the hub knows the limit."""
+        self.tiers: list[LimitState] = [self] if counts_with is None else counts_with.tiers
+        """The limits whose cells are the same at the hub, this one among them; see `tiers.py`."""
+        self.overflow_key = OVERFLOW_KEY if counts_with is None else f"{OVERFLOW_KEY}\x00{name}"
         self.limit = limit
         self.policy = policy
         self.unit = limit.unit
@@ -94,13 +102,17 @@ class LimitState:
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.lease_ns = lease_ns
         """How long lines on it may be used after the hub was last heard, if that is shorter than the node's lease."""
-        self.lock = Lock(kernel)
+        self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
         """Held for the arithmetic of one cell at a time, and never across I/O or while anything but the kernel runs."""
         self.cells = Store()
         self.edges = edges_for(limit)(self)
         """Where in time its cells are."""
         self.begin_counting()
-        self.evicted = Evicted(kernel.hash_key, name, kernel.keys_max, 2 * self.meter.idle_ns)
+        self.evicted: Evicted = (
+            Evicted(kernel.hash_key, name, kernel.keys_max, 2 * self.meter.idle_ns)
+            if counts_with is None
+            else counts_with.evicted
+        )
 
     def take_terms(self, limit: Limit) -> None:
         """Take over what of a limit may change while it is in use, but for its quota; see `count_by`."""
@@ -146,7 +158,8 @@ class LimitState:
 
     def start_over(self) -> None:
         """Drop all cells and numbers, and whatever lock another thread may have held."""
-        self.lock = Lock(self.kernel)
+        first = self.tiers[0]
+        self.lock = Lock(self.kernel) if first is self else first.lock
         self.born_ns = self.now_ns()
         self.cells.start_over()
         self.begin_counting()
@@ -200,3 +213,11 @@ class LimitState:
     def refused(self) -> int:
         """Decisions against."""
         return self.cells.refused
+
+
+def line_alone(table: LimitState, key: str) -> int:
+    """The line of a key on a node without a hub: all of the capacity; of the keys beyond the cap none, if strict.
+
+    A key that shares one count with others, and has one of its own before or after, could exceed its limit.
+    """
+    return 0 if key.startswith(OVERFLOW_KEY) and table.policy.overshoot_milli == 0 else table.capacity

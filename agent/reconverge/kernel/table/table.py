@@ -42,6 +42,7 @@ from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.native import serve
 from reconverge.kernel.table.slow_path import decide, decide_slowly, foresee
 from reconverge.kernel.table.state import LimitState
+from reconverge.kernel.table.tiers import home_of
 from reconverge.kernel.table.waiter import waiter_for
 from reconverge.limit.checks import cost_of
 from reconverge.limit.limit import QUOTA_MAX, Limit
@@ -93,8 +94,9 @@ class Table(LimitState):
         *,
         lease_ns: int,
         peers: Mapping[str, LimitState],
+        counts_with: LimitState | None = None,
     ) -> None:
-        super().__init__(kernel, name, limit, policy, lease_ns=lease_ns, peers=peers)
+        super().__init__(kernel, name, limit, policy, lease_ns=lease_ns, peers=peers, counts_with=counts_with)
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
@@ -194,7 +196,7 @@ class Table(LimitState):
             key = plain_key(key, self.kernel.key_bytes_max)
         now_ns = self.now_ns()
         try:
-            return {self.name: self.lock.run(usage_at, self, key, now_ns)}
+            return {self.name: self.lock.run(_usage, self, key, now_ns)}
         except Reentry:
             return {self.name: self.usage_as_it_stands(key)}
 
@@ -203,7 +205,7 @@ class Table(LimitState):
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            self.lock.run(reset_at, self, key, self.now_ns())
+            self.lock.run(_reset, self, key, self.now_ns())
         except Reentry:
             self.put_off(self._reset_now, key)
 
@@ -240,7 +242,7 @@ class Table(LimitState):
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            self.lock.run(correct_at, self, key, epoch, difference * self.unit, at, self.now_ns())
+            self.lock.run(_correct, self, key, epoch, difference * self.unit, at, self.now_ns())
         except Reentry:
             self.put_off(partial(Table.correct, self, key, epoch, difference, at=at))
 
@@ -250,7 +252,7 @@ class Table(LimitState):
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            self.lock.run(refund_at, self, key, cost * self.unit, self.now_ns())
+            self.lock.run(_refund, self, key, cost * self.unit, self.now_ns())
         except Reentry:
             self.put_off(self._refund_now, key, cost)
 
@@ -452,3 +454,22 @@ def _hit(table: Table, key: str, cost: int, now_ns: int) -> Decision:
     cell, allowed = decide(table, key, cost, now_ns)
     # Under the same lock as the decision, so that there is one order of events.
     return explain(table, cell, cost, allowed, now_ns)
+
+
+# What was used is looked at and corrected where the key is: none of that says which plan it is on.
+
+
+def _usage(table: Table, key: str, now_ns: int) -> Usage:
+    return usage_at(home_of(table, key), key, now_ns)
+
+
+def _reset(table: Table, key: str, now_ns: int) -> None:
+    reset_at(home_of(table, key), key, now_ns)
+
+
+def _correct(table: Table, key: str, epoch: int, difference: int, at: Mark | None, now_ns: int) -> None:
+    correct_at(home_of(table, key), key, epoch, difference, at, now_ns)
+
+
+def _refund(table: Table, key: str, cost: int, now_ns: int) -> None:
+    refund_at(home_of(table, key), key, cost, now_ns)

@@ -1,0 +1,71 @@
+"""Several limits of one name that admit different amounts, of which each key has one at a time. The lock is held."""
+
+# Theory of operation.
+#
+# Customers on different plans have different quotas of one thing, and change plans while they use it. With a limit of
+# its own for each plan, a customer that changes plans would begin anew. With a quota in each cell, every decision would
+# have to look for it, also those of all limits that know nothing of plans.
+#
+# So each plan has a table of its own, and the tables of one limit count with each other: their cells are the same at
+# the hub, which knows them by one name, algorithm and window, and takes the quota from each report (a report names the
+# limit that it is of, and a batch may name one limit several times, with several quotas). A key is in one of the tables
+# at a time. To be asked about in another one moves it there: its cell, with all that was used, reported and granted. A
+# decision about a key that is where it is asked about costs what it costs without plans.
+#
+# A cell that moves keeps the rules of a limit that changes (`changes.py`): its lines shrink with the capacity at once,
+# and grow by the hub's word alone, once all nodes have told the larger one; so the lines of all nodes never sum to more
+# than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however long that of the
+# other table is.
+#
+# The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. What is charged is
+# summed over them in what the hub is told, as it keeps one account for the name.
+
+from __future__ import annotations
+
+from functools import partial
+
+from reconverge.kernel.cell import lease_until_ns, measure
+from reconverge.kernel.engine import Cell
+from reconverge.kernel.reporting.renaming import give_up_lapsed_line
+from reconverge.kernel.reporting.requests import let_stay
+from reconverge.kernel.table.changes import adapt_to_quota
+from reconverge.kernel.table.state import LimitState
+
+
+def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
+    """The cell of a key, moved here from the table that has it; None if none has."""
+    for other in table.tiers:
+        cell = None if other is table else other.cells.get(key)
+        if cell is not None:
+            _move(cell, other, table, now_ns)
+            return cell
+    return None
+
+
+def home_of(table: LimitState, key: str) -> LimitState:
+    """Of the tables that count with this one, the one that has the key; this one if none has."""
+    if len(table.tiers) > 1 and key not in table.cells:
+        for other in table.tiers:
+            if key in other.cells:
+                return other
+    return table
+
+
+def _move(cell: Cell, source: LimitState, target: LimitState, now_ns: int) -> None:
+    source.edges.advance(cell, now_ns)
+    measure(cell)
+    if now_ns >= lease_until_ns(cell) and not source.policy.keeps_lines:
+        give_up_lapsed_line(cell)
+    let_stay(cell)
+    cell.shard.agenda.forget(cell)
+    source.cells.hand_over(cell, target.cells)
+    cell.table = target
+    adapt_to_quota(target, cell, source.capacity, now_ns)
+    if cell.waiters:
+        # Whatever waits for its turn in the table that the key has left would not hear of it any more.
+        source.kernel.put_off(partial(_tell, source, cell.key))
+
+
+def _tell(table: LimitState, key: str) -> None:
+    for listener in list(table.listeners.values()):
+        listener.tell(key)
