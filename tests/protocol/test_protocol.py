@@ -488,7 +488,7 @@ class Protocol(RuleBasedStateMachine):
     def _node(self, index: int) -> Node:
         return self.nodes[index % len(self.nodes)]
 
-    def _table(self, node: Node, key: str) -> Table:  # noqa: ARG002  # where keys are on plans it depends on the key
+    def _table(self, node: Node, key: str) -> Table:  # where keys are on plans it depends on the key
         """The table in which a key is asked about."""
         return node.kernel.tables[self.quota_name]
 

@@ -21,6 +21,7 @@ from reconverge.limit.limit import (
     FIXED_WINDOW,
     GCRA,
     METERED,
+    PACED,
     SLIDING_WINDOW,
     TOKEN_BUCKET,
     Limit,
@@ -38,6 +39,7 @@ from reconverge.simulation.drawing import (
     draw_traffic,
     outlasting,
 )
+from reconverge.simulation.fleet import Plans
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
 from reconverge.simulation.studies.experiment import Experiment
@@ -45,6 +47,8 @@ from reconverge.simulation.studies.experiment import Experiment
 ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
 OWN_PACE_SHARE: Final = 0.3
+PLANS_SHARE: Final = 0.3
+"""Of cases with a single quota: keys change between two of them."""
 WINDOWS_MAX: Final = 12
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25
@@ -99,7 +103,7 @@ class Case:
             f"lease {(fleet.lease_ns or 0) / SECOND_NS:g} s, "
             f"the limit's own lease {(fleet.limit_lease_ns or 0) / SECOND_NS:g} s, "
             f"the limit's own interval {(fleet.own_interval_ns or 0) / SECOND_NS:g} s, "
-            f"{self.experiment.windows} windows of {traffic}, {fleet.asks or 'no asks'}, "
+            f"{self.experiment.windows} windows of {traffic}, {fleet.asks or 'no asks'}, {fleet.plans or 'no plans'}, "
             f"faults {list(self.experiment.faults)}"
         )
 
@@ -110,8 +114,10 @@ def draw_case(mode: str, seed: int) -> Case:
     random = Random(f"{mode} {seed} scarce")
     scarce = _scarce_case(random, seed) if random.random() < SCARCE_SHARE else None
     if mode == SAFETY and scarce is not None:
-        return scarce
+        return _perhaps_with_plans(Random(f"{mode} {seed} plans"), scarce)
     case = _usual_case(mode, seed) if mode != ELECTED else _elected_case(Random(f"{mode} {seed}"), seed, scarce)
+    if mode in (SAFETY, ELECTED):
+        case = _perhaps_with_plans(Random(f"{mode} {seed} plans"), case)
     fleet = case.experiment.fleet
     if fleet.asks is not None:
         return case
@@ -138,6 +144,23 @@ def _with_own_pace(random: Random, case: Case) -> Case:
     if random.random() >= OWN_PACE_SHARE:
         return case
     return replace(case, experiment=replace(case.experiment, fleet=replace(fleet, own_interval_ns=own_ns)))
+
+
+def _perhaps_with_plans(random: Random, case: Case) -> Case:
+    """Now and then keys change between the limit's quota and a smaller one, of which nodes hear one after the other."""
+    fleet = case.experiment.fleet
+    limit = fleet.limit
+    if random.random() >= PLANS_SHARE or fleet.further or fleet.shares or limit.algorithm in PACED or limit.initial:
+        return case
+    smaller = replace(
+        limit,
+        quota=max(1, int(limit.quota * random.uniform(0.1, 0.9))),
+        burst=None if limit.burst is None else random.randint(1, limit.burst),
+    )
+    period_ns = max(1, int(limit.window_ns * 10 ** random.uniform(-1.5, 0.5)))
+    plans = Plans(smaller, period_ns, int(period_ns * random.choice([0.0, 0.1, 0.9])))
+    fleet = replace(fleet, plans=plans)
+    return replace(case, experiment=replace(case.experiment, fleet=fleet))
 
 
 def _safety_case(random: Random, seed: int) -> Case:

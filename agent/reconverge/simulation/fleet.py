@@ -26,6 +26,8 @@ Judged: TypeAlias = tuple[str, Sequence[Verdict]]
 """The key that a request counts for, and a verdict for each quota that is judged."""
 
 LIMIT_NAME: Final = "simulated"
+SMALLER: Final = "simulated@smaller"
+"""The same limit with the quota of a smaller plan."""
 SHARED_KEY: Final = "shared"
 """The one key of all shares; a request's own key says of which share it is, by the number in it."""
 
@@ -47,6 +49,22 @@ class Asks:
         if self.nodes is not None and node >= self.nodes:
             return False
         return self.share == 1.0 or random.random() < self.share
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """A smaller quota, which each key has at times; nodes hear of the changes one after the other."""
+
+    smaller: Limit
+    period_ns: int
+    """A key may change plans so often."""
+    spread_ns: int
+    """So much later than the first node the last one knows."""
+
+    def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
+        """Whether a node takes the key to have the smaller quota; `lag` is how late the node is, up to 1."""
+        number = (now_ns - int(lag * self.spread_ns)) // self.period_ns
+        return bool(Random(f"{key} {number}").getrandbits(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,8 @@ class Fleet:
     """The part of every capacity that each region has by itself, in millionths."""
     asks: Asks | None = None
     """None where memory decides in doubt."""
+    plans: Plans | None = None
+    """None where all keys have the limit's quota all the time."""
 
     @property
     def shortest_interval_ns(self) -> int:
@@ -95,11 +115,13 @@ class Fleet:
         """Of all quotas."""
         return max(limit.window_ns for limit in self.quotas.values())
 
-    def declare(self, kernel: Kernel, policy: Policy) -> Asked:
-        """Declare the limit on a node."""
+    def declare(self, kernel: Kernel, policy: Policy, index: int = 0) -> Asked:
+        """Declare the limit on the node of that number."""
         composites = kernel.composites
         if not self.shares:
             asked = Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
+            if self.plans is not None:
+                asked.have_plans(kernel, self.plans, index / self.nodes)
             if self.limit_lease_ns is not None:
                 asked.tables[0].take_lease(self.limit_lease_ns)
             if self.own_interval_ns is not None:
@@ -118,7 +140,16 @@ class Asked:
         self._limit = limit
         self._shares = shares
         self._asking = [Asking(each) for each in shares or (limit,)]
+        self._plans: Plans | None = None
         self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
+
+    def have_plans(self, kernel: Kernel, plans: Plans, lag: float) -> None:
+        """Have keys change between the limit's quota and a smaller one; `lag` is how late this node is, up to 1."""
+        (table,) = self.tables
+        self._plans, self._lag = plans, lag
+        self._smaller = kernel.tier(SMALLER, plans.smaller, of=table)
+        self._smaller_asking = Asking(self._smaller)
+        self.tables = (table, self._smaller)
 
     def decide(self, key: str, cost: int, now_ns: int) -> Judged:
         """The key that is asked about, and a verdict for each quota that is judged."""
@@ -144,6 +175,8 @@ class Asked:
 
     def _of(self, key: str) -> tuple[Decider, str, Asking]:
         """The limit that is asked, about which key, and how requests ask there."""
+        if self._plans is not None and self._plans.on_smaller(key, self._lag, self.tables[0].now_ns()):
+            return self._smaller, key, self._smaller_asking
         if not self._shares:
             return self._limit, key, self._asking[0]
         number = int("".join(filter(str.isdigit, key)) or 0) % len(self._shares)

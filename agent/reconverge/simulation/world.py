@@ -204,7 +204,7 @@ class World:
     def ask_everywhere(self) -> None:
         """Have every node be asked about every key that it knows; nothing is charged."""
         for node in self.nodes:
-            for key in list(node.table.cells) if node.alive else ():
+            for key in [key for table in node.asked.tables for key in table.cells] if node.alive else ():
                 node.table.decide(key, 0, self.now_ns)
             self._look_at(node)
 
@@ -238,7 +238,7 @@ class World:
             lease_min_ns=LEASE_INTERVALS_MIN * fleet.sync_interval_ns,
         )
         node.kernel.region_ppm = fleet.region_ppm
-        node.asked = fleet.declare(node.kernel, self.policy)
+        node.asked = fleet.declare(node.kernel, self.policy, node.index)
         random = Random(self._random.random())
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
         node.batch = None
@@ -325,7 +325,7 @@ class World:
             node.alive = False
             self._lost_charged += self._charged_by(node)
             for table in node.asked.tables:
-                self._unreported[table.name] += table.tallies[0].unconfirmed
+                self._unreported[table.reported_as] += table.tallies[0].unconfirmed
             node.batch = None
         self._push(back_ns, FAULT, 0, node)
 
@@ -378,7 +378,10 @@ class World:
         for table in node.asked.tables:
             for cell in table.cells.values():
                 measure(cell)
-        return Counter({table.name: table.tallies[0].charged for table in node.asked.tables})
+        charged = Counter[str]()
+        for table in node.asked.tables:
+            charged[table.reported_as] += table.tallies[0].charged
+        return charged
 
     def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:
         self._order += 1
