@@ -448,7 +448,7 @@ class Protocol(RuleBasedStateMachine):
         """No charge is counted twice, whatever was repeated."""
         if not hasattr(self, "truth"):
             return
-        totals = self.hub._shards[0].totals().get(self.quota_name)
+        totals = self.hub._shards[0].totals().get(self.known_as)
         if totals is not None:
             assert totals.charged <= sum(truth.charged for truth in self.truth.values())
             assert totals.refunded <= sum(truth.refunded for truth in self.truth.values())
@@ -462,7 +462,7 @@ class Protocol(RuleBasedStateMachine):
             node.cancels_asks(node.kernel.tables[self.quota_name])
             node.says_everything_to(self.hub)
             account = self.hub._shards[0].accounts[node.syncer.account].limits
-            told = account.get(self.quota_name, Totals(0, 0))
+            told = account.get(self.known_as, Totals(0, 0))
             assert told == Totals(node.charged, node.refunded)
         admitted = sum(truth.charged for truth in self.truth.values())
         evicted = sum(table.left_early for node in self.nodes for table in node.kernel.tables.values())
@@ -471,19 +471,28 @@ class Protocol(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ inside
 
+    @property
+    def known_as(self) -> str:
+        """The name by which the hub knows the limit."""
+        return self.quota_name
+
     def under_way(self) -> list[Node]:
         """The nodes that have a batch on its way."""
         return [node for node in self.nodes if node.flight is not None]
 
     def _start_node(self) -> None:
         node = Node(self.clock, keys_max=self.keys_max)
-        table = node.limit(self.limit, self.policy)
+        table = self._declare(node)
         lease_s = self.leases_s[self.nodes_ever % len(self.leases_s)]
         if lease_s is not None and self.limit.calendar is None and self.twist != "calendar":
             table.take_lease(int(lease_s * SECOND_NS))
         follow_calendar(node, self.limit, self.twist)
         self.nodes.append(node)
         self.nodes_ever += 1
+
+    def _declare(self, node: Node) -> Table:
+        """Declare the limit on a node."""
+        return node.limit(self.limit, self.policy)
 
     def _node(self, index: int) -> Node:
         return self.nodes[index % len(self.nodes)]

@@ -25,16 +25,23 @@ SMALLER = "limit@smaller"
 class Plans(Protocol):
     """The same nodes, hub and network, with keys that change plans."""
 
-    def _start_node(self) -> None:
-        super()._start_node()
-        node = self.nodes[-1]
-        if self.nodes_ever == 1:
+    quota_name = "limit@larger"
+
+    @property
+    def known_as(self) -> str:
+        """The name that all plans have at the hub."""
+        return "limit"
+
+    def _declare(self, node: Node) -> Table:
+        if self.nodes_ever == 0:
             self.on_smaller: set[tuple[int, str]] = set()
+        kernel, limit = node.kernel, self.limit
+        larger = kernel.tier(self.quota_name, limit, self.policy, reported_as=self.known_as)
         if self.has_plans():
-            table = node.kernel.tables[self.quota_name]
-            limit = self.limit
             burst = None if limit.burst is None else max(1, limit.burst // 3)
-            node.kernel.tier(SMALLER, replace(limit, quota=max(1, limit.quota * 2 // 5), burst=burst), of=table)
+            smaller = replace(limit, quota=max(1, limit.quota * 2 // 5), burst=burst)
+            kernel.tier(SMALLER, smaller, self.policy, reported_as=self.known_as)
+        return larger
 
     def has_plans(self) -> bool:
         """Whether the limit is one that plans can have."""

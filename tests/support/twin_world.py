@@ -73,10 +73,10 @@ class World:
     def _limiters(self, kernel: Kernel, data: Data) -> list[Limiter]:
         policy = choose(**data["policy"])
         quotas = {"limit" if number == 1 else f"limit#{number}": limit for number, limit in enumerate(self.limits, 1)}
-        whole = kernel.composites.declare("limit", quotas, policy)
         if data["tier"] is not None:
-            tier = kernel.tier("limit@tier", Limit(**data["tier"]), of=whole.tables[0])
-            return [Limiter(whole), Limiter(tier)]
+            tiers = {"limit@one": self.limits[0], "limit@two": Limit(**data["tier"])}
+            return [Limiter(kernel.tier(each, limit, policy, reported_as="limit")) for each, limit in tiers.items()]
+        whole = kernel.composites.declare("limit", quotas, policy)
         if data["share"] is None:
             return [Limiter(whole)]
         share = {"share": Limit(**data["share"])}

@@ -81,6 +81,8 @@ class Kernel(Node):
         """How long the node's name lasts after the hub was last heard, and no line is used for longer."""
         self._lease_fixed = lease_ns is not None
         self.tables: dict[str, Table] = {}
+        self._reported: dict[str, list[Table]] = {}
+        """The tables that the hub knows by another name than this node does, by that name."""
         self.composites = Composites(self)
         self.room = Room(self)
         self.newcomers = Newcomers(self, new_keys_max)
@@ -104,29 +106,40 @@ class Kernel(Node):
             raise LimitConflict(name, f"{table.policy.name} ({table.limit})", policy.name)
         return table
 
-    def tier(self, name: str, limit: Limit, *, of: Table) -> Table:
-        """A table whose keys count with those of another one, and may use another amount; see `table/tiers.py`.
+    def tier(self, name: str, limit: Limit, policy: Policy, *, reported_as: str) -> Table:
+        """A table of a limit that the hub knows by another name, beside others of that name; see `table/tiers.py`.
 
-        A key is in one of them at a time: to be asked about in another one moves it there, with what it has used.
-        Declaring it twice alike returns the same one. Raises LimitConflict, and InvalidLimit for a limit that is
-        counted otherwise than that of the other table.
+        Keys count with those of the other tables that are counted alike: to be asked about here moves a key here, with
+        what it has used. Declaring it twice alike returns the same table.
+
+        Raises:
+            LimitConflict: the name stands for another limit, or the others of that name have another policy.
+            InvalidLimit: it is counted as another one, whose quota cannot change while it is in use.
         """
         known = self.tables.get(name)
         if known is not None:
-            if known.limit != limit or known.tiers is not of.tiers:
+            if (known.limit, known.reported_as) != (limit, reported_as):
                 raise LimitConflict(name, known.limit, limit)
             return known
         self.composites.refuse(name, limit)
-        problem = of.why_not(limit)
-        if problem is not None:
-            raise InvalidLimit(str(limit), f"{of.name!r} {problem}")
-        table = Table(self, name, limit, of.policy, lease_ns=self.lease_of(limit), peers=self.tables, counts_with=of)
-        table = self.tables.setdefault(name, table)
-        if table not in of.tiers:
-            of.tiers.append(table)
-        stores = tuple(each.cells for each in of.tiers)
-        for each in of.tiers:
-            each.cells.beside = stores
+        self.composites.refuse(reported_as, limit)
+        others = self._reported.get(reported_as, [])
+        if not others and reported_as in self.tables:
+            raise LimitConflict(reported_as, self.tables[reported_as].limit, limit)
+        first = next((each for each in others if each.counts_like(limit)), None)
+        if first is not None and (problem := first.why_not(limit)) is not None:
+            raise InvalidLimit(str(limit), f"{first.name!r} {problem}")
+        if others and others[0].policy != policy:
+            raise LimitConflict(name, others[0].policy.name, policy.name)
+        self._lengthen_lease(self.lease_with(limit))
+        lease_ns = self.lease_of(limit)
+        made = Table(
+            self, name, limit, policy, lease_ns=lease_ns, peers=self.tables, reported_as=reported_as, counts_with=first
+        )
+        table = self.tables.setdefault(name, made)  # in one step, as in `table`
+        if table is made:
+            self._reported.setdefault(reported_as, []).append(table)
+            table.join_tiers()
         return table
 
     def lease_with(self, limit: Limit) -> int:
@@ -386,7 +399,8 @@ class Kernel(Node):
 
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:
         charged = refunded = 0
-        for each in table.tiers:  # the hub keeps one account for all that are reported by one name
+        # The hub keeps one account for all that are reported by one name.
+        for each in self._reported.get(table.reported_as, (table,)):
             more, back = table.lock.run(each.tallies[shard.index].report)
             charged, refunded = charged + more, refunded + back
         limit, calendar = table.limit, table.calendar

@@ -26,8 +26,9 @@ Judged: TypeAlias = tuple[str, Sequence[Verdict]]
 """The key that a request counts for, and a verdict for each quota that is judged."""
 
 LIMIT_NAME: Final = "simulated"
+LARGER: Final = "simulated@larger"
 SMALLER: Final = "simulated@smaller"
-"""The same limit with the quota of a smaller plan."""
+"""The same limit with the quotas of two plans."""
 SHARED_KEY: Final = "shared"
 """The one key of all shares; a request's own key says of which share it is, by the number in it."""
 
@@ -119,9 +120,13 @@ class Fleet:
         """Declare the limit on the node of that number."""
         composites = kernel.composites
         if not self.shares:
-            asked = Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
-            if self.plans is not None:
-                asked.have_plans(kernel, self.plans, index / self.nodes)
+            if self.plans is None:
+                asked = Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
+            else:
+                larger = kernel.tier(LARGER, self.limit, policy, reported_as=LIMIT_NAME)
+                asked = Asked(larger, ())
+                smaller = kernel.tier(SMALLER, self.plans.smaller, policy, reported_as=LIMIT_NAME)
+                asked.have_plans(smaller, self.plans, index / self.nodes)
             if self.limit_lease_ns is not None:
                 asked.tables[0].take_lease(self.limit_lease_ns)
             if self.own_interval_ns is not None:
@@ -143,13 +148,11 @@ class Asked:
         self._plans: Plans | None = None
         self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
 
-    def have_plans(self, kernel: Kernel, plans: Plans, lag: float) -> None:
+    def have_plans(self, smaller: Table, plans: Plans, lag: float) -> None:
         """Have keys change between the limit's quota and a smaller one; `lag` is how late this node is, up to 1."""
-        (table,) = self.tables
         self._plans, self._lag = plans, lag
-        self._smaller = kernel.tier(SMALLER, plans.smaller, of=table)
-        self._smaller_asking = Asking(self._smaller)
-        self.tables = (table, self._smaller)
+        self._smaller, self._smaller_asking = smaller, Asking(smaller)
+        self.tables = (*self.tables, smaller)
 
     def decide(self, key: str, cost: int, now_ns: int) -> Judged:
         """The key that is asked about, and a verdict for each quota that is judged."""

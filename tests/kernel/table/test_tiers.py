@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge import InvalidLimit, Limit
+from reconverge import Limit
 from reconverge.clock import ManualClock
 from reconverge.errors import LimitConflict
 from reconverge.kernel import Kernel, Table
@@ -34,9 +34,10 @@ def lone_tiers(algorithm: str, *quotas: str, keys_max: int = 1000) -> list[Table
 
 def tiers_of(kernel: Kernel, algorithm: str, first: str, *others: str) -> list[Table]:
     """The first limit, and those that count with it."""
-    table = kernel.declare("requests", Limit.parse(first, algorithm=algorithm), STRICT)
-    more = [kernel.tier(f"requests@{each}", Limit.parse(each, algorithm=algorithm), of=table) for each in others]
-    return [table, *more]
+    return [
+        kernel.tier(f"requests@{each}", Limit.parse(each, algorithm=algorithm), STRICT, reported_as="requests")
+        for each in (first, *others)
+    ]
 
 
 def admitted(table: Table, times: int, key: str = "ada") -> int:
@@ -100,22 +101,35 @@ def test_keys_beyond_the_cap_are_counted_by_plan() -> None:
 
 
 @pytest.mark.parametrize("other", ["10/minute", "10/hour burst 3"])
-def test_a_limit_that_is_counted_otherwise_does_not_count_with_another(other: str) -> None:
-    """Another window, or another algorithm: its use would be in other units."""
-    (table,) = lone_tiers("sliding-window", "5/hour")
+def test_a_limit_that_is_counted_otherwise_counts_apart(other: str) -> None:
+    """Another window, or another algorithm: its use would be in other units. The hub keeps one account for both."""
+    clock = ManualClock(START_S)
+    node, hub = Node(clock), MemoryHub(clock=clock)
+    one, two = [
+        node.kernel.tier(name, Limit.parse(text), STRICT, reported_as="requests")
+        for name, text in (("requests@one", "5/hour"), ("requests@two", other))
+    ]
+    counts = [0, 0]
+    for _ in range(3):
+        counts = [count + admitted(table, 1) for count, table in zip(counts, (one, two), strict=True)]
+        node.exchanges_with(hub)
 
-    with pytest.raises(InvalidLimit, match="which cannot change while it is in use"):
-        table.kernel.tier("requests@other", Limit.parse(other), of=table)  # type: ignore[attr-defined]
+    assert [3, 3] == counts == [table.usage("ada").own for table in (one, two)]
+    assert 6 == hub._shards[0].totals()["requests"].charged
 
 
 def test_a_name_stands_for_one_limit() -> None:
     """Declaring it again alike returns the same table, and otherwise is an error."""
-    table, pro = lone_tiers("sliding-window", "5/hour", "50/hour")
-    kernel = table.kernel
+    kernel = Node(ManualClock(START_S)).kernel
+    _, pro = tiers_of(kernel, "sliding-window", "5/hour", "50/hour")
 
-    assert pro is kernel.tier("requests@50/hour", Limit.parse("50/hour"), of=table)  # type: ignore[attr-defined]
+    assert pro is kernel.tier("requests@50/hour", Limit.parse("50/hour"), STRICT, reported_as="requests")
     with pytest.raises(LimitConflict):
-        kernel.tier("requests@50/hour", Limit.parse("60/hour"), of=table)  # type: ignore[attr-defined]
+        kernel.tier("requests@50/hour", Limit.parse("60/hour"), STRICT, reported_as="requests")
+    with pytest.raises(LimitConflict):
+        kernel.tier("requests@other", Limit.parse("60/hour"), BALANCED, reported_as="requests")
+    with pytest.raises(LimitConflict):
+        kernel.tier("other", Limit.parse("60/hour"), STRICT, reported_as=kernel.declare("x", pro.limit, STRICT).name)
 
 
 class Pair:
@@ -190,8 +204,10 @@ def test_all_policies_keep_their_bound_of_the_larger_plan() -> None:
     """A policy that dares something dares a share of the capacity of the plan that the key is on."""
     clock = ManualClock(START_S)
     node = Node(clock)
-    free = node.kernel.declare("requests", Limit.parse("10/hour", algorithm="fixed-window"), BALANCED)
-    pro = node.kernel.tier("requests@pro", Limit.parse("20/hour", algorithm="fixed-window"), of=free)
+    free, pro = [
+        node.kernel.tier(name, Limit.parse(text, algorithm="fixed-window"), BALANCED, reported_as="requests")
+        for name, text in (("requests@free", "10/hour"), ("requests@pro", "20/hour"))
+    ]
 
     assert 20 >= admitted(free, 100) + admitted(pro, 100)
     assert pro.policy is free.policy

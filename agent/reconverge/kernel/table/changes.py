@@ -22,10 +22,15 @@ CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
 """The others say how it is counted: a limit that counts differently is another one."""
 
 
+def counted_otherwise(one: Limit, other: Limit) -> list[str]:
+    """The fields in which two limits differ that say how a limit is counted, and not how much it admits."""
+    fixed = [field.name for field in fields(Limit) if field.name not in CHANGEABLE]
+    return [name for name in fixed if getattr(other, name) != getattr(one, name)]
+
+
 def why_not(table: LimitState, limit: Limit) -> str | None:
     """What keeps the limit of a table from becoming that one, if anything does."""
-    fixed = [field.name for field in fields(Limit) if field.name not in CHANGEABLE]
-    changed = [name for name in fixed if getattr(limit, name) != getattr(table.limit, name)]
+    changed = counted_otherwise(table.limit, limit)
     if changed:
         before = ", ".join(f"{name}={getattr(table.limit, name)!r}" for name in changed)
         return f"counts with {before}, which cannot change while it is in use"

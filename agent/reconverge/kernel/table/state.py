@@ -62,17 +62,18 @@ class LimitState:
         *,
         lease_ns: int,
         peers: Mapping[str, LimitState],
+        reported_as: str | None = None,
         counts_with: LimitState | None = None,
     ) -> None:
         self.kernel = kernel
         self.peers = peers
         """The limits of the node, which share its room for keys."""
         self.name = name
-        self.reported_as: str = name if counts_with is None else counts_with.reported_as
+        self.reported_as = reported_as or name
         """The name by which the hub knows the limit."""
         self.tiers: list[LimitState] = [self] if counts_with is None else counts_with.tiers
         """The limits whose cells are the same at the hub, this one among them; see `tiers.py`."""
-        self.overflow_key = OVERFLOW_KEY if counts_with is None else f"{OVERFLOW_KEY}\x00{name}"
+        self.overflow_key = OVERFLOW_KEY if reported_as is None else f"{OVERFLOW_KEY}\x00{name}"
         self.limit = limit
         self.policy = policy
         self.unit = limit.unit

@@ -34,7 +34,7 @@ from reconverge.kernel.keys import plain_key
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.deferred import Pace
 from reconverge.kernel.reporting.requests import take_interest
-from reconverge.kernel.table.changes import adapt_to_policy, adapt_to_quota, bring_up_to, why_not
+from reconverge.kernel.table.changes import adapt_to_policy, adapt_to_quota, bring_up_to, counted_otherwise, why_not
 from reconverge.kernel.table.corrections import correct_at, mark, refund_at, reset_at
 from reconverge.kernel.table.explain import explain, usage_as_it_stands, usage_at
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
@@ -42,7 +42,7 @@ from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.native import serve
 from reconverge.kernel.table.slow_path import decide, decide_slowly, foresee
 from reconverge.kernel.table.state import LimitState
-from reconverge.kernel.table.tiers import home_of
+from reconverge.kernel.table.tiers import fetch, home_of
 from reconverge.kernel.table.waiter import waiter_for
 from reconverge.limit.checks import cost_of
 from reconverge.limit.limit import QUOTA_MAX, Limit
@@ -94,9 +94,19 @@ class Table(LimitState):
         *,
         lease_ns: int,
         peers: Mapping[str, LimitState],
+        reported_as: str | None = None,
         counts_with: LimitState | None = None,
     ) -> None:
-        super().__init__(kernel, name, limit, policy, lease_ns=lease_ns, peers=peers, counts_with=counts_with)
+        super().__init__(
+            kernel,
+            name,
+            limit,
+            policy,
+            lease_ns=lease_ns,
+            peers=peers,
+            reported_as=reported_as,
+            counts_with=counts_with,
+        )
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
@@ -375,6 +385,25 @@ class Table(LimitState):
         super().start_over()
         self.choose_path()
 
+    def join_tiers(self) -> None:
+        """Be one of the tables between which keys move."""
+        self.tiers.extend(() if self in self.tiers else (self,))
+        stores = tuple(each.cells for each in self.tiers)
+        for each in self.tiers:
+            each.cells.beside = stores
+
+    def take_over(self, key: str) -> None:
+        """Have the key here, if a table that counts with this one has it."""
+        if key not in self.cells:
+            try:
+                self.lock.run(_take_over, self, key, self.now_ns())
+            except Reentry:
+                self.put_off(self.take_over, key)
+
+    def counts_like(self, limit: Limit) -> bool:
+        """Whether a limit of the same name has the same cells at the hub: it differs in how much it admits at most."""
+        return not counted_otherwise(self.limit, limit)
+
     def why_not(self, limit: Limit) -> str | None:
         """What keeps this limit from becoming that one, if anything does."""
         return why_not(self, limit)
@@ -457,6 +486,10 @@ def _hit(table: Table, key: str, cost: int, now_ns: int) -> Decision:
 
 
 # What was used is looked at and corrected where the key is: none of that says which plan it is on.
+
+
+def _take_over(table: Table, key: str, now_ns: int) -> None:
+    fetch(table, key, now_ns)
 
 
 def _usage(table: Table, key: str, now_ns: int) -> Usage:
