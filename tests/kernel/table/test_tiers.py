@@ -114,8 +114,8 @@ def test_a_limit_that_is_counted_otherwise_counts_apart(other: str) -> None:
         counts = [count + admitted(table, 1) for count, table in zip(counts, (one, two), strict=True)]
         node.exchanges_with(hub)
 
-    assert [3, 3] == counts == [table.usage("ada").own for table in (one, two)]
-    assert 6 == hub._shards[0].totals()["requests"].charged
+    assert [2, 2] == counts == [table.usage("ada").own for table in (one, two)]
+    assert 4 == hub._shards[0].totals()["requests"].charged
 
 
 def test_a_name_stands_for_one_limit() -> None:
