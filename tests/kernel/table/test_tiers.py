@@ -114,7 +114,10 @@ def test_a_limit_that_is_counted_otherwise_counts_apart(other: str) -> None:
         counts = [count + admitted(table, 1) for count, table in zip(counts, (one, two), strict=True)]
         node.exchanges_with(hub)
 
-    assert [2, 2] == counts == [table.usage("ada").own for table in (one, two)]
+    own = [table.usage("ada").own for table in (one, two)]
+    node.says_everything_to(hub)
+
+    assert [2, 2] == counts == own
     assert 4 == hub._shards[0].totals()["requests"].charged
 
 
