@@ -21,7 +21,7 @@ from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_
 from reconverge.agent.overrides import Overrides
 from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
-from reconverge.errors import HubUnavailable, InvalidSetting, UnknownLimit
+from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.exchange.schedule import Pacing, pace_of
 from reconverge.exchange.task_runner import TaskRunner
@@ -29,6 +29,7 @@ from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
 from reconverge.hub.port import Hub
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX
+from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.doubt import ASK, within_s
@@ -273,6 +274,28 @@ class Agent:
                 self._overrides.apply_to(limiter)
                 self._look_at_windows([limiter])
                 tell_of_soft(quotas)
+        return limiter
+
+    def tier(self, limit_name: str, name: str, limit: Limit, *, policy: str | None = None) -> Limiter:
+        """Declare one of several limits that the hub knows by one name, such as those of several plans.
+
+        Its keys count with those of all limits that were declared for that name and are counted alike: a key that is
+        asked about here comes here, with what it has used there. `name` is that of this one in `stats()`.
+
+        Raises:
+            InvalidLimit, LimitConflict: as `limit` does; so does a policy that the others do not have.
+        """
+        check_name(limit_name)
+        chosen = self._policy if policy is None else choose(policy)
+        with self._overrides.lock:
+            limiter = self._limiters.get(name)
+            if limiter is None:
+                limiter = Limiter(self._kernel.tier(name, limit, chosen, reported_as=limit_name))
+                limiter.set_agent_switch(self._switched)
+                limiter = self._limiters.setdefault(name, limiter)
+                self._look_at_windows([limiter])
+            elif limiter.limit != limit:
+                raise LimitConflict(name, limiter.limit, limit)
         return limiter
 
     def _check_switch_and_interval(

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf
 from typing import Final
 
-from reconverge.contracts.document import REFUSED, Customer, Document, Plan, Switching, Word, overridden
+from reconverge.contracts.document import (
+    REFUSED,
+    Customer,
+    Document,
+    Former,
+    Plan,
+    Switching,
+    Word,
+    counts_for_s,
+    overridden,
+    same_cells,
+)
 from reconverge.limit.limit import Limit
 
-NOBODY: Final = Customer(plan="")
+UNNAMED: Final = Customer(plan="")
 """In place of the entry of a customer that has none."""
 _HASH_RANGE: Final = 1 << 64
 
@@ -48,31 +59,54 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
     if customer is None:
         if document.unknown == REFUSED:
             return Terms(REFUSED, ())
-        return Terms(document.unknown, _terms(document.plans[document.unknown], document.unknown, NOBODY, {}))
-    name, until = plan_at(document.plans, customer, now_s)
-    plan = document.plans[name]
-    formers = [each for each in customer.former if each.until > now_s]
-    overrides = {limit: each for limit, each in customer.limits.items() if limit in plan.limits}
-    terms = _terms(plan, name, customer, overrides)
+        return Terms(document.unknown, _terms(document.plans[document.unknown], document.unknown, UNNAMED))
+    *ended, (name, until) = stages(document.plans, customer, now_s)
+    terms = _terms(document.plans[name], name, customer)
+    formers = [*customer.former, *_formers_of(document.plans, customer, ended)]
+    formers = _still_apart([each for each in formers if each.until > now_s], terms)
     terms += tuple(Term(each.name, each.limit, each.by, tier=name, former=True) for each in formers)
     return Terms(name, terms, min([until, *(each.until for each in formers)]))
 
 
-def plan_at(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> tuple[str, float]:
-    """The plan that a customer is on, and until when; plans that end are followed by others."""
-    name, since, until = customer.plan, customer.since, inf
-    if customer.until is not None and customer.then is not None:
-        if now_s >= customer.until:
-            return customer.then, inf
-        until = customer.until
-    while (lasts := plans[name].lasts) is not None and since is not None:
-        since += lasts
-        if now_s < since:
-            return name, min(since, until)
-        following = plans[name].then
-        assert following is not None  # `checked` has seen to that
-        name = following
-    return name, until
+def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[tuple[str, float]]:
+    """The plans that a customer was on, each with its end, and last the one that it is on; plans that end follow."""
+    name, since = customer.plan, customer.since
+    end = inf if customer.until is None else customer.until
+    passed: list[tuple[str, float]] = []
+    while True:
+        lasts, following = plans[name].lasts, plans[name].then
+        over = inf if lasts is None or since is None else since + lasts
+        if now_s < min(over, end):
+            return [*passed, (name, min(over, end))]
+        passed.append((name, min(over, end)))
+        if end <= over:
+            assert customer.then is not None  # `checked` has seen to that
+            return [*passed, (customer.then, inf)]
+        assert following is not None  # likewise
+        name, since = following, over
+
+
+def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[tuple[str, float]]) -> list[Former]:
+    """The limits of plans that have ended, each until its use has stopped counting."""
+    return [
+        Former(term.name, term.limit, term.by, end + counts_for_s(term.limit))
+        for name, end in ended
+        for term in _terms(plans[name], name, customer)
+    ]
+
+
+def _still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
+    """Those that count beside what holds now: a limit that has its name, and is counted otherwise.
+
+    Of several that are counted alike, the one that admits the least.
+    """
+    apart: list[Former] = []
+    for each in sorted(formers, key=lambda former: former.limit.capacity):
+        present = [term.limit for term in terms if term.name == each.name]
+        taken = [*present, *(other.limit for other in apart if other.name == each.name)]
+        if present and not any(same_cells(each.limit, limit) for limit in taken):
+            apart.append(each)
+    return apart
 
 
 def switch_at(term: Term, key: str, now_s: float) -> Word:
@@ -93,10 +127,10 @@ def is_among(key: str, limit_name: str, percent: float) -> bool:
     return int.from_bytes(hashed, "big") < percent / 100 * _HASH_RANGE
 
 
-def _terms(plan: Plan, plan_name: str, customer: Customer, overrides: Mapping[str, str | Limit]) -> tuple[Term, ...]:
+def _terms(plan: Plan, plan_name: str, customer: Customer) -> tuple[Term, ...]:
     terms = []
     for name, each in plan.limits.items():
-        override = overrides.get(name)
+        override = customer.limits.get(name)
         limit = each.limit if override is None else overridden(each.limit, override)
         switches = [each.switch, customer.switch, customer.switches.get(name)]
         tier = plan_name if override is None else "own"

@@ -456,6 +456,15 @@ class Limiter:
         check_keys(keys)
         self._table.warm(keys)
 
+    def take_over(self, key: str) -> None:
+        """Have a key be here that another limit has which counts with this one, see `Agent.tier`."""
+        for table in self._table.tables:
+            table.take_over(key)
+
+    def keys_beside(self) -> list[str]:
+        """All keys that this node has, here or in a limit that counts with this one."""
+        return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
+
     def _tell(self, key: str) -> None:
         """Tell the queues of the key that there may be room now."""
         for table in self._table.tables:

@@ -1,0 +1,447 @@
+"""Decides by the contracts of customers: all limits of a contract must hold, and are charged in one moment."""
+
+# Theory of operation.
+#
+# A document says what each customer may use (`document.py`), and `terms.py` what of that holds at a moment. Here terms
+# meet an agent. Each limit of a plan becomes a limiter, made by `Agent.tier`: those of one name that are counted alike
+# share their cells, and a customer is in one of them at a time, so what it has used stays when its plan changes.
+# What holds for a plan is worked out once, and what holds for a customer when it is met: customers on plans cost what
+# their keys cost.
+#
+# A request names the customer and further facts. Most contracts have one limit, which is one call of its limiter. With
+# several, all are charged in one moment or none is (`limiter/joint.py`). A limit that is off is not asked. One in
+# shadow is charged after the others have admitted the request, and refuses nothing.
+#
+# When the document changes, the keys of a customer whose quota is another one move at once, and not with its next
+# request: until each node has told the hub of a larger quota, the smaller one is in force on all nodes. Which keys a
+# customer has by further facts is found among the keys of the node.
+#
+# A node may have caps, beyond which no document can raise a limit, and where it has one, none can switch the limit off.
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from math import inf
+from typing import Final
+
+from reconverge.agent.agent import Agent
+from reconverge.clock import SECOND_NS, Seconds, in_seconds
+from reconverge.contracts.document import (
+    CUSTOMER,
+    REFUSED,
+    Document,
+    InvalidContracts,
+    check_identity,
+    checked,
+    said_of_limit,
+)
+from reconverge.contracts.terms import Term, Terms, switch_at, terms_of
+from reconverge.decision import Decision, Usage
+from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, ReconvergeError
+from reconverge.limit.limit import Limit
+from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.reservation import Reservation
+from reconverge.remote_settings.caps import capped
+
+WITHIN_S: Final = 0.025
+STANDINGS_MAX: Final = 100_000
+"""Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
+SEPARATOR: Final = "|"
+"""Between the facts of a key; within a fact it is written as %7C."""
+
+
+class MissingFact(ReconvergeError, ValueError):
+    """Raised when a request does not name a fact by which one of the customer's limits counts."""
+
+    def __init__(self, limit: str, fact: str) -> None:
+        self.limit = limit
+        self.fact = fact
+        super().__init__(f"limit {limit!r} counts by {fact}, which the request does not name; pass {fact}=...")
+
+
+@dataclass(frozen=True, slots=True)
+class ContractDecision:
+    """Whether a request may go on by all limits of its customer's contract. True when allowed."""
+
+    allowed: bool
+    customer: str
+    plan: str
+    """The plan that the customer is on; "refused" for a customer that is not known, where those are refused."""
+    decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+    """What each limit says, by name; a limit that holds for a while beside its successor has "(former)" in its name."""
+    refused_by: str | None = None
+    """The limit that refuses the request, of several the one to wait for longest; None if it is allowed or unknown."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a contract for the customer, or a plan for those that are not named."""
+        return self.plan != REFUSED
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds to wait before the same request may be admitted; 0.0 if it is, infinite for an unknown customer."""
+        if self.allowed:
+            return 0.0
+        refusal = None if self.refused_by is None else self.decisions.get(self.refused_by)
+        return inf if refusal is None else refusal.retry_after
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One limit of a contract, as one request asks it."""
+
+    label: str
+    limiter: Limiter
+    key: str
+    shadow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What holds for a customer, with the limiters that see to it."""
+
+    plan: str
+    parts: tuple[tuple[Term, Limiter], ...]
+    until: float
+    plain: Limiter | None
+    """The one limiter of a contract that counts by the customer alone and is switched on."""
+
+
+class Contracts:
+    """The contracts of a fleet, as one agent keeps them.
+
+    Args:
+        agent: counts; its policy says how far a node may go by itself, unless `policy` does.
+        document: what customers may use, as `checked` returns it, or a table such as a file has.
+        policy: "strict", "balanced" and so on, as for `Agent.limit`.
+        caps: by the name of a limit, a limit string over the same window that no document can raise it beyond.
+
+    Raises:
+        InvalidContracts: the document makes no sense.
+        InvalidSetting: a cap does not fit a limit.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        document: Document | Mapping[str, object],
+        *,
+        policy: str | None = None,
+        caps: Mapping[str, str] | None = None,
+    ) -> None:
+        self.agent = agent
+        self._policy = policy
+        self._caps = {name: _cap(name, text) for name, text in (caps or {}).items()}
+        self._lock = threading.RLock()
+        self._document = Document({})
+        self._standings: dict[str, Standing] = {}
+        self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
+        self.version = 0
+        """Of the document in force."""
+        self.replace(document)
+
+    # ------------------------------------------------------------ what is in force
+
+    @property
+    def document(self) -> Document:
+        """What is in force."""
+        return self._document
+
+    def replace(self, document: Document | Mapping[str, object], version: int = 0) -> None:
+        """Have another document be in force from the next decision on; what was used stays used.
+
+        Raises InvalidContracts, and changes nothing, for a document that cannot be in force on this node.
+        """
+        if not isinstance(document, Document):
+            document = checked(dict(document))
+        with self._lock:
+            plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
+            before, self._document = self._document, document
+            self._plans, self._standings = plans, {}
+            self.version = version
+            self._move(before, document)
+
+    def terms(self, customer: str) -> Terms:
+        """What holds for a customer now."""
+        return terms_of(self._document, customer, self._now_s())
+
+    # ------------------------------------------------------------ deciding
+
+    def hit(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
+        """Whether the customer may use `cost` now; if so it is charged to all limits of its contract. Never waits.
+
+        `facts` name what else limits count by, such as `user="ada"`.
+
+        Raises:
+            MissingFact: a limit counts by a fact that is not named.
+            InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `Limiter.hit` does.
+        """
+        standing = self.standing(customer)
+        if standing.plain is not None:
+            decision = standing.plain.hit(customer, cost, kind)
+            return self._told(customer, standing, {standing.parts[0][0].name: decision})
+        return self._decided(customer, standing, self.asked(customer, standing, facts), cost, kind, within_ns=0)
+
+    def test(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
+        """What `hit` would answer now; nothing is charged."""
+        standing = self.standing(customer)
+        asked = self.asked(customer, standing, facts)
+        decisions = {each.label: each.limiter.test(each.key, cost, kind) for each in asked}
+        return self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
+
+    async def ask(
+        self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
+    ) -> ContractDecision:
+        """As `hit`, but in doubt it asks the hub about all limits at once, and waits for at most `within` seconds."""
+        standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
+        if standing.plain is not None:
+            decision = await standing.plain.ask(customer, cost, within=within, kind=kind)
+            return self._told(customer, standing, {standing.parts[0][0].name: decision})
+        asked = self.asked(customer, standing, facts)
+        jointly = self._jointly(asked, cost, kind, within_ns)
+        answers = None if jointly is None else jointly.at_once(blocking=False)
+        if jointly is not None and answers is None:
+            answers = await jointly.ask()
+        return self._decided(customer, standing, asked, cost, kind, within_ns=0, answers=answers)
+
+    def ask_blocking(
+        self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
+    ) -> ContractDecision:
+        """As `ask`, for a thread; where it must not wait, memory answers."""
+        standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
+        if standing.plain is not None:
+            decision = standing.plain.ask_blocking(customer, cost, within=within, kind=kind)
+            return self._told(customer, standing, {standing.parts[0][0].name: decision})
+        return self._decided(customer, standing, self.asked(customer, standing, facts), cost, kind, within_ns=within_ns)
+
+    # ------------------------------------------------------------ looking
+
+    def usages(self, customer: str, **facts: str) -> dict[str, Usage]:
+        """How much the customer has used of each limit, by name, as far as this node knows."""
+        standing = self.standing(customer)
+        return {
+            each.label: each.limiter.usage(each.key) for each in self.asked(customer, standing, facts, lenient=True)
+        }
+
+    def reset(self, customer: str, **facts: str) -> None:
+        """Forget what the customer has used: here at once, on all other nodes with their next exchange.
+
+        Of a limit that counts by further facts, only what was counted by those that are named.
+        """
+        for each in self.asked(customer, self.standing(customer), facts, lenient=True):
+            each.limiter.reset(each.key)
+
+    def standing(self, customer: str) -> Standing:
+        """What holds for a customer now, with its limiters."""
+        standing = self._standings.get(customer)
+        if standing is None or (standing.until < inf and self._now_s() >= standing.until):
+            standing = self._stand(customer)
+        return standing
+
+    def asked(
+        self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
+    ) -> list[Asked]:
+        """What a request with these facts asks of each limit that is not off. Raises MissingFact.
+
+        With `lenient`, limits that count by other facts are left out.
+        """
+        asked = []
+        for term, limiter in standing.parts:
+            missing = [fact for fact in term.by if fact != CUSTOMER and fact not in facts]
+            if missing and lenient:
+                continue
+            if missing:
+                raise MissingFact(term.name, missing[0])
+            key = key_of(term.by, customer, facts)
+            switch = "on" if not term.switches or term.name in self._caps else switch_at(term, key, self._now_s())
+            if switch != "off":
+                asked.append(Asked(_label(term), limiter, key, shadow=switch == "shadow"))
+        return asked
+
+    # ------------------------------------------------------------ inside
+
+    def _decided(
+        self,
+        customer: str,
+        standing: Standing,
+        asked: Sequence[Asked],
+        cost: int,
+        kind: str | None,
+        *,
+        within_ns: int,
+        answers: Sequence[tuple[Decision, Reservation | None]] | None = None,
+    ) -> ContractDecision:
+        """Charge all limits or none, and after them those in shadow, which refuse nothing."""
+        joined = [each for each in asked if not each.shadow and can_be_joined(each.limiter)]
+        decisions: dict[str, Decision] = {}
+        if answers is None and joined:
+            answers = self._answers(joined, cost, kind, within_ns)
+        for each, (decision, _) in zip(joined, answers or (), strict=True):
+            decisions[each.label] = decision
+        allowed = all(decision.allowed for decision in decisions.values())
+        for each in asked:
+            if each not in joined:
+                ask = each.limiter.hit if allowed else each.limiter.test
+                decisions[each.label] = ask(each.key, cost, kind)
+        return self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
+
+    def _answers(
+        self, joined: Sequence[Asked], cost: int, kind: str | None, within_ns: int
+    ) -> Sequence[tuple[Decision, Reservation | None]]:
+        if len(joined) > 1 and kind is None:
+            at_once = hit_together([(each.limiter, each.key, cost) for each in joined], certain=within_ns > 0)
+            if isinstance(at_once, list):
+                return [(decision, None) for decision in at_once]
+        jointly = self._jointly(joined, cost, kind, within_ns)
+        assert jointly is not None
+        answers = jointly.at_once(blocking=True)
+        return jointly.ask_blocking() if answers is None else answers
+
+    def _jointly(self, asked: Sequence[Asked], cost: int, kind: str | None, within_ns: int) -> Jointly | None:
+        members: list[Member] = [
+            member_of(each.limiter, each.key, cost, kind, within_ns, marks=False)
+            for each in asked
+            if not each.shadow and can_be_joined(each.limiter)
+        ]
+        return Jointly(members) if members else None
+
+    @staticmethod
+    def _told(
+        customer: str, standing: Standing, decisions: Mapping[str, Decision], shadows: Iterable[str] = ()
+    ) -> ContractDecision:
+        refusing = {
+            label: decision for label, decision in decisions.items() if not decision.allowed and label not in shadows
+        }
+        if standing.plan == REFUSED:
+            return ContractDecision(allowed=False, customer=customer, plan=REFUSED)
+        if not refusing:
+            return ContractDecision(allowed=True, customer=customer, plan=standing.plan, decisions=decisions)
+        by = max(refusing, key=lambda label: refusing[label].retry_after)
+        return ContractDecision(
+            allowed=False, customer=customer, plan=standing.plan, decisions=decisions, refused_by=by
+        )
+
+    def _stand(self, customer: str) -> Standing:
+        """Work out what holds for a customer, and remember it."""
+        check_identity(customer, "customer")
+        with self._lock:
+            terms = terms_of(self._document, customer, self._now_s())
+            parts = self._plans.get(terms.plan, ())
+            if [term for term, _ in parts] != list(terms.terms):
+                parts = self._parts(terms.terms)
+            alone = parts[0] if len(parts) == 1 else None
+            plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
+            standing = Standing(terms.plan, parts, terms.until, plain)
+            if len(self._standings) >= STANDINGS_MAX:
+                self._standings.clear()
+            self._standings[customer] = standing
+        return standing
+
+    def _terms_of_plans(self, document: Document) -> Iterable[tuple[str, tuple[Term, ...]]]:
+        for name, plan in document.plans.items():
+            yield (
+                name,
+                tuple(
+                    Term(limit, each.limit, each.by, name, () if each.switch is None else (each.switch,))
+                    for limit, each in plan.limits.items()
+                ),
+            )
+
+    def _parts(self, terms: Iterable[Term]) -> tuple[tuple[Term, Limiter], ...]:
+        return tuple((term, self._limiter(term)) for term in terms)
+
+    def _limiter(self, term: Term) -> Limiter:
+        """The limiter of a term. Raises InvalidContracts if this node cannot have it."""
+        limit = term.limit
+        cap = self._caps.get(term.name)
+        if cap is not None:
+            limit = capped(limit, _like(limit, cap, term.name))
+        try:
+            return self.agent.tier(term.name, f"{term.name}@{_tier_of(limit)}", limit, policy=self._policy)
+        except (InvalidLimit, LimitConflict) as error:
+            raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
+
+    def _move(self, before: Document, after: Document) -> None:
+        """Have the keys of customers with other quotas than before be where these are."""
+        now_s = self._now_s()
+        changed = [
+            identity
+            for identity in {**before.customers, **after.customers}
+            if terms_of(before, identity, now_s).terms != terms_of(after, identity, now_s).terms
+        ]
+        if before.plans != after.plans or before.unknown != after.unknown:
+            changed = self._met()
+        prefixes = []
+        for identity in changed:
+            for term, limiter in self._stand(identity).parts:
+                if term.by == (CUSTOMER,):
+                    limiter.take_over(identity)
+                elif term.by[0] == CUSTOMER:
+                    prefixes.append((written(identity) + SEPARATOR, limiter))
+        for prefix, limiter in prefixes:
+            for key in limiter.keys_beside():
+                if key.startswith(prefix):
+                    limiter.take_over(key)
+
+    def _met(self) -> list[str]:
+        """The customers that this node has cells of."""
+        met = dict[str, None]()
+        for parts in self._plans.values():
+            for term, limiter in parts:
+                if term.by[0] == CUSTOMER:
+                    for key in limiter.keys_beside():
+                        met[unwritten(key.split(SEPARATOR)[0]) if len(term.by) > 1 else key] = None
+        return list(met)
+
+    def _now_s(self) -> float:
+        return self.agent.clock.wall_ns() / SECOND_NS
+
+
+def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
+    """The key under which a limit counts a request."""
+    if len(by) == 1:
+        return customer if by[0] == CUSTOMER else facts[by[0]]
+    return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
+
+
+def written(fact: str) -> str:
+    """A fact as it stands in a key with others."""
+    return fact.replace("%", "%25").replace(SEPARATOR, "%7C") if "%" in fact or SEPARATOR in fact else fact
+
+
+def unwritten(text: str) -> str:
+    """The fact that was written so."""
+    return text.replace("%7C", SEPARATOR).replace("%25", "%")
+
+
+def _label(term: Term) -> str:
+    return f"{term.name} (former)" if term.former else term.name
+
+
+def _tier_of(limit: Limit) -> str:
+    """What tells limits of one name apart: the limit string, and a hash of whatever else they say."""
+    said = said_of_limit(limit)
+    if isinstance(said, str):
+        return said.replace(" ", "_")
+    return f"{said['limit']}~{blake2b(str(limit).encode(), digest_size=4).hexdigest()}".replace(" ", "_")
+
+
+def _cap(name: str, text: str) -> Limit:
+    try:
+        return Limit.parse(text)
+    except InvalidLimit as error:
+        raise InvalidSetting("caps", text, f"is no cap for {name!r}: {error.problem}") from None
+
+
+def _like(limit: Limit, cap: Limit, name: str) -> Limit:
+    """The cap with all that the limit says but quota and burst. Raises InvalidContracts over another window."""
+    if cap.window_ns != limit.window_ns:
+        raise InvalidContracts(f"is {limit}, and the cap of this node is over another window: {cap}", name)
+    return replace(limit, quota=cap.quota, burst=cap.burst if limit.burst is not None else None)

@@ -1,0 +1,1 @@
+"""Contracts: documents, what holds by them, and how they are kept."""

@@ -1,0 +1,314 @@
+"""Goal: a customer may use what its contract says, whatever changes while it does.
+
+Method: examples on one node with a clock of its own, and a fleet on one Redis whose plans change under load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from reconverge import Agent
+from reconverge.contracts.contracts import ContractDecision, Contracts, MissingFact, key_of, unwritten, written
+from reconverge.contracts.document import InvalidContracts, counts_for_s
+from reconverge.contracts.terms import terms_of
+from reconverge.errors import InvalidSetting
+from reconverge.testing import ManualClock
+from tests.support.agents import net_at
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+
+NOW_S = 1_750_000_000.0
+PLANS: dict[str, Any] = {
+    "free": {"limits": {"requests": "50/second"}},
+    "standard": {"limits": {"requests": "500/second"}},
+    "pro": {"limits": {"requests": "1000/second"}},
+}
+
+
+def contracts_of(
+    plans: dict[str, Any] | None = None,
+    clock: ManualClock | None = None,
+    caps: dict[str, str] | None = None,
+    **more: Any,
+) -> Contracts:
+    """The contracts of one node."""
+    document = {"plans": plans or PLANS, "unknown": "free", **more}
+    return Contracts(Agent("memory://", clock=clock or ManualClock(NOW_S)), document, caps=caps)
+
+
+def changed(contracts: Contracts, **customers: Any) -> None:
+    """Have customers be on other plans."""
+    contracts.replace({"plans": PLANS, "unknown": "free", "customers": customers})
+
+
+def admitted(contracts: Contracts, customer: str, times: int, **facts: str) -> int:
+    """How many of so many requests."""
+    return sum(contracts.hit(customer, **facts).allowed for _ in range(times))
+
+
+def test_a_customer_may_use_what_its_plan_says() -> None:
+    """Free 50, standard 500 and pro 1000 in a second; a customer that is not named is on the plan for those."""
+    contracts = contracts_of(customers={"ada": "free", "bob": "standard", "eve": "pro"})
+
+    assert [50, 500, 1000, 50] == [admitted(contracts, each, 1100) for each in ("ada", "bob", "eve", "stranger")]
+
+
+def test_use_moves_with_the_customer() -> None:
+    """From free to standard to pro within a moment: no more than the largest of them; back again: nothing."""
+    contracts = contracts_of()
+    counts = [admitted(contracts, "acme", 60)]
+    for plan in ("standard", "pro", "free"):
+        changed(contracts, acme=plan)
+        counts.append(admitted(contracts, "acme", 1100))
+
+    assert [50, 450, 500, 0] == counts
+
+
+def test_an_override_is_for_its_customer_alone() -> None:
+    """Quota and burst are its own, and all else is as in the plan."""
+    contracts = contracts_of(customers={"acme": {"plan": "free", "limits": {"requests": "70/second"}}})
+
+    assert [70, 50] == [admitted(contracts, each, 100) for each in ("acme", "other")]
+
+
+def test_an_unknown_customer_can_be_refused() -> None:
+    """Nothing is charged, and the answer says that there is no contract."""
+    contracts = contracts_of(unknown="refused", customers={"acme": "free"})
+    stranger = contracts.hit("stranger")
+
+    assert (False, False, None) == (stranger.allowed, stranger.known, stranger.refused_by)
+    assert float("inf") == stranger.retry_after
+    assert contracts.hit("acme").known
+
+
+def test_all_limits_of_a_contract_hold_each_by_its_own_key() -> None:
+    """Each user may use ten, the customer fifteen, and the address twenty; a refused request is charged to none."""
+    contracts = contracts_of(
+        {
+            "team": {
+                "limits": {
+                    "user": {"limit": "10/hour", "by": ["customer", "user"]},
+                    "team": "15/hour",
+                    "address": {"limit": "20/hour", "by": "address"},
+                }
+            }
+        },
+        unknown="team",
+    )
+    counts = [
+        admitted(contracts, customer, 12, user=user, address="192.0.2.1")
+        for customer, user in (("acme", "ada"), ("acme", "bob"), ("other", "ada"))
+    ]
+    refused = contracts.hit("acme", user="ada", address="192.0.2.1")
+    usages = contracts.usages("acme", user="bob", address="192.0.2.1")
+
+    assert [10, 5, 5] == counts
+    assert {"user": 5, "team": 15, "address": 20} == {name: each.own for name, each in usages.items()}
+    assert refused.refused_by in {"user", "team", "address"}
+    assert {"user", "team", "address"} == set(refused.decisions)
+
+
+def test_a_fact_that_is_not_named_is_an_error() -> None:
+    """It says which limit counts by it; a look leaves such limits out."""
+    contracts = contracts_of({"p": {"limits": {"a": "5/hour", "b": {"limit": "5/hour", "by": "user"}}}}, unknown="p")
+
+    with pytest.raises(
+        MissingFact, match=r"limit 'b' counts by user, which the request does not name; pass user=\.\.\."
+    ):
+        contracts.hit("acme")
+    assert ["a"] == list(contracts.usages("acme"))
+
+
+def test_a_plan_that_ends_is_followed_by_another() -> None:
+    """A trial of ten days has 500, and 50 from the moment on at which it ends."""
+    clock = ManualClock(NOW_S)
+    plans = {**PLANS, "trial": {"limits": {"requests": "500/second"}, "lasts": "P10D", "then": "free"}}
+    contracts = contracts_of(plans, clock, customers={"acme": {"plan": "trial", "since": "2025-06-15T15:06:40Z"}})
+    before = admitted(contracts, "acme", 600)
+    clock.advance(10 * 86_400 - 1)
+    last = admitted(contracts, "acme", 600)
+    clock.advance(2)
+
+    assert [500, 500, 50] == [before, last, admitted(contracts, "acme", 600)]
+
+
+def test_a_limit_that_is_counted_otherwise_does_not_forgive_use() -> None:
+    """A trial of 100 a day ends, and 60 a minute follow: until the day's use has stopped counting, both hold."""
+    clock = ManualClock(NOW_S)
+    plans = {
+        "trial": {"limits": {"requests": "100/day"}, "lasts": "PT1H", "then": "paid"},
+        "paid": {"limits": {"requests": "60/minute"}},
+    }
+    contracts = contracts_of(
+        plans, clock, unknown="paid", customers={"acme": {"plan": "trial", "since": "2025-06-15T15:06:40Z"}}
+    )
+    counts = [admitted(contracts, "acme", 90)]
+    clock.advance(3601)
+    counts.append(admitted(contracts, "acme", 90))
+    clock.advance(counts_for_s(contracts.document.plans["trial"].limits["requests"].limit))
+    counts.append(admitted(contracts, "acme", 90))
+
+    assert [90, 10, 60] == counts
+
+
+def test_a_limit_in_shadow_refuses_nothing_and_one_that_is_off_is_not_asked() -> None:
+    """What the one in shadow would say is among the decisions."""
+    plans = {
+        "p": {
+            "limits": {
+                "firm": "5/hour",
+                "shadow": {"limit": "2/hour", "switch": "shadow"},
+                "off": {"limit": "1/hour", "switch": False},
+            }
+        }
+    }
+    contracts = contracts_of(plans, unknown="p")
+    answers = [contracts.hit("acme") for _ in range(6)]
+
+    assert [True] * 5 + [False] == [each.allowed for each in answers]
+    assert [True, True, False, False, False] == [each.decisions["shadow"].allowed for each in answers[:5]]
+    assert not any("off" in each.decisions for each in answers)
+    assert "firm" == answers[-1].refused_by
+
+
+def test_a_switch_ends_when_it_says() -> None:
+    """A contract that is off for an hour refuses again after that."""
+    clock = ManualClock(NOW_S)
+    switch = {"to": "off", "until": "2025-06-15T16:06:40Z"}
+    contracts = contracts_of(None, clock, customers={"acme": {"plan": "free", "switch": switch}})
+    before = admitted(contracts, "acme", 100)
+    clock.advance(3600)
+
+    assert (100, 50) == (before, admitted(contracts, "acme", 100))
+
+
+def test_a_part_of_the_keys_is_in_shadow() -> None:
+    """About a tenth of them, and the same ones each time."""
+    plans = {"p": {"limits": {"requests": {"limit": "1/hour", "switch": {"to": "shadow", "percent": 10}}}}}
+    contracts = contracts_of(plans, unknown="p")
+    names = [f"customer {number}" for number in range(1000)]
+    admitted_twice = [name for name in names if admitted(contracts, name, 3) == 3]
+
+    assert 50 < len(admitted_twice) < 150
+    assert admitted_twice == [name for name in names if contracts.hit(name).allowed]
+
+
+def test_no_document_goes_beyond_a_cap_of_the_node() -> None:
+    """Neither with a quota nor with a switch; a cap over another window is an error."""
+    contracts = contracts_of(caps={"requests": "60/second"}, customers={"acme": {"plan": "pro", "switch": "off"}})
+
+    assert [60, 50] == [admitted(contracts, each, 1100) for each in ("acme", "other")]
+    with pytest.raises(InvalidContracts, match="the cap of this node is over another window"):
+        contracts_of(caps={"requests": "60/minute"})
+    with pytest.raises(InvalidSetting, match="is no cap for 'requests'"):
+        contracts_of(caps={"requests": "many"})
+
+
+def test_a_wrong_document_changes_nothing() -> None:
+    """The error says which field is wrong, and all is in force that was."""
+    contracts = contracts_of(customers={"acme": "pro"})
+    before = contracts.document
+    with pytest.raises(InvalidContracts, match=r"plans\.free\.limits\.requests\.limit: unknown unit"):
+        contracts.replace({"plans": {"free": {"limits": {"requests": "50/parsec"}}}})
+
+    assert before is contracts.document
+    assert 1000 == admitted(contracts, "acme", 1100)
+
+
+def test_a_look_and_a_reset_are_by_customer() -> None:
+    """What would be answered is told, nothing is charged, and after a reset all may be used again."""
+    contracts = contracts_of(customers={"acme": "free"})
+    admitted(contracts, "acme", 50)
+    looks = [contracts.test("acme").allowed, contracts.test("other").allowed]
+    contracts.reset("acme")
+
+    assert [False, True] == looks
+    assert 50 == admitted(contracts, "acme", 60)
+
+
+@pytest.mark.parametrize("parts", [("a", "b"), ("a|b", "c"), ("%7C", "|"), ("%25", "%")])
+def test_no_two_requests_have_one_key_by_chance(parts: tuple[str, str]) -> None:
+    """What separates facts in a key is written otherwise within a fact, and read back."""
+    key = key_of(("customer", "user"), parts[0], {"user": parts[1]})
+
+    assert list(parts) == [unwritten(each) for each in key.split("|")]
+    assert key != key_of(("customer", "user"), "".join(parts), {"user": ""})
+    assert written(parts[0]) == key.split("|")[0]
+
+
+def test_a_thousand_customers_on_twenty_plans_cost_tables_by_plan() -> None:
+    """Each may use what its plan says, and the agent has one limit for each plan."""
+    plans = {f"p{number}": {"limits": {"requests": f"{number + 1}/hour"}} for number in range(20)}
+    customers = {f"c{number}": f"p{number % 20}" for number in range(1000)}
+    contracts = contracts_of(plans, unknown="p0", customers=customers)
+
+    assert [number % 20 + 1 for number in range(1000)] == [
+        admitted(contracts, f"c{number}", 25) for number in range(1000)
+    ]
+    assert 20 == len(contracts.agent.limiters)
+
+
+def test_asking_decides_as_a_hit_does_on_a_node_without_a_hub() -> None:
+    """For one limit and for several."""
+    contracts = contracts_of({"p": {"limits": {"a": "5/hour", "b": {"limit": "3/hour", "by": "user"}}}}, unknown="p")
+    one = contracts_of()
+
+    async def asked() -> list[ContractDecision]:
+        return [await contracts.ask("acme", user="ada") for _ in range(4)] + [await one.ask("acme")]
+
+    *answers, last = asyncio.run(asked())
+
+    assert [True, True, True, False] == [each.allowed for each in answers]
+    assert "b" == answers[-1].refused_by
+    assert last.allowed
+    assert one.ask_blocking("acme").allowed
+
+
+def fleet_of(make_agent: MakeAgent, url: str, nodes: int, plans: dict[str, Any]) -> list[Contracts]:
+    """Contracts on so many nodes of one hub."""
+    document = {"plans": plans, "unknown": "small"}
+    return [Contracts(make_agent(url, policy="strict"), document) for _ in range(nodes)]
+
+
+def test_a_plan_that_changes_under_load_admits_no_more_than_the_larger(
+    redis_server: RedisServer, make_agent: MakeAgent
+) -> None:
+    """Four nodes, asked all the time by threads, while the customer's plan goes up and down: 60 of a strict hour."""
+    plans = {name: {"limits": {"requests": f"{quota}/hour"}} for name, quota in (("small", 20), ("large", 60))}
+    fleet = fleet_of(make_agent, redis_server.url, 4, plans)
+    admitted_by: list[int] = [0] * len(fleet)
+    ended = threading.Event()
+
+    def load(index: int) -> None:
+        while not ended.is_set():
+            admitted_by[index] += fleet[index].ask_blocking("acme").allowed
+
+    threads = [threading.Thread(target=load, args=(index,)) for index in range(len(fleet))]
+    for thread in threads:
+        thread.start()
+    try:
+        for plan in ("large", "small", "large", "small", "large"):
+            for contracts in fleet:
+                contracts.replace({"plans": plans, "unknown": "small", "customers": {"acme": plan}})
+        eventually(lambda: sum(admitted_by) >= 60, "the larger quota used up")
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    eventually(lambda: net_at(redis_server.url, "requests") == sum(admitted_by), "all that was admitted, at the hub")
+
+    assert 60 == sum(admitted_by)
+
+
+def test_what_holds_changes_at_the_moment_that_is_planned() -> None:
+    """A contract that is to end says until when its terms hold."""
+    contracts = contracts_of(customers={"acme": {"plan": "pro", "until": "2025-07-01T00:00:00Z", "then": "free"}})
+    end_s = 1_751_328_000.0
+
+    assert end_s == contracts.terms("acme").until
+    assert ["pro", "free"] == [terms_of(contracts.document, "acme", at).plan for at in (end_s - 1, end_s)]
