@@ -46,7 +46,7 @@ def changed(contracts: Contracts, **customers: Any) -> None:
     contracts.replace({"plans": PLANS, "unknown": "free", "customers": customers})
 
 
-def admitted(contracts: Contracts, customer: str, times: int, **facts: str) -> int:
+def admitted(contracts: Contracts, customer: str, times: int, **facts: Any) -> int:
     """How many of so many requests."""
     return sum(contracts.hit(customer, **facts).allowed for _ in range(times))
 

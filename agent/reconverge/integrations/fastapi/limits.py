@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origi
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, told
+from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi.middleware import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
 from reconverge.integrations.asgi.routes import routes_of
@@ -185,6 +186,8 @@ class Limits:
         limits = rule.limits
         if isinstance(limits, Limiter):
             return limits.name
+        if isinstance(limits, Contracts):
+            return "contracts"
         if isinstance(limits, str):
             text = limits
         elif isinstance(limits, Limit):

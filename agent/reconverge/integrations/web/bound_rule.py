@@ -10,6 +10,8 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from reconverge.agent.agent import Agent
+from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.document import IDENTITY_BYTES_MAX, REFUSED
 from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.request.keys import (
@@ -120,6 +122,8 @@ class Claim:
     cost: int
     kind: str | None = None
     """See `Price.kind`."""
+    shadow: bool = False
+    """Whether it decides and counts, and never refuses."""
 
 
 class Declared:
@@ -162,7 +166,11 @@ class Declared:
         """Limiters that the application has given by request itself, by name; as many as tiers are remembered."""
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
-        if callable(rule.limits) and not isinstance(rule.limits, Limiter):
+        self._contracts: Contracts | None = None
+        self._facts = {name: asks(function, name) for name, function in (rule.facts or {}).items()}
+        if isinstance(rule.limits, Contracts):
+            self._contracts = rule.limits
+        elif callable(rule.limits) and not isinstance(rule.limits, Limiter):
             self._by_request = asks(rule.limits, "limits")
         else:
             self._limiter = self._declare(name, rule.limits)
@@ -194,6 +202,48 @@ class Declared:
             limiter = yield from self._limiter_by_request(request, mend)
             if limiter is None:
                 return None
+        key = yield from self._key_of(request, mend)
+        if key is None:
+            return None
+        if self._parts:
+            parts = yield from self._scope_of(request, mend)
+            key = joined([*parts, key]) or key
+        cost: int | str = cast("int | str", self.rule.cost)
+        if self._cost is not None:
+            cost = yield from self._cost_by_request(request, limiter, mend)
+        key = fitting(key, limiter.key_bytes_max)
+        if type(cost) is int and not limiter.has_costs:
+            return Claim(self, limiter, key, cost, shadow=self.rule.shadow)
+        price = self._price(limiter, cost, request, mend)
+        return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow)
+
+    def claims(self, request: Request, mend: Mend) -> Steps[list[Claim]]:
+        """What the request asks for, of one limit or of all of a contract. Raises as `claim` does."""
+        if self._contracts is None:
+            claim = yield from self.claim(request, mend)
+            return [] if claim is None else [claim]
+        if self._exempt is not None and (yield from self._is_exempt(request, mend)):
+            return []
+        customer = yield from self._key_of(request, mend)
+        if customer is None:
+            return []
+        contracts, claims = self._contracts, list[Claim]()
+        customer = fitting(customer, IDENTITY_BYTES_MAX)
+        standing = contracts.standing(customer)
+        if standing.plan == REFUSED:
+            raise NoKey(self.name)
+        facts = yield from self._facts_of(request, mend)
+        for each in contracts.asked(customer, standing, facts):
+            cost: int | str = cast("int | str", self.rule.cost)
+            if self._cost is not None:
+                cost = yield from self._cost_by_request(request, each.limiter, mend)
+            price = self._price(each.limiter, cost, request, mend)
+            key = fitting(each.key, each.limiter.key_bytes_max)
+            claims.append(Claim(self, each.limiter, key, price.cost, price.kind, self.rule.shadow or each.shadow))
+        return claims
+
+    def _key_of(self, request: Request, mend: Mend) -> Steps[str | None]:
+        """The key of a request, or what stands for it; None if the request is not limited. Raises as `claim` does."""
         missing = self.missing
         try:
             found = self._key(request)
@@ -205,23 +255,20 @@ class Declared:
         except Exception as error:  # noqa: BLE001  # of the application's function
             mend(error, self, BY_ADDRESS)
             key, missing = None, ADDRESS if missing == EXEMPT else missing
-        if key is None:
-            if missing == EXEMPT:
-                return None
-            key = self._stand_in(request, missing)
-        else:
-            key = plain(key)
-        if self._parts:
-            parts = yield from self._scope_of(request, mend)
-            key = joined([*parts, key]) or key
-        cost: int | str = cast("int | str", self.rule.cost)
-        if self._cost is not None:
-            cost = yield from self._cost_by_request(request, limiter, mend)
-        key = fitting(key, limiter.key_bytes_max)
-        if type(cost) is int and not limiter.has_costs:
-            return Claim(self, limiter, key, cost)
-        price = self._price(limiter, cost, request, mend)
-        return Claim(self, limiter, key, price.cost, price.kind)
+        if key is not None:
+            return plain(key)
+        return None if missing == EXEMPT else self._stand_in(request, missing)
+
+    def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
+        """The further facts of a request; all requests of which a fact cannot be told count together."""
+        facts = dict[str, str]()
+        for name, function in self._facts.items():
+            try:
+                facts[name] = written((yield from _come(function(request)))) or NOWHERE
+            except Exception as error:  # noqa: BLE001  # of the application's function
+                mend(error, self, NO_SCOPE)
+                facts[name] = NOWHERE
+        return facts
 
     def _is_exempt(self, request: Request, mend: Mend) -> Steps[bool]:
         assert self._exempt is not None

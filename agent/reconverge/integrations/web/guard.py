@@ -234,11 +234,8 @@ class Guard:
         claims: list[Claim] = []
         for declared in rules:
             try:
-                claim = (
-                    (yield from declared.claim(request, self._mend)) if declared.concerns(request, self._mend) else None
-                )
-                if claim is not None:
-                    claims.append(claim)
+                if declared.concerns(request, self._mend):
+                    claims += yield from declared.claims(request, self._mend)
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
@@ -356,7 +353,7 @@ class Guard:
 
         Together at least two, of limits of one agent, of which none stands in two claims.
         """
-        asked = [claim for claim in claims if not claim.declared.rule.shadow]
+        asked = [claim for claim in claims if not claim.shadow]
         if len(asked) < 2:
             return (), asked
         joined = [claim for claim in asked if can_be_joined(claim.limiter)]
@@ -460,7 +457,7 @@ class Guard:
         """What limits in the shadow say of a request that goes on."""
         shadows: list[Ruling] = []
         for claim in claims:
-            if claim.declared.rule.shadow:
+            if claim.shadow:
                 try:
                     shadows.append((yield from self._ruling(claim, _HURRIED)))
                 except Exception as error:
@@ -534,8 +531,8 @@ class Guard:
 
 def _in_order(rulings: list[Ruling], claims: Sequence[Claim]) -> list[Ruling]:
     """The rulings, as their rules stand."""
-    places = {(id(claim.declared), claim.key): place for place, claim in enumerate(claims)}
-    return sorted(rulings, key=lambda ruling: places[id(ruling.declared), ruling.key])
+    places = {(id(claim.declared), claim.limiter, claim.key): place for place, claim in enumerate(claims)}
+    return sorted(rulings, key=lambda ruling: places[id(ruling.declared), ruling.limiter, ruling.key])
 
 
 class _Patience:

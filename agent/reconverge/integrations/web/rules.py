@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
 from reconverge.arguments import told
+from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, nearest, shown
 from reconverge.integrations.web.former_cold import checked_in_doubt
 from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
@@ -22,7 +23,7 @@ Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
 """A limit string, quotas that must all hold, or the limiter of a limit that was declared with `agent.limit`."""
 ByRequest: TypeAlias = Callable[..., Any]
 """Gives the limit of a request, for tiers; None if there is none. Takes the request, or nothing."""
-Limits: TypeAlias = Fixed | ByRequest
+Limits: TypeAlias = Fixed | ByRequest | Contracts
 
 METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
 OTHER_METHODS: Final = frozenset(["LINK", "UNLINK", "LOCK", "UNLOCK", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE"])
@@ -47,6 +48,7 @@ class Rule:
     """
 
     limits: Limits
+    """With `Contracts`, the key of a request is its customer, and all limits of that customer's contract must hold."""
     name: str | None = None
     """Under which the hub, statistics and response fields know the limit; by default after what is decorated."""
     key_func: KeyFunction | None = None
@@ -56,6 +58,8 @@ class Rule:
     all such, `refuse`, or `exempt`."""
     scope: str | ByRequest | None = None
     """What is counted apart, besides the key: a text, or a function of the request of which there are few."""
+    facts: Mapping[str, KeyFunction] | None = None
+    """With contracts: the further facts by which their limits count, such as `{"user": by_user}`."""
     per_route: bool = False
     """Whether each route counts on its own."""
     per_method: bool = False
@@ -108,10 +112,25 @@ class Rule:
         self._check_places()
         for name in ("per_route", "per_method", "shadow", "override_defaults"):
             checked_flag(name, getattr(self, name))
+        self._check_facts()
         if not isinstance(self.name, str | None):
             raise InvalidSetting("name", self.name, "is not a string")
         if self.scope is not None and not isinstance(self.scope, str):
             asks(self.scope, "scope")
+
+    def _check_facts(self) -> None:
+        """Raise InvalidSetting for what goes with contracts alone, and for what does not go with them."""
+        if not isinstance(self.limits, Contracts):
+            if self.facts is not None:
+                raise InvalidSetting("facts", self.facts, "go with limits=Contracts(...), and have no effect without")
+            return
+        if not isinstance(self.facts, Mapping | None):
+            raise InvalidSetting("facts", self.facts, "is no table; write facts={'user': by_user}")
+        for fact, function in (self.facts or {}).items():
+            asks(function, f"facts[{fact!r}]")
+        for name in ("scope", "per_route", "per_method"):
+            if getattr(self, name):
+                raise InvalidSetting(name, getattr(self, name), "has no effect with contracts, whose limits say `by`")
 
     def _check_places(self) -> None:
         for name in ("methods", "paths"):
@@ -174,6 +193,7 @@ class RuleSettings(UnscopedSettings, total=False):
     """The settings of `Rule` besides the limits; for functions that pass them on."""
 
     scope: str | ByRequest | None
+    facts: Mapping[str, KeyFunction] | None
 
 
 def _is_whole(value: object) -> bool:

@@ -1,0 +1,143 @@
+"""Goal: a request is held to all limits of its customer's contract, wherever an application asks.
+
+Method: a guard with requests made of values; then FastAPI and Flask, as a client sees them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import fastapi
+import flask
+import httpx
+import pytest
+
+from reconverge import Agent, InvalidSetting
+from reconverge.contracts.contracts import Contracts
+from reconverge.integrations import Guard, PlainRequest, Rule, by_header
+from reconverge.integrations.asgi import RateLimitMiddleware
+from reconverge.integrations.flask import Limits
+from reconverge.testing import ManualClock
+
+BY_CUSTOMER = by_header("x-customer")
+BY_USER = by_header("x-user")
+PLANS: dict[str, Any] = {
+    "free": {"limits": {"requests": "3/hour", "user": {"limit": "2/hour", "by": ["customer", "user"]}}},
+    "pro": {"limits": {"requests": "30/hour", "user": {"limit": "20/hour", "by": ["customer", "user"]}}},
+}
+DOCUMENT = {"plans": PLANS, "unknown": "free", "customers": {"acme": "pro"}}
+
+
+def request_of(customer: str | None, user: str = "ada") -> PlainRequest:
+    """A request of a user of a customer."""
+    named = {} if customer is None else {"x-customer": customer}
+    return PlainRequest(client="192.0.2.1", route="/items", headers={"x-user": user, **named})
+
+
+def rule_of(contracts: Contracts, **more: Any) -> Rule:
+    """A rule by the contract of the customer that a header names."""
+    return Rule(limits=contracts, key_func=BY_CUSTOMER, facts={"user": BY_USER}, **more)
+
+
+def told(guard: Guard, rule: Rule, *requests: PlainRequest) -> list[bool]:
+    """What is said of requests, one after the other."""
+    declared = [guard.declare(rule)]
+    return [bool(guard.check(request, declared)) for request in requests]
+
+
+def test_all_limits_of_the_contract_hold(guard: Guard, agent: Agent) -> None:
+    """Each user may send two, and the customer three; what is refused is charged to none."""
+    contracts = Contracts(agent, DOCUMENT)
+    one, other = request_of("small"), request_of("small", "bob")
+
+    assert [True, True, False, True, False] == told(guard, rule_of(contracts), one, one, one, other, other)
+    assert {"requests": 3, "user": 2} == {
+        name: each.own for name, each in contracts.usages("small", user="ada").items()
+    }
+
+
+def test_a_plan_that_changes_holds_for_the_next_request(guard: Guard, agent: Agent) -> None:
+    """Use is kept, and the larger quota is in force."""
+    contracts = Contracts(agent, DOCUMENT)
+    rule = rule_of(contracts)
+    before = told(guard, rule, *[request_of("small")] * 4)
+    contracts.replace({**DOCUMENT, "customers": {"small": "pro"}})
+
+    assert [True, True, False, False] == before
+    assert 18 == sum(told(guard, rule, *[request_of("small")] * 40))
+
+
+def test_a_request_without_a_customer_has_the_plan_of_unknown_ones_by_its_address(guard: Guard, agent: Agent) -> None:
+    """Unless the rule refuses such requests; and where unknown customers are refused, so are they."""
+    contracts = Contracts(agent, DOCUMENT)
+    strict = Contracts(Agent("memory://", clock=ManualClock(0)), {**DOCUMENT, "unknown": "refused"})
+
+    assert [True, True, False] == told(guard, rule_of(contracts), *[request_of(None)] * 3)
+    assert [False] == told(guard, rule_of(contracts, missing="refuse"), request_of(None))
+    assert [False, True] == told(guard, rule_of(strict), request_of("stranger"), request_of("acme"))
+
+
+def test_a_limit_in_shadow_refuses_nothing(guard: Guard, agent: Agent) -> None:
+    """The guard counts that it would have."""
+    plans = {"p": {"limits": {"a": "5/hour", "b": {"limit": "1/hour", "switch": "shadow"}}}}
+    rule = Rule(limits=Contracts(agent, {"plans": plans, "unknown": "p"}), key_func=BY_CUSTOMER)
+
+    assert [True] * 5 + [False] == told(guard, rule, *[request_of("acme")] * 6)
+    assert 4 == guard.stats().shadowed
+
+
+def test_a_fact_that_the_rule_does_not_give_is_a_failure_that_is_counted(guard: Guard, agent: Agent) -> None:
+    """The request goes on, as the guard is told to do with failures, and the cause is among them."""
+    rule = Rule(limits=Contracts(agent, DOCUMENT), key_func=BY_CUSTOMER)
+
+    assert [True] == told(guard, rule, request_of("acme"))
+    assert {"MissingFact": 1} == guard.stats().failures
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [({"per_route": True}, "per_route"), ({"scope": "api"}, "scope"), ({"facts": ["user"]}, "facts")],
+)
+def test_a_setting_without_effect_is_an_error(agent: Agent, settings: dict[str, Any], name: str) -> None:
+    """Contracts say themselves by what they count."""
+    with pytest.raises(InvalidSetting, match=name):
+        Rule(limits=Contracts(agent, DOCUMENT), **settings)
+    with pytest.raises(InvalidSetting, match="go with limits=Contracts"):
+        Rule(limits="5/minute", facts={"user": BY_USER})
+
+
+def test_fastapi_tells_the_limits_of_the_contract(agent: Agent) -> None:
+    """A refusal has Retry-After, and the fields name each limit of the plan."""
+    application = fastapi.FastAPI()
+
+    @application.get("/")
+    async def root() -> dict[str, bool]:
+        return {}
+
+    application.add_middleware(RateLimitMiddleware, agent=agent, rules=[rule_of(Contracts(agent, DOCUMENT))])
+
+    async def asked() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
+            customers = ["small"] * 3 + ["acme"]
+            return [await client.get("/", headers={"x-customer": each, "x-user": "ada"}) for each in customers]
+
+    *answers, large = asyncio.run(asked())
+
+    assert [200, 200, 429] == [answer.status_code for answer in answers]
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert '"requests' in answers[0].headers["ratelimit-policy"]
+    assert '"user' in answers[0].headers["ratelimit-policy"]
+    assert 200 == large.status_code
+
+
+def test_flask_holds_a_view_to_the_contract(agent: Agent) -> None:
+    """As a decorated view of an extension."""
+    application = flask.Flask("portal")
+    limits = Limits(app=application, agent=agent)
+    view = limits.limit(Contracts(agent, DOCUMENT), key_func=BY_CUSTOMER, facts={"user": BY_USER})(lambda: "")
+    application.add_url_rule("/", "root", view)
+    client = application.test_client()
+    answers = [client.get("/", headers={"x-customer": "small", "x-user": "ada"}).status_code for _ in range(3)]
+
+    assert [200, 200, 429] == answers
