@@ -13,7 +13,7 @@ from reconverge.limit.limit import (
     SLIDING_WINDOW,
     TOKEN_BUCKET,
 )
-from reconverge.testing.claims.scene import QUOTA, Scene, Voice, limit
+from reconverge.testing.claims.scene import INTERVAL_S, QUOTA, Scene, Voice, limit
 from reconverge.testing.claims.trial import Trial, claim
 
 CELLS_MAX = 256
@@ -69,6 +69,32 @@ class KeyClaims(Trial):
 
         assert most - 1 == (await scene.voice().reports(of=huge)).current
         assert {"limit": Totals(most - 1, 0)} == await scene.hub.totals()
+
+    @claim
+    async def test_keys_of_one_limit_may_have_different_quotas(self, scene: Scene) -> None:
+        """A batch names the limit once for each quota, with the same totals, which count once."""
+        small, large = (limit(quota=quota, charged=30) for quota in (10, 1000))
+        ada = scene.voice()
+        answer = await ada.exchanges(ada.batch(ada.cell("a", of=small, current=5), ada.cell("b", of=large, current=25)))
+        others = (limit(quota=quota) for quota in (10, 1000))
+        heard = [await scene.voice().reports(key, of=of) for key, of in zip("ab", others, strict=True)]
+
+        assert [10, 1000] == [cell.capacity for cell in answer.cells]
+        assert [(10, 5), (1000, 25)] == [(cell.capacity, cell.current) for cell in heard]
+        assert {"limit": Totals(30, 0)} == await scene.hub.totals()
+
+    @claim
+    async def test_a_key_keeps_its_use_when_its_quota_changes(self, scene: Scene) -> None:
+        """The larger quota holds once each node has told of it; all that was used counts on."""
+        small, large = (limit(quota=quota) for quota in (10, 1000))
+        ada, bob = scene.voice(), scene.voice()
+        for voice in (ada, bob):
+            await voice.reports(of=small, current=4)
+        heard = [await ada.reports(of=large, current=4)]
+        scene.pass_time(INTERVAL_S)
+        heard += [await bob.reports(of=large, current=4), await ada.reports(of=large, current=4)]
+
+        assert [(10, 8), (1000, 8), (1000, 8)] == [(cell.capacity, cell.current) for cell in heard]
 
     @claim
     async def test_limits_do_not_share_keys(self, scene: Scene) -> None:
