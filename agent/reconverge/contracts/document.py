@@ -174,7 +174,7 @@ def checked(said: object) -> Document:
             raise InvalidContracts(
                 f"the plan {unknown!r} lasts, and nothing says since when for the unknown", "unknown"
             )
-    said_customers = _some(table.get("customers") or {}, CUSTOMERS_MAX, "customers", least=0)
+    said_customers = _some(_or_none(table, "customers"), CUSTOMERS_MAX, "customers", least=0)
     customers = {identity: checked_customer(identity, each, plans) for identity, each in said_customers.items()}
     return Document(plans, customers, unknown)
 
@@ -201,11 +201,11 @@ def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) 
         raise InvalidContracts(f"the plan {then!r} lasts for a time itself, and cannot follow", *path, "then")
     limits = {
         _known_limit(name, plan, *path, "limits"): _override(each, plan.limits[name], *path, "limits", name)
-        for name, each in _some(table.get("limits") or {}, LIMITS_MAX, *path, "limits", least=0).items()
+        for name, each in _some(_or_none(table, "limits"), LIMITS_MAX, *path, "limits", least=0).items()
     }
     switches = {
         _known_limit(name, plan, *path, "switches"): _must_switch(each, *path, "switches", name)
-        for name, each in _some(table.get("switches") or {}, LIMITS_MAX, *path, "switches", least=0).items()
+        for name, each in _some(_or_none(table, "switches"), LIMITS_MAX, *path, "switches", least=0).items()
     }
     note = table.get("note", "")
     if not isinstance(note, str) or len(note) > NOTE_LENGTH_MAX:
@@ -516,6 +516,11 @@ def _some(said: object, most: int, *path: str, least: int = 1) -> dict[str, Any]
     if not least <= len(table) <= most:
         raise InvalidContracts(f"has {len(table)} entries; {least} to {most} are possible", *path)
     return table
+
+
+def _or_none(table: Mapping[str, Any], name: str) -> object:
+    """What a table says under a name; an empty table if it says nothing there, or null."""
+    return {} if table.get(name) is None else table[name]
 
 
 def _table(said: object, known: Sequence[str] | None, *path: str) -> dict[str, Any]:

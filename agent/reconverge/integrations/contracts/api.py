@@ -228,7 +228,9 @@ class _Api:
 
     def _unavailable(self, error: HubUnavailable, *, changes: bool) -> Problem:
         """What a client is told of a hub that fails: the kind alone, as the rest may name hosts and users."""
-        if self._log.allows(self._clock.monotonic_ns()):
+        now_ns = self._clock.monotonic_ns()
+        if self._log.allows(now_ns):
+            self._log.note(now_ns)
             logger.warning("reconverge: the API of contracts cannot reach its hub: %s", error)
         fields = {"Retry-After": str(RETRY_AFTER_S)}
         says = f"the hub of the contracts does not answer ({error.kind})"
@@ -306,6 +308,8 @@ class _Api:
     async def write_contract(self, asked: _Asked) -> Response:
         """PUT /contracts/{identity}."""
         said = await asked.body()
+        if said is None:  # to a book, this would end the contract
+            raise wrong_field(422, "must be a contract, or the name of a plan; DELETE ends a contract", ())
         version, document = await self._read(asked, asked.identity)
         expected = version if asked.conditions.are_there else None
         after = await self._book.set_customer(asked.identity, said, who=asked.author, expected=expected)
@@ -335,7 +339,7 @@ class _Api:
         try:
             return changed(await self._book.rollback(version, who=asked.author))
         except LookupError:
-            raise wrong_field(422, f"version {version} is not kept, or not any more", ("version",)) from None
+            raise wrong_field(404, f"version {version} is not kept, or not any more", ("version",)) from None
 
     # ------------------------------------------------------------ how customers stand
 

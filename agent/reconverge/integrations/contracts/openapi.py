@@ -34,6 +34,25 @@ DOCUMENT_BYTES_MAX: Final = 8 * 1024 * 1024
 SMALL_BYTES_MAX: Final = 64 * 1024
 """Bodies that name a version or facts."""
 
+EXAMPLES: Final[dict[str, Any]] = {
+    "Contract": {"plan": "pro", "limits": {"burst": "800/second"}, "note": "until the fair is over"},
+    "Document": {
+        "unknown": "free",
+        "plans": {
+            "free": {"limits": {"burst": "50/second", "daily": {"limit": "1000/day", "algorithm": "fixed-window"}}},
+            "pro": {"limits": {"burst": "500/second", "by-user": {"limit": "5/minute", "by": ["customer", "user"]}}},
+            "trial": {"limits": {"burst": "500/second"}, "lasts": "P14D", "then": "free"},
+        },
+        "customers": {
+            "acme": {"plan": "pro", "limits": {"burst": "800/second"}},
+            "globex": {"plan": "trial", "since": "2026-11-23T12:00:00Z", "switch": "shadow"},
+        },
+    },
+    "Rollback": {"version": 1},
+    "Reset": {"facts": {"user": "ada"}},
+}
+"""Of bodies. All of them are answered as done, in an order in which they go together."""
+EXAMPLE_IDENTITY: Final = "acme"
 PARAMETERS: Final[dict[str, Schema]] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE},
     "after": {**ref("Identity"), "description": "List what follows this identity; the `next` of the page before."},
@@ -124,7 +143,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         "rollback", "POST", "/rollback", "Have the contracts be what they were at a version; the version rises.",
-        role="write", body="Rollback", bytes_max=SMALL_BYTES_MAX,
+        role="write", body="Rollback", bytes_max=SMALL_BYTES_MAX, absent=True,
     ),
     Operation(
         "explain_customer", "GET", "/customers/{identity}/explain",
@@ -146,7 +165,7 @@ _STATUSES: Final = {
     400: "The request cannot be read: its path, a parameter, a condition, or a body that is no JSON.",
     401: "The request has no token that is known.",
     403: "The token may read, and this needs one that may write.",
-    404: "There is no such contract.",
+    404: "There is no such contract, or no such version.",
     409: "Another change was made at the same time; this one was not, and may be sent again.",
     412: "The contracts are at another version than the request names.",
     413: "The body is too long.",
@@ -195,7 +214,7 @@ def _path_item(operation: Operation) -> dict[str, Any]:
         return {}
     description = f"Percent-encoded, slashes included (%2F); at most {IDENTITY_BYTES_MAX} bytes."
     identity = {"name": "identity", "in": "path", "required": True, "description": description}
-    return {"parameters": [{**identity, "schema": ref("Identity")}]}
+    return {"parameters": [{**identity, "schema": ref("Identity"), "example": EXAMPLE_IDENTITY}]}
 
 
 def _described(operation: Operation, *, is_open: bool) -> dict[str, Any]:
@@ -204,7 +223,7 @@ def _described(operation: Operation, *, is_open: bool) -> dict[str, Any]:
     if parameters:
         said["parameters"] = parameters
     if operation.body:
-        content = {JSON: {"schema": ref(operation.body)}}
+        content = {JSON: {"schema": ref(operation.body), "example": EXAMPLES[operation.body]}}
         said["requestBody"] = {"required": operation.body_required, "content": content}
     responses: dict[str, Any] = {}
     for status, schema in operation.answers:

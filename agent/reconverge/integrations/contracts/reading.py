@@ -39,8 +39,8 @@ PARAMETERS_MAX: Final = 64
 CONDITION_LENGTH_MAX: Final = 1000
 """Of an `If-Match` field, in characters; a client knows one version or a few."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_TAG: Final = r'(?:W/)?"[\x21\x23-\x7e]*"'
-CONDITION_PATTERN: Final = rf"^(?:\*|{_TAG}(?: *, *{_TAG})*)$"
+_TAG: Final = '(W/)?"[!#-~]*"'
+CONDITION_PATTERN: Final = rf"^(\*|{_TAG}( *, *{_TAG})*)$"
 _CONDITION: Final = re.compile(CONDITION_PATTERN)
 _VERSION_TAG: Final = re.compile(r'(W/)?"(0|[1-9][0-9]{0,17})"')
 
@@ -133,9 +133,10 @@ def tag_of(version: int) -> str:
 
 def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] | None, bool]:
     """The versions that a field names, and whether it names any at all; `weak`: weak tags count, too."""
-    text = ", ".join(request.headers.getlist(field))
-    if not text:
+    said = request.headers.getlist(field)
+    if not said:
         return None, False
+    text = ", ".join(said)
     if len(text) > CONDITION_LENGTH_MAX or not _CONDITION.fullmatch(text):
         raise Problem(400, f'{field} must be a version in quotes, such as "7", several with commas, or *')
     if text == "*":
@@ -152,10 +153,10 @@ def _failed(problem: str, version: int) -> Problem:
 
 
 async def json_of(request: Request, *, bytes_max: int, required: bool = True) -> Any:
-    """The body of a request, read as JSON; None if there is none and none is required. Raises Problem."""
+    """The body of a request, read as JSON; an empty object if there is none and none is required. Raises Problem."""
     raw = await _body(request, bytes_max)
     if not raw and not required:
-        return None
+        return {}
     _check_type(request)
     try:
         said = json.loads(
@@ -255,7 +256,7 @@ def facts_in_query(query: Mapping[str, str]) -> dict[str, str]:
 
 def facts_in_body(said: Any) -> dict[str, str]:
     """The facts of a request in a body such as `{"facts": {"user": "ada"}}`. Raises Problem (422)."""
-    facts = members_of({} if said is None else said, "facts").get("facts", {})
+    facts = members_of(said, "facts").get("facts", {})
     if not isinstance(facts, dict) or len(facts) > FACTS_GIVEN_MAX:
         raise wrong_field(422, f"must be an object with at most {FACTS_GIVEN_MAX} facts", ("facts",))
     for name, value in facts.items():
