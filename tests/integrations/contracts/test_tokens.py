@@ -170,9 +170,10 @@ def test_a_token_is_not_shown_when_it_is_printed() -> None:
 
 def test_what_is_no_book_and_explains_nothing_is_told(book: ListBook) -> None:
     """When the application is made, and not by the first request."""
-    for wrong in ({"book": {}}, {"book": book, "contracts": object()}):
+    wrongs: list[dict[str, Any]] = [{"book": {}}, {"book": book, "contracts": object()}]
+    for wrong in wrongs:
         with pytest.raises(InvalidSetting, match=r"is no Book|explains no customers"):
-            contracts_api(tokens=TOKENS, **wrong)  # type: ignore[arg-type]
+            contracts_api(tokens=TOKENS, **wrong)
 
 
 def test_no_token_is_logged(writer: ApiClient, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.contracts.problems import Problem
@@ -131,7 +131,8 @@ def _read(tokens: Tokens) -> list[Token]:
     if isinstance(tokens, str):
         raise InvalidSetting("tokens", _Hidden("..."), "is text; give a list of 'name: token, role', or a mapping")
     if isinstance(tokens, Mapping):
-        return [Token(_role(role), secret, _role(role)) for secret, role in tokens.items()]
+        by_secret = cast("Mapping[str, object]", tokens)
+        return [Token(_role(role), secret, _role(role)) for secret, role in by_secret.items()]
     read = []
     for each in tokens:
         if not isinstance(each, str | Token):
