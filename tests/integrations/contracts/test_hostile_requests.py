@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconverge.contracts.document import InvalidContracts, checked, table_of
-from reconverge.errors import HubUnavailable
+from reconverge.errors import HubUnavailable, ReconvergeError
 from reconverge.integrations.contracts.api import contracts_api
 from reconverge.integrations.contracts.openapi import CONTRACT_BYTES_MAX, PAGE_MAX
 from reconverge.integrations.contracts.reading import NESTING_MAX
@@ -361,6 +361,16 @@ def test_an_outage_is_logged_once_in_a_while(clock: ManualClock, caplog: pytest.
 
     assert [503] * 6 == statuses
     assert 2 == sum("nothing listens at port 6379" in each.getMessage() for each in caplog.records)
+
+
+def test_contracts_that_cannot_be_used_are_no_bug_of_the_server(clock: ManualClock) -> None:
+    """Such as those that are signed with another secret: 503, and the reason is for the log."""
+    error = ReconvergeError("the contracts were signed with another secret")
+    client = ApiClient(contracts_api(AwayBook(clock, error, reads=False), tokens=TOKENS))
+    answer = client.get("/document")
+
+    assert (503, "unusable", False) == (answer.status_code, answer.json()["kind"], answer.json()["applied"])
+    assert "signed" not in answer.text
 
 
 def test_a_bug_of_a_book_is_told_without_the_inside(clock: ManualClock) -> None:

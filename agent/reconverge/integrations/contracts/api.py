@@ -33,7 +33,7 @@ from reconverge.contracts.document import (
     table_of_customer,
 )
 from reconverge.contracts.explaining import Explainer, MissingFact
-from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
+from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.integrations.contracts.openapi import (
     CHANGES,
     CHANGES_MAX,
@@ -88,6 +88,8 @@ PRIVATE: Final = {"Cache-Control": "private, no-cache", "X-Content-Type-Options"
 """Of every response: caches ask each time whether the version is still the same, and no browser guesses at types."""
 QUIET_NS: Final = 60 * SECOND_NS
 """A hub that is away is logged once in so long, however many requests find it so."""
+UNUSABLE: Final = "unusable"
+"""The kind of a failure of a book that is none of reaching its hub."""
 _ONE: Final = "/contracts/"
 _CUSTOMER: Final = "/customers/"
 
@@ -188,7 +190,10 @@ class _Api:
         except Problem as problem:
             return response_of(problem)
         except HubUnavailable as error:
-            return response_of(self._unavailable(error, changes=request.method not in ("GET", "HEAD")))
+            changes = request.method not in ("GET", "HEAD")
+            return response_of(self._unavailable(error, error.kind, applied=error.applied if changes else False))
+        except ReconvergeError as error:  # such as contracts at the hub that are signed with another secret
+            return response_of(self._unavailable(error, UNUSABLE, applied=False))
         except ClientDisconnect:
             return Response(status_code=400)  # it goes nowhere
 
@@ -226,19 +231,20 @@ class _Api:
             raise Problem(405, f"this path takes {allowed}", fields={"Allow": allowed})
         return operation, identity
 
-    def _unavailable(self, error: HubUnavailable, *, changes: bool) -> Problem:
+    def _unavailable(self, error: ReconvergeError, kind: str, *, applied: bool | None) -> Problem:
         """What a client is told of a hub that fails: the kind alone, as the rest may name hosts and users."""
         now_ns = self._clock.monotonic_ns()
         if self._log.allows(now_ns):
             self._log.note(now_ns)
-            logger.warning("reconverge: the API of contracts cannot reach its hub: %s", error)
-        fields = {"Retry-After": str(RETRY_AFTER_S)}
-        says = f"the hub of the contracts does not answer ({error.kind})"
-        if not changes:
-            return Problem(503, says, fields=fields, kind=error.kind)
+            logger.warning("reconverge: the API of contracts cannot use what its hub has: %s", error)
         became = {None: "it is not known whether the change was made", True: "the change was made"}
-        says += f"; {became.get(error.applied, 'nothing has changed')}"
-        return Problem(503, says, fields=fields, kind=error.kind, applied=error.applied)
+        return Problem(
+            503,
+            f"the contracts cannot be reached at their hub ({kind}); {became.get(applied, 'nothing has changed')}",
+            fields={"Retry-After": str(RETRY_AFTER_S)},
+            kind=kind,
+            applied=applied,
+        )
 
     # ------------------------------------------------------------ what is read
 

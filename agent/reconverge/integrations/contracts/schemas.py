@@ -94,9 +94,8 @@ _MAY_MOMENT: Final = _optional(ref("Moment"))
 _MAY_NAME: Final = _optional(ref("Name"))
 
 
-def _format() -> dict[str, Schema]:
-    """Of the contracts document, part by part."""
-    either = {"anyOf": [ref("LimitString"), ref("LimitTable")]}
+def _of_plans() -> dict[str, Schema]:
+    """Of a document, and of what its plans say."""
     return {
         "Document": table(
             "All contracts of a fleet.",
@@ -125,6 +124,13 @@ def _format() -> dict[str, Schema]:
         | {"properties": {"limit": ref("LimitString"), **_LIMIT_FIELDS}},
         "PlanLimit": table("A limit of a plan.", ["limit"])
         | {"properties": {"limit": ref("LimitString"), "by": _BY, "switch": _MAY_SWITCH, **_LIMIT_FIELDS}},
+    }
+
+
+def _of_customers() -> dict[str, Schema]:
+    """Of what a document says of customers."""
+    either = {"anyOf": [ref("LimitString"), ref("LimitTable")]}
+    return {
         "Customer": table(
             "The contract of one customer.",
             ["plan"],
@@ -175,15 +181,51 @@ def _format() -> dict[str, Schema]:
     }
 
 
-def _answers() -> dict[str, Schema]:
-    """Of what else the API takes and gives."""
+_VERSION: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
+
+
+def _of_changes() -> dict[str, Schema]:
+    """Of what the API says of contracts and their versions."""
+    contract = table("", ["identity", "contract"], identity=ref("Identity"), contract=ref("Customer"))
+    following = {**_optional(ref("Identity")), "description": "The `after` of the next page; null on the last."}
+    return {
+        "Contracts": table(
+            "One page of the contracts, by identity.",
+            ["version", "contracts", "next"],
+            version=_VERSION,
+            contracts={"type": "array", "items": contract},
+            next=following,
+        ),
+        "Plans": table(
+            "All plans.",
+            ["version", "unknown", "plans"],
+            version=_VERSION,
+            unknown={"type": "string"},
+            plans=_some(ref("Plan"), PLANS_MAX),
+        ),
+        "Version": table("The version of the contracts after a change.", ["version"], version=_VERSION),
+        "Rollback": table("The version to go back to.", ["version"], version={**_VERSION, "minimum": 1}),
+        "History": table("Changes, the newest first.", ["changes"], changes={"type": "array", "items": ref("Change")}),
+        "Change": table(
+            "One change of the contracts.",
+            ["version", "by", "when", "identity", "before", "after"],
+            version=_VERSION,
+            by=_text("The name of the token that it was made with, or what else has made it."),
+            when=ref("Moment"),
+            identity={**_optional(ref("Identity")), "description": "Null if it is about the whole document."},
+            before={"description": "What the document said of that before; null if nothing."},
+            after={"description": "What it says since; null if nothing."},
+        ),
+    }
+
+
+def _of_explaining() -> dict[str, Schema]:
+    """Of what the API says of how customers stand."""
     number = {"type": "number", "minimum": 0}
     whole = {"type": "integer", "minimum": 0}
     names = {"type": "array", "items": {"type": "string"}}
     yes = {"type": "boolean"}
-    version = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
     wait = _optional({**number, "description": "In seconds; null if no moment is known."})
-    contract = table("", ["identity", "contract"], identity=ref("Identity"), contract=ref("Customer"))
     limit_members: dict[str, Schema] = {
         "name": ref("Name"), "allowed": yes, "quota": whole, "window_s": number, "at_once": whole, "used": whole,
         "remaining": whole, "refill_s": number, "wait_s": wait, "by": names, "switch": {"enum": [*WORDS]},
@@ -200,49 +242,14 @@ def _answers() -> dict[str, Schema]:
         "maxProperties": FACTS_GIVEN_MAX,
     }
     return {
-        "Contracts": table(
-            "One page of the contracts, by identity.",
-            ["version", "contracts", "next"],
-            version=version,
-            contracts={"type": "array", "items": contract},
-            next={
-                **_optional(ref("Identity")),
-                "description": "The `after` of the next page; null on the last.",
-            },
-        ),
-        "Plans": table(
-            "All plans.",
-            ["version", "unknown", "plans"],
-            version=version,
-            unknown={"type": "string"},
-            plans=_some(ref("Plan"), PLANS_MAX),
-        ),
-        "Version": table("The version of the contracts after a change.", ["version"], version=version),
-        "Rollback": table(
-            "The version to go back to.",
-            ["version"],
-            version={"type": "integer", "minimum": 1, "maximum": VERSION_MAX},
-        ),
-        "History": table("Changes, the newest first.", ["changes"], changes={"type": "array", "items": ref("Change")}),
-        "Change": table(
-            "One change of the contracts.",
-            ["version", "by", "when", "identity", "before", "after"],
-            version=version,
-            by=_text("The name of the token that it was made with, or what else has made it."),
-            when=ref("Moment"),
-            identity={**_optional(ref("Identity")), "description": "Null if it is about the whole document."},
-            before={"description": "What the document said of that before; null if nothing."},
-            after={"description": "What it says since; null if nothing."},
-        ),
         "Facts": facts,
         "Reset": table("Facts of a request by which limits count.", [], facts=ref("Facts")),
         "LimitExplained": table("How a customer stands with one limit.", list(limit_members), **limit_members),
         "Explanation": table("Whether a customer may go on, why not, and when.", list(explained), **explained),
-        "Problem": _problem(version),
     }
 
 
-def _problem(version: Schema) -> Schema:
+def _problem() -> Schema:
     wrong = table("", ["pointer", "detail"], pointer=_text("A JSON Pointer into the body."), detail={"type": "string"})
     return table(
         "What is wrong, as RFC 9457 has it.",
@@ -253,11 +260,17 @@ def _problem(version: Schema) -> Schema:
         detail={"type": "string"},
         errors={"type": "array", "items": wrong},
         parameter=_text("The parameter of the query that is wrong."),
-        version={**version, "description": "The version that was found instead."},
+        version={**_VERSION, "description": "The version that was found instead."},
         kind=_text("The kind of a failure of the hub, such as `timeout`."),
         applied={"type": ["boolean", "null"], "description": "Whether the change was made; null if that is not known."},
     )
 
 
-SCHEMAS: Final[dict[str, Schema]] = {**_format(), **_answers()}
+SCHEMAS: Final[dict[str, Schema]] = {
+    **_of_plans(),
+    **_of_customers(),
+    **_of_changes(),
+    **_of_explaining(),
+    "Problem": _problem(),
+}
 """By the names under which an OpenAPI document has them."""
