@@ -15,7 +15,7 @@ from reconverge.contracts.document import REFUSED
 from reconverge.contracts.explaining import (
     SENTENCE_LIMITS_MAX,
     Explanation,
-    Standing,
+    LimitStanding,
     explained,
     refill_s,
     sentence_of,
@@ -42,17 +42,17 @@ def agent(clock: ManualClock) -> Agent:
 
 def standing(
     agent: Agent, text: str, used: int = 0, *, name: str = "requests", by: tuple[str, ...] = ("customer",), **more: Any
-) -> Standing:
+) -> LimitStanding:
     """How a customer stands with a limit of which it has used so much; `switch` and `former` are not of the limit."""
     former, switch = more.pop("former", False), more.pop("switch", "on")
     limit = Limit.parse(text, **more)
     limiter = agent.limit(f"{name}.{len(agent.stats().limits)}", limit, switch=switch)
     for _ in range(used):
         limiter.hit("acme")
-    return Standing(Term(name, limit, by, "free", (), former), limiter.test("acme"), limiter.usage("acme"))
+    return LimitStanding(Term(name, limit, by, "free", (), former), limiter.test("acme"), limiter.usage("acme"))
 
 
-def said(*standings: Standing, customer: str = "acme", plan: str = "free") -> str:
+def said(*standings: LimitStanding, customer: str = "acme", plan: str = "free") -> str:
     """The sentence."""
     return sentence_of(customer, plan, standings)
 
@@ -62,7 +62,7 @@ def test_a_customer_that_has_used_up_a_limit_is_told_when_it_can_go_on(agent: Ag
     limited = standing(agent, "50/second", 50, algorithm="fixed-window")
     clock.advance(0.6)
     limiter = agent.limit("requests.0", limited.term.limit)
-    later = Standing(limited.term, limiter.test("acme"), limiter.usage("acme"))
+    later = LimitStanding(limited.term, limiter.test("acme"), limiter.usage("acme"))
 
     assert "acme may send 50 requests a second and has sent 50; it can go on in 0.4 s." == said(later)
 
@@ -174,7 +174,7 @@ def test_doubt_is_told() -> None:
 
     assert (
         "acme may send 5 requests a second and has sent 3; as far as this server knows, it can go on in 0.3 s."
-        == said(Standing(term, decision, Usage(3, 3, 5, 3, inf)))
+        == said(LimitStanding(term, decision, Usage(3, 3, 5, 3, inf)))
     )
 
 
@@ -238,3 +238,18 @@ def test_what_is_used_comes_back_as_the_algorithm_has_it(text: str, fields: dict
 def test_a_time_to_wait_is_rounded_up(seconds: float, written: str) -> None:
     """Both sides of the edges; floating point adds nothing to a whole number."""
     assert written == written_wait(seconds)
+
+
+def test_a_limit_that_a_contract_has_in_shadow_refuses_nothing(agent: Agent) -> None:
+    """Whatever its limiter says: the contract switches it for this customer alone."""
+    full = standing(agent, "2/minute", 2, name="burst")
+    shadow = LimitStanding(full.term, full.decision, full.usage, shadow=True)
+    explanation = explained("acme", "free", [shadow])
+
+    assert (False, ("burst",)) == (
+        explained("acme", "free", [full]).allowed,
+        explained("acme", "free", [full]).refused_by,
+    )
+    assert (True, (), 0.0) == (explanation.allowed, explanation.refused_by, explanation.wait_s)
+    assert ("shadow", True) == (explanation.limits[0].switch, explanation.limits[0].allowed)
+    assert explanation.sentence.endswith("the limit is only tried out (in shadow), so it can go on now.")

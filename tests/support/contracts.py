@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import httpx
 
-from reconverge import Agent
+from reconverge import Agent, Limiter
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.book import Change, VersionConflict
 from reconverge.contracts.document import Document, checked, checked_customer, table_of, table_of_customer
-from reconverge.contracts.explaining import Explanation, MissingFact, Standing, explained
+from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.terms import Term, terms_of
 from reconverge.testing import ManualClock
 
@@ -114,27 +114,30 @@ class LocalContracts:
     def explain(self, customer: str, /, **facts: str) -> Explanation:
         """How a customer stands."""
         standings = [
-            Standing(term, limiter.test(key), limiter.usage(key)) for limiter, term, key in self._asked(customer, facts)
+            LimitStanding(term, limiter.test(key), limiter.usage(key))
+            for limiter, term, key in self._asked(customer, facts)
         ]
         return explained(customer, self._plan(customer), standings)
 
     def reset(self, customer: str, /, **facts: str) -> None:
         """Forget what a customer has used."""
-        for limiter, _, key in self._asked(customer, facts):
+        for limiter, _, key in self._asked(customer, facts, lenient=True):
             limiter.reset(key)
 
     def _plan(self, customer: str) -> str:
         return terms_of(self._document, customer, NOW_S).plan
 
-    def _asked(self, customer: str, facts: dict[str, str]) -> list[tuple[Any, Term, str]]:
+    def _asked(self, customer: str, facts: dict[str, str], *, lenient: bool = False) -> list[tuple[Limiter, Term, str]]:
+        """Each limit with its limiter and its key; `lenient`: without those that count by facts that are not named."""
         asked = []
         known = {"customer": customer, **facts}
         for term in terms_of(self._document, customer, NOW_S).terms:
-            for fact in term.by:
-                if fact not in known:
-                    raise MissingFact(fact, term.name)
-            name = f"{term.name}.{term.tier}.{term.limit.quota}"
-            asked.append((self._agent.limit(name, term.limit), term, "|".join(known[fact] for fact in term.by)))
+            missing = [fact for fact in term.by if fact not in known]
+            if missing and not lenient:
+                raise MissingFact(term.name, missing[0])
+            if not missing:
+                name = f"{term.name}.{term.tier}.{term.limit.quota}"
+                asked.append((self._agent.limit(name, term.limit), term, "|".join(known[fact] for fact in term.by)))
         return asked
 
 

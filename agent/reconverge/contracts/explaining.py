@@ -37,23 +37,35 @@ _WAITS: Final = ((2 * _DAY_S, _DAY_S, "days"), (2 * _HOUR_S, _HOUR_S, "hours"), 
 _TENTHS_BELOW_S: Final = 10
 
 
-class MissingFact(ReconvergeError, LookupError):
-    """Raised when a limit counts by a fact of a request that is not given."""
+class MissingFact(ReconvergeError, ValueError):
+    """Raised when a request does not name a fact by which one of the customer's limits counts."""
 
-    def __init__(self, fact: str, limit: str) -> None:
-        self.fact = fact
+    def __init__(self, limit: str, fact: str) -> None:
         self.limit = limit
-        super().__init__(f"the limit {limit!r} counts by {fact!r}, which is not given; give it, as in {fact}='...'")
+        self.fact = fact
+        super().__init__(f"limit {limit!r} counts by {fact}, which the request does not name; pass {fact}=...")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LimitStanding:
     """How a customer stands with one limit of its contract: what holds, what a request would be answered, and use."""
 
     term: Term
     decision: Decision
     """What the limit would answer to the next request of cost 1, without charging it."""
     usage: Usage
+    shadow: bool = False
+    """Whether the contract has switched the limit to shadow for this customer, so that it refuses nothing."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the next request is refused for this limit."""
+        return not self.decision.allowed and not self.shadow
+
+    @property
+    def would_refuse(self) -> bool:
+        """Whether the next request would be refused, if the limit were not in shadow."""
+        return self.decision.would_refuse or (self.shadow and not self.decision.allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +120,27 @@ class Explanation:
 class Explainer(Protocol):
     """Tells how customers stand with their contracts, and forgets what they have used.
 
-    Promises: explaining charges nothing and does not wait. Neither method knows fewer customers than decisions do: a
-    customer that the contracts do not name is on the plan for unknown customers.
+    Promises: explaining charges nothing and does not wait. A customer that the contracts do not name is on the plan for
+    unknown customers, as in decisions.
     Does not promise: that the next request is answered as explained; other requests come in between.
     """
 
     def explain(self, customer: str, /, **facts: str) -> Explanation:
         """How a customer stands now; `facts` are those of a request by which limits count, such as `user="ada"`.
 
-        Raises MissingFact if a limit counts by a fact that is not given, and InvalidKey for one that cannot be a key.
+        Raises MissingFact if a limit counts by a fact that is not named, and InvalidKey for one that cannot be a key.
         """
         ...
 
     def reset(self, customer: str, /, **facts: str) -> None:
-        """Forget what a customer has used of its own limits: here at once, on other nodes with their next exchange.
+        """Forget what a customer has used: here at once, on all other nodes with their next exchange.
 
-        Limits that count customers together stay as they are. Raises as `explain` does.
+        Limits that count by facts that are not named stay as they are. Raises InvalidKey as `explain` does.
         """
         ...
 
 
-def explained(customer: str, plan: str, standings: Sequence[Standing]) -> Explanation:
+def explained(customer: str, plan: str, standings: Sequence[LimitStanding]) -> Explanation:
     """Explain how a customer stands, from what each limit of its contract says. Pure: it charges and asks nothing."""
     limits = tuple(map(_explained_limit, standings))
     refusing = sorted((each for each in limits if not each.allowed), key=lambda each: -each.wait_s)
@@ -145,7 +157,7 @@ def explained(customer: str, plan: str, standings: Sequence[Standing]) -> Explan
     )
 
 
-def sentence_of(customer: str, plan: str, standings: Sequence[Standing]) -> str:
+def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding]) -> str:
     """How a customer stands, in plain English: "acme may send 50 requests a second and has sent 50; ..."."""
     name = customer if customer.isprintable() else shown(customer)
     if not standings:
@@ -155,7 +167,7 @@ def sentence_of(customer: str, plan: str, standings: Sequence[Standing]) -> str:
     told = [each for each in standings if each.decision.switch != "off"]
     if not told:
         return f"all limits of {name} are switched off; it can go on now."
-    refusing = sorted((each for each in told if not each.decision.allowed), key=lambda each: -each.decision.retry_after)
+    refusing = sorted((each for each in told if each.refuses), key=lambda each: -each.decision.retry_after)
     about = refusing or sorted(told, key=_free_fraction)
     clauses = [_clause(each, name if number == 0 else "it") for number, each in enumerate(about[:SENTENCE_LIMITS_MAX])]
     more = len(about) - len(clauses)
@@ -186,26 +198,26 @@ def written_wait(seconds: float) -> str:
     return f"{max(1, _up(seconds * 10)) / 10:g} s"
 
 
-def _explained_limit(standing: Standing) -> LimitExplained:
+def _explained_limit(standing: LimitStanding) -> LimitExplained:
     term, decision = standing.term, standing.decision
     return LimitExplained(
         name=term.name,
-        allowed=decision.allowed,
+        allowed=not standing.refuses,
         quota=term.limit.quota,
         window_s=term.limit.window_ns / SECOND_NS,
         at_once=term.limit.nominal,
         used=standing.usage.total,
         remaining=max(0, decision.remaining),
         refill_s=refill_s(term.limit),
-        wait_s=0.0 if decision.allowed else decision.retry_after,
+        wait_s=decision.retry_after if standing.refuses else 0.0,
         by=term.by,
-        switch=decision.switch,
+        switch="shadow" if standing.shadow else decision.switch,
         certain=decision.certain,
         former=term.former,
     )
 
 
-def _clause(standing: Standing, subject: str) -> str:
+def _clause(standing: LimitStanding, subject: str) -> str:
     """What a customer may use of one limit, and has used."""
     term, used = standing.term, standing.usage.total
     limit = term.limit
@@ -223,10 +235,10 @@ def _clause(standing: Standing, subject: str) -> str:
     return f"{subject} may {verb} {amount} and has {done} {used}"
 
 
-def _ending(refusing: Sequence[Standing], told: Sequence[Standing]) -> str:
+def _ending(refusing: Sequence[LimitStanding], told: Sequence[LimitStanding]) -> str:
     """When a customer can go on."""
     if not refusing:
-        if any(each.decision.would_refuse for each in told):
+        if any(each.would_refuse for each in told):
             return "the limit is only tried out (in shadow), so it can go on now"
         return "it can go on now"
     wait_s = refusing[0].decision.retry_after
@@ -236,10 +248,10 @@ def _ending(refusing: Sequence[Standing], told: Sequence[Standing]) -> str:
     return f"as far as this server knows, it {when}"
 
 
-def _free_fraction(standing: Standing) -> tuple[bool, float]:
+def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
     """By what a list of limits is sorted that has the tightest first; what would refuse comes before all else."""
     decision = standing.decision
-    return not decision.would_refuse, decision.remaining / max(1, decision.limit)
+    return not standing.would_refuse, decision.remaining / max(1, decision.limit)
 
 
 def _window(limit: Limit) -> str:

@@ -366,8 +366,6 @@ class _Api:
         facts = facts_in_body(await asked.body())
         try:
             self._contracts.reset(asked.identity, **facts)
-        except MissingFact as error:
-            raise wrong_field(422, str(error), ("facts", error.fact)) from None
         except InvalidKey as error:
             raise Problem(422, str(error)) from None
         return Response(status_code=204)

@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from reconverge.errors import MissingExtra
 from reconverge.integrations.contracts.problems import Problem, pointer_of, wrong_field
-from reconverge.integrations.contracts.schemas import FACT_LENGTH_MAX, FACT_NAME_PATTERN, FACTS_GIVEN_MAX
+from reconverge.integrations.contracts.schemas import FACT_LENGTH_MAX, FACT_NAME_PATTERN, FACTS_GIVEN_MAX, NOT_FACTS
 
 try:
     from starlette.requests import Request
@@ -278,6 +278,8 @@ def members_of(said: Any, *known: str) -> dict[str, Any]:
 
 def _wrong_fact(name: str, value: object) -> str | None:
     """What is wrong with a fact; None if nothing."""
+    if name in NOT_FACTS:
+        return f"{name!r} is no fact to be given: the customer is named by the path"
     if not re.fullmatch(FACT_NAME_PATTERN, name):
         return f"{name[:100]!r} is no name of a fact, such as user or organisation"
     if not isinstance(value, str) or not 1 <= len(value) <= FACT_LENGTH_MAX:

@@ -29,6 +29,8 @@ VERSION_MAX: Final = 2**53
 FACTS_GIVEN_MAX: Final = 32
 """Facts of a request that may be given: those of several limits, of `FACTS_MAX` each."""
 FACT_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+NOT_FACTS: Final = ("customer", "self")
+"""No names of facts: facts are handed on as arguments by their names, beside these two."""
 FACT_LENGTH_MAX: Final = 512
 """In characters, of the value of one fact."""
 _LIMIT_STRING_LENGTH_MAX: Final = 1000
@@ -95,7 +97,7 @@ _MAY_NAME: Final = _optional(ref("Name"))
 
 
 def _of_plans() -> dict[str, Schema]:
-    """Of a document, and of what its plans say."""
+    """Of a document, of what its plans say, and of the words that all of it uses."""
     return {
         "Document": table(
             "All contracts of a fleet.",
@@ -114,6 +116,9 @@ def _of_plans() -> dict[str, Schema]:
             ),
             then=_MAY_NAME,
         ),
+        "Moment": _text("In ISO 8601, from 1970 to 9987; UTC if no offset is said.", format="date-time"),
+        "Name": _text("Of a plan or a limit.", pattern=f"^[A-Za-z0-9_./-]{{1,{NAME_LENGTH_MAX}}}$"),
+        "Identity": _text(f"Names a customer; at most {IDENTITY_BYTES_MAX} bytes.", minLength=1, pattern="^[^\\x00]+$"),
         "LimitString": _text(
             "A quota and its window.",
             minLength=1,
@@ -175,9 +180,6 @@ def _of_customers() -> dict[str, Schema]:
                 ),
             ],
         },
-        "Moment": _text("In ISO 8601, from 1970 to 9987; UTC if no offset is said.", format="date-time"),
-        "Name": _text("Of a plan or a limit.", pattern=f"^[A-Za-z0-9_./-]{{1,{NAME_LENGTH_MAX}}}$"),
-        "Identity": _text(f"Names a customer; at most {IDENTITY_BYTES_MAX} bytes.", minLength=1, pattern="^[^\\x00]+$"),
     }
 
 
@@ -238,7 +240,7 @@ def _of_explaining() -> dict[str, Schema]:
     facts = {
         "type": "object",
         "additionalProperties": {"type": "string", "minLength": 1, "maxLength": FACT_LENGTH_MAX},
-        "propertyNames": {"pattern": FACT_NAME_PATTERN},
+        "propertyNames": {"pattern": FACT_NAME_PATTERN, "not": {"enum": [*NOT_FACTS]}},
         "maxProperties": FACTS_GIVEN_MAX,
     }
     return {
