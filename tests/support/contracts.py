@@ -111,7 +111,7 @@ class LocalContracts:
             for _ in range(times):
                 limiter.hit(key)
 
-    def explain(self, customer: str, /, **facts: str) -> Explanation:
+    def explain(self, customer: str, **facts: str) -> Explanation:
         """How a customer stands."""
         standings = [
             LimitStanding(term, limiter.test(key), limiter.usage(key))
@@ -119,7 +119,7 @@ class LocalContracts:
         ]
         return explained(customer, self._plan(customer), standings)
 
-    def reset(self, customer: str, /, **facts: str) -> None:
+    def reset(self, customer: str, **facts: str) -> None:
         """Forget what a customer has used."""
         for limiter, _, key in self._asked(customer, facts, lenient=True):
             limiter.reset(key)

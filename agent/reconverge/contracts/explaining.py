@@ -125,14 +125,14 @@ class Explainer(Protocol):
     Does not promise: that the next request is answered as explained; other requests come in between.
     """
 
-    def explain(self, customer: str, /, **facts: str) -> Explanation:
+    def explain(self, customer: str, **facts: str) -> Explanation:
         """How a customer stands now; `facts` are those of a request by which limits count, such as `user="ada"`.
 
         Raises MissingFact if a limit counts by a fact that is not named, and InvalidKey for one that cannot be a key.
         """
         ...
 
-    def reset(self, customer: str, /, **facts: str) -> None:
+    def reset(self, customer: str, **facts: str) -> None:
         """Forget what a customer has used: here at once, on all other nodes with their next exchange.
 
         Limits that count by facts that are not named stay as they are. Raises InvalidKey as `explain` does.
