@@ -29,8 +29,8 @@ CHANGES_MAX: Final = 200
 """Of one answer about history. A change of the whole document shows it twice, before and after."""
 CONTRACT_BYTES_MAX: Final = 256 * 1024
 """A contract with all former limits that it may have is a fifth of that."""
-DOCUMENT_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Reading more would hold up the event loop for a second. Larger documents are published from a file."""
+DOCUMENT_BYTES_MAX: Final = 2 * 1024 * 1024
+"""About thirty thousand customers. To check them takes a second or two, in which the event loop does nothing else."""
 SMALL_BYTES_MAX: Final = 64 * 1024
 """Bodies that name a version or facts."""
 

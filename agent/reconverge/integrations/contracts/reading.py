@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from json import JSONDecodeError
 from math import isfinite
@@ -39,6 +39,8 @@ PARAMETERS_MAX: Final = 64
 CONDITION_LENGTH_MAX: Final = 1000
 """Of an `If-Match` field, in characters; a client knows one version or a few."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""Of a surrogate in JSON. Emoji are written as two of them, too, so what it finds may be right."""
 _TAG: Final = '(W/)?"[!#-~]*"'
 CONDITION_PATTERN: Final = rf"^(\*|{_TAG}( *, *{_TAG})*)$"
 _CONDITION: Final = re.compile(CONDITION_PATTERN)
@@ -159,9 +161,8 @@ async def json_of(request: Request, *, bytes_max: int, required: bool = True) ->
         return {}
     _check_type(request)
     try:
-        said = json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite
-        )
+        text = raw.decode("utf-8")
+        said = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8, from byte {error.start} on") from None
     except JSONDecodeError as error:
@@ -170,7 +171,9 @@ async def json_of(request: Request, *, bytes_max: int, required: bool = True) ->
         raise Problem(400, f"the body is nested more than {NESTING_MAX} deep") from None
     except ValueError:  # of a whole number with thousands of digits
         raise Problem(400, "the body has a number that is too long") from None
-    _check_values(said)
+    _check_nesting(said)
+    if _SURROGATE_ESCAPE.search(text):  # there are no others in UTF-8
+        _check_text(said)
     return said
 
 
@@ -218,26 +221,29 @@ def _finite(text: str) -> float:
     return number
 
 
-def _check_values(said: Any) -> None:
-    """Raise Problem if a body is nested too deeply, or has text that is no Unicode."""
-    for path, value in _values(said):
-        if len(path) > NESTING_MAX:
-            raise Problem(400, f"the body is nested more than {NESTING_MAX} deep")
-        if isinstance(value, str) and _SURROGATE.search(value):
-            raise wrong_field(422, "has half of a surrogate pair, which is no character", path)
-        if isinstance(value, dict) and any(map(_SURROGATE.search, value)):
-            raise Problem(422, f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair")
+def _check_nesting(said: Any) -> None:
+    """Raise Problem if a body is nested too deeply. Level by level, so that it takes no stack itself."""
+    level = [said] if isinstance(said, dict | list) else []
+    for _ in range(NESTING_MAX):
+        level = [each for outer in level for each in _inside(outer) if isinstance(each, dict | list)]
+    if level:
+        raise Problem(400, f"the body is nested more than {NESTING_MAX} deep")
 
 
-def _values(said: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """All values in a body, each with the path to it, without recursion."""
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _check_text(said: Any) -> None:
+    """Raise Problem if a body has text that is no Unicode, at the place where it is."""
     ahead: list[tuple[tuple[str | int, ...], Any]] = [((), said)]
     while ahead:
         path, value = ahead.pop()
-        yield path, value
-        if len(path) > NESTING_MAX:
-            continue
+        if isinstance(value, str) and _SURROGATE.search(value):
+            raise wrong_field(422, "has half of a surrogate pair, which is no character", path)
         if isinstance(value, dict):
+            if any(map(_SURROGATE.search, value)):
+                raise Problem(422, f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair")
             ahead += [((*path, name), each) for name, each in value.items()]
         elif isinstance(value, list):
             ahead += [((*path, number), each) for number, each in enumerate(value)]
