@@ -133,6 +133,20 @@ def test_the_fastapi_application_limits_by_plan_and_by_tokens(
         assert ["200"] * 12 + ["429"] * 8 == chats
 
 
+def test_the_customer_portal_tells_why_a_customer_is_refused(tmp_path: Path) -> None:
+    """And when it can go on, in a sentence; once the operator has moved it to another plan, it goes on at once."""
+    ran = run("customer_portal.py", tmp_path)
+
+    acme, why, globex, room, operator, moved, after = ran.stdout.splitlines()
+    assert (0, said_at("none")) == (ran.returncode, ran.stderr)
+    assert ["acme 200 200 200 200 200 429 429 429", "globex" + 8 * " 200"] == [acme, globex]
+    assert why.startswith("acme sees: acme may send 5 requests a minute and has sent 5; it can go on in ")
+    assert room.endswith("it can go on now.")
+    assert "the operator sees: plan free - refused by minute" == operator
+    assert "acme is moved to pro: 200 {'version': 2}" == moved
+    assert "acme" + 8 * " 200" == after
+
+
 @pytest.mark.parametrize("hub", ["none", "redis"])
 def test_the_flask_application_limits_views_and_blueprints(hub: str, tmp_path: Path, redis_server: RedisServer) -> None:
     """Each has its quota, what is exempt has none, and of logins only those that fail count."""

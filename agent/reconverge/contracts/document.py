@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidLimit, ReconvergeError, asked, shown
+from reconverge.limit.calendar import FIRST_S, LAST_S
 from reconverge.limit.checks import check_name
 from reconverge.limit.durations import seconds_of_iso
 from reconverge.limit.grammar import parse_quotas
@@ -43,6 +44,8 @@ FACTS_MAX: Final = 8
 """A limit counts by so many facts of a request at most."""
 IDENTITY_BYTES_MAX: Final = 512
 NOTE_LENGTH_MAX: Final = 1000
+LASTS_MAX_S: Final = 100 * 366 * 86_400
+"""Of a plan: a hundred years. Beyond that arithmetic with moments overflows, and nothing is meant by it."""
 CUSTOMER: Final = "customer"
 """The fact by which a limit counts unless it says otherwise, and by which contracts are looked up."""
 REFUSED: Final = "refused"
@@ -171,7 +174,7 @@ def checked(said: object) -> Document:
             raise InvalidContracts(
                 f"the plan {unknown!r} lasts, and nothing says since when for the unknown", "unknown"
             )
-    said_customers = _some(table.get("customers") or {}, CUSTOMERS_MAX, "customers", least=0)
+    said_customers = _some(_or_none(table, "customers"), CUSTOMERS_MAX, "customers", least=0)
     customers = {identity: checked_customer(identity, each, plans) for identity, each in said_customers.items()}
     return Document(plans, customers, unknown)
 
@@ -198,11 +201,11 @@ def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) 
         raise InvalidContracts(f"the plan {then!r} lasts for a time itself, and cannot follow", *path, "then")
     limits = {
         _known_limit(name, plan, *path, "limits"): _override(each, plan.limits[name], *path, "limits", name)
-        for name, each in _some(table.get("limits") or {}, LIMITS_MAX, *path, "limits", least=0).items()
+        for name, each in _some(_or_none(table, "limits"), LIMITS_MAX, *path, "limits", least=0).items()
     }
     switches = {
         _known_limit(name, plan, *path, "switches"): _must_switch(each, *path, "switches", name)
-        for name, each in _some(table.get("switches") or {}, LIMITS_MAX, *path, "switches", least=0).items()
+        for name, each in _some(_or_none(table, "switches"), LIMITS_MAX, *path, "switches", least=0).items()
     }
     note = table.get("note", "")
     if not isinstance(note, str) or len(note) > NOTE_LENGTH_MAX:
@@ -419,16 +422,17 @@ def _facts(said: object, *path: str) -> tuple[str, ...]:
 def _duration(said: object, *path: str) -> float | None:
     if said is None:
         return None
-    if isinstance(said, int | float) and not isinstance(said, bool) and said > 0:
-        return said
-    if not isinstance(said, str):
+    if isinstance(said, int | float) and not isinstance(said, bool):
+        seconds: float = said
+    elif isinstance(said, str):
+        try:
+            seconds = seconds_of_iso(said)
+        except ValueError as error:
+            raise InvalidContracts(f"{shown(said)} {error}", *path) from None
+    else:
         raise InvalidContracts(f"must be seconds, or a duration such as P14D, not {shown(said)}", *path)
-    try:
-        seconds = seconds_of_iso(said)
-    except ValueError as error:
-        raise InvalidContracts(f"{shown(said)} {error}", *path) from None
-    if seconds <= 0:
-        raise InvalidContracts(f"{shown(said)} is no time at all", *path)
+    if not 0 < seconds <= LASTS_MAX_S:
+        raise InvalidContracts(f"{shown(said)} is not between no time and a hundred years", *path)
     return seconds
 
 
@@ -444,7 +448,10 @@ def _moment(said: object, *path: str) -> float | None:
             raise InvalidContracts(f"{shown(said)} is no moment like 2026-11-23T12:00:00Z", *path) from None
     else:
         raise InvalidContracts(f"must be a moment like 2026-11-23T12:00:00Z, not {shown(said)}", *path)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not FIRST_S <= at <= LAST_S:
+        raise InvalidContracts(f"{shown(said)} is not between the years 1970 and 9987", *path)
+    return at
 
 
 # ---------------------------------------------------------------- checks of the whole
@@ -509,6 +516,11 @@ def _some(said: object, most: int, *path: str, least: int = 1) -> dict[str, Any]
     if not least <= len(table) <= most:
         raise InvalidContracts(f"has {len(table)} entries; {least} to {most} are possible", *path)
     return table
+
+
+def _or_none(table: Mapping[str, Any], name: str) -> object:
+    """What a table says under a name; an empty table if it says nothing there, or null."""
+    return {} if table.get(name) is None else table[name]
 
 
 def _table(said: object, known: Sequence[str] | None, *path: str) -> dict[str, Any]:

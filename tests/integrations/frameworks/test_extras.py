@@ -36,6 +36,14 @@ def test_a_missing_framework_is_named_with_its_extra(module: str, absent: list[s
     assert f"pip install 'reconverge[{module}]'" in said.stdout
 
 
+def test_a_missing_starlette_is_named_with_the_extra_of_the_api() -> None:
+    """The API of contracts needs it alone, and no framework above it."""
+    program = WITHOUT.format(module="contracts.api", absent=["starlette", "starlette.responses"])
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert "pip install 'reconverge[api]'" in said.stdout
+
+
 @pytest.mark.parametrize("module", ["httpx", "requests"])
 def test_a_missing_parser_is_named_with_an_extra_that_has_it(module: str) -> None:
     """For whichever library it is that calls others."""

@@ -1,0 +1,276 @@
+"""Why a customer may go on or not, and when, as values and in a sentence of plain English."""
+
+# Theory of operation.
+#
+# A customer that was refused asks its supplier why. A decision has the answer, of one limit and in the words of a
+# program; a contract has several limits, some of which have room. What the customer wants to know is which one is used
+# up, how much of it there is, and when it can go on. So this file turns what each limit says into one `Explanation`,
+# whose sentence can be pasted into an answer as it is: it names no node, no key and no number that is not the
+# customer's own.
+#
+# Everything here is pure. The decisions come from outside, as `Limiter.test` makes them, which charges nothing; so an
+# explanation costs the customer nothing, either. Times are rounded up: a customer that comes when it was told to is
+# not refused for having come a moment too early.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf, isfinite
+from typing import Final, Protocol, runtime_checkable
+
+from reconverge.clock import SECOND_NS
+from reconverge.contracts.document import CUSTOMER, REFUSED
+from reconverge.contracts.terms import Term
+from reconverge.decision import Decision, Usage
+from reconverge.errors import ReconvergeError, shown
+from reconverge.limit.limit import DRAINED, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
+
+SENTENCE_LIMITS_MAX: Final = 3
+"""A sentence tells of so many limits, and only counts the others; all of them are in `Explanation.limits`."""
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_DAY_S: Final = 86_400
+_WINDOWS: Final = {1: "a second", _MINUTE_S: "a minute", _HOUR_S: "an hour", _DAY_S: "a day", 7 * _DAY_S: "a week"}
+_WAITS: Final = ((2 * _DAY_S, _DAY_S, "days"), (2 * _HOUR_S, _HOUR_S, "hours"), (2 * _MINUTE_S, _MINUTE_S, "minutes"))
+"""From how many seconds on a time is told in which unit: no unit is told as one of it."""
+_TENTHS_BELOW_S: Final = 10
+
+
+class MissingFact(ReconvergeError, ValueError):
+    """Raised when a request does not name a fact by which one of the customer's limits counts."""
+
+    def __init__(self, limit: str, fact: str) -> None:
+        self.limit = limit
+        self.fact = fact
+        super().__init__(f"limit {limit!r} counts by {fact}, which the request does not name; pass {fact}=...")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStanding:
+    """How a customer stands with one limit of its contract: what holds, what a request would be answered, and use."""
+
+    term: Term
+    decision: Decision
+    """What the limit would answer to the next request of cost 1, without charging it."""
+    usage: Usage
+    shadow: bool = False
+    """Whether the contract has switched the limit to shadow for this customer, so that it refuses nothing."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the next request is refused for this limit."""
+        return not self.decision.allowed and not self.shadow
+
+    @property
+    def would_refuse(self) -> bool:
+        """Whether the next request would be refused, if the limit were not in shadow."""
+        return self.decision.would_refuse or (self.shadow and not self.decision.allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitExplained:
+    """One limit of a customer's contract, with what is used of it."""
+
+    name: str
+    allowed: bool
+    """Whether this limit lets the next request go on."""
+    quota: int
+    """What may be used in a window."""
+    window_s: float
+    at_once: int
+    """What may be used in one moment: the quota, or the burst of a bucket."""
+    used: int
+    """What all nodes have charged and still counts; may exceed the quota, as `soft` and debts do."""
+    remaining: int
+    """What is left, as far as the node knows; 0 or more."""
+    refill_s: float
+    """Seconds between two moments at which something of it comes back."""
+    wait_s: float
+    """Seconds until the next request may go on; 0.0 if it may now, infinite if no moment is known."""
+    by: tuple[str, ...]
+    """The facts of a request by which it is counted."""
+    switch: str
+    """How the limit is switched: "on", "shadow" or "off"."""
+    certain: bool
+    """Whether no word of the hub would change `allowed`."""
+    former: bool
+    """Whether it is of the contract before the present one, and holds until its use has stopped counting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Whether a customer may go on now, why not, and when."""
+
+    customer: str
+    plan: str
+    """The name of the plan that it is on; `REFUSED` if it has no contract, and customers without one are refused."""
+    allowed: bool
+    refused_by: tuple[str, ...]
+    """The names of the limits that refuse, the one to wait for longest first."""
+    wait_s: float
+    """Seconds until the customer can go on; 0.0 if it can now, infinite if no moment is known."""
+    limits: tuple[LimitExplained, ...]
+    """All limits of the contract, in its order."""
+    sentence: str
+    """The same in plain English, to be pasted into an answer to the customer."""
+
+
+@runtime_checkable
+class Explainer(Protocol):
+    """Tells how customers stand with their contracts, and forgets what they have used.
+
+    Promises: explaining charges nothing and does not wait. A customer that the contracts do not name is on the plan for
+    unknown customers, as in decisions.
+    Does not promise: that the next request is answered as explained; other requests come in between.
+    """
+
+    def explain(self, customer: str, **facts: str) -> Explanation:
+        """How a customer stands now; `facts` are those of a request by which limits count, such as `user="ada"`.
+
+        Raises MissingFact if a limit counts by a fact that is not named, and InvalidKey for one that cannot be a key.
+        """
+        ...
+
+    def reset(self, customer: str, **facts: str) -> None:
+        """Forget what a customer has used: here at once, on all other nodes with their next exchange.
+
+        Limits that count by facts that are not named stay as they are. Raises InvalidKey as `explain` does.
+        """
+        ...
+
+
+def explained(customer: str, plan: str, standings: Sequence[LimitStanding]) -> Explanation:
+    """Explain how a customer stands, from what each limit of its contract says. Pure: it charges and asks nothing."""
+    limits = tuple(map(_explained_limit, standings))
+    refusing = sorted((each for each in limits if not each.allowed), key=lambda each: -each.wait_s)
+    no_contract = plan == REFUSED and not limits
+    wait_s = inf if no_contract else max((each.wait_s for each in refusing), default=0.0)
+    return Explanation(
+        customer=customer,
+        plan=plan,
+        allowed=not refusing and not no_contract,
+        refused_by=tuple(each.name for each in refusing),
+        wait_s=wait_s,
+        limits=limits,
+        sentence=sentence_of(customer, plan, standings),
+    )
+
+
+def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding]) -> str:
+    """How a customer stands, in plain English: "acme may send 50 requests a second and has sent 50; ..."."""
+    name = customer if customer.isprintable() else shown(customer)
+    if not standings:
+        if plan == REFUSED:
+            return f"{name} has no contract, and requests without one are refused."
+        return f"{name} is on the plan {plan}, which limits nothing now; it can go on now."
+    told = [each for each in standings if each.decision.switch != "off"]
+    if not told:
+        return f"all limits of {name} are switched off; it can go on now."
+    refusing = sorted((each for each in told if each.refuses), key=lambda each: -each.decision.retry_after)
+    about = refusing or sorted(told, key=_free_fraction)
+    clauses = [_clause(each, name if number == 0 else "it") for number, each in enumerate(about[:SENTENCE_LIMITS_MAX])]
+    more = len(about) - len(clauses)
+    if more:
+        one, several = ("refuses", "refuse") if refusing else ("has room", "have room")
+        clauses.append(f"{more} more of its limits {one if more == 1 else several}")
+    return f"{', and '.join(clauses)}; {_ending(refusing, told)}."
+
+
+def refill_s(limit: Limit) -> float:
+    """Seconds between two moments at which something of a limit comes back; of a log, on average."""
+    window_s = limit.window_ns / SECOND_NS
+    if limit.counts_as == FIXED_WINDOW or limit.refill == INTERVAL:
+        return window_s
+    if limit.counts_as == SLIDING_SLICES:
+        assert limit.slices is not None  # a limit of slices always says how many
+        return window_s / limit.slices
+    return window_s / limit.quota
+
+
+def written_wait(seconds: float) -> str:
+    """A time to wait, as a reader says it, rounded up: `0.4 s`, `37 s`, `12 minutes`, `3 days`."""
+    for least_s, unit_s, name in _WAITS:
+        if seconds > least_s:
+            return f"{_up(seconds / unit_s)} {name}"
+    if seconds > _TENTHS_BELOW_S:
+        return f"{_up(seconds)} s"
+    return f"{max(1, _up(seconds * 10)) / 10:g} s"
+
+
+def _explained_limit(standing: LimitStanding) -> LimitExplained:
+    term, decision = standing.term, standing.decision
+    return LimitExplained(
+        name=term.name,
+        allowed=not standing.refuses,
+        quota=term.limit.quota,
+        window_s=term.limit.window_ns / SECOND_NS,
+        at_once=term.limit.nominal,
+        used=standing.usage.total,
+        remaining=max(0, decision.remaining),
+        refill_s=refill_s(term.limit),
+        wait_s=decision.retry_after if standing.refuses else 0.0,
+        by=term.by,
+        switch="shadow" if standing.shadow else decision.switch,
+        certain=decision.certain,
+        former=term.former,
+    )
+
+
+def _clause(standing: LimitStanding, subject: str) -> str:
+    """What a customer may use of one limit, and has used."""
+    term, used = standing.term, standing.usage.total
+    limit = term.limit
+    verb, done, unit = ("use", "used", "unit") if limit.costs else ("send", "sent", "request")
+    amount = f"{limit.quota} {unit}{'' if limit.quota == 1 else 's'} {_window(limit)}"
+    if limit.nominal != limit.quota and limit.algorithm in DRAINED:
+        amount += f", {limit.nominal} of them at once,"
+    if term.former:
+        amount += " by its former contract"
+    others = [fact for fact in term.by if fact != CUSTOMER]
+    if CUSTOMER not in term.by:
+        return f"{subject} shares {amount} with others of the same {_listed(others)}, which have {done} {used} together"
+    if others:
+        amount += f" for each {_listed(others)}"
+    return f"{subject} may {verb} {amount} and has {done} {used}"
+
+
+def _ending(refusing: Sequence[LimitStanding], told: Sequence[LimitStanding]) -> str:
+    """When a customer can go on."""
+    if not refusing:
+        if any(each.would_refuse for each in told):
+            return "the limit is only tried out (in shadow), so it can go on now"
+        return "it can go on now"
+    wait_s = refusing[0].decision.retry_after
+    when = f"can go on in {written_wait(wait_s)}" if isfinite(wait_s) else "cannot go on until its contract changes"
+    if all(each.decision.certain for each in refusing):
+        return f"it {when}"
+    return f"as far as this server knows, it {when}"
+
+
+def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
+    """By what a list of limits is sorted that has the tightest first; what would refuse comes before all else."""
+    decision = standing.decision
+    return not standing.would_refuse, decision.remaining / max(1, decision.limit)
+
+
+def _window(limit: Limit) -> str:
+    """For how long a quota lasts."""
+    if limit.calendar is not None:
+        return f"a calendar {limit.calendar.unit.name}"
+    window_s = limit.window_ns / SECOND_NS
+    if window_s in _WINDOWS:
+        return _WINDOWS[int(window_s)]
+    for unit_s, name in ((_DAY_S, "days"), (_HOUR_S, "hours"), (_MINUTE_S, "minutes")):
+        if window_s % unit_s == 0:
+            return f"in {window_s / unit_s:.0f} {name}"
+    return f"in {window_s:g} s"
+
+
+def _listed(facts: Sequence[str]) -> str:
+    return " and ".join(facts)
+
+
+def _up(number: float) -> int:
+    """`number` rounded up, without what floating point has added to a whole number."""
+    return ceil(round(number, 6))

@@ -1,0 +1,1 @@
+"""Contracts for applications: an API over HTTP."""

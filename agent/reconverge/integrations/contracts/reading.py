@@ -1,0 +1,293 @@
+"""Reading a request of the API strictly: its path, its query, its conditions and its body."""
+
+# Theory of operation.
+#
+# Whatever a request says is understood as it was meant, or refused with the place that is wrong. So nothing is read
+# leniently here: bytes that are no UTF-8, a member of an object that is there twice, a number that no float holds, NaN,
+# half of a surrogate pair, and a parameter without effect are refused, where common readers replace, forget or guess.
+# Everything that a client can make large has a bound, and a body is not read further than that.
+#
+# Versions are entity tags: version 7 of the contracts is `"7"`, of every resource, so that a client can read one
+# customer and write it back on condition that nothing has changed. Conditions are judged against what was just read,
+# and the change is made for that version and no other; a change that comes in between is a conflict.
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from json import JSONDecodeError
+from math import isfinite
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from reconverge.errors import MissingExtra
+from reconverge.integrations.contracts.problems import Problem, pointer_of, wrong_field
+from reconverge.integrations.contracts.schemas import FACT_LENGTH_MAX, FACT_NAME_PATTERN, FACTS_GIVEN_MAX, NOT_FACTS
+
+try:
+    from starlette.requests import Request
+except ModuleNotFoundError as error:
+    raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
+
+JSON: Final = "application/json"
+NESTING_MAX: Final = 16
+"""A contracts document is nested eight deep; readers of JSON end at their stack."""
+PARAMETERS_MAX: Final = 64
+"""Of a query."""
+CONDITION_LENGTH_MAX: Final = 1000
+"""Of an `If-Match` field, in characters; a client knows one version or a few."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""Of a surrogate in JSON. Emoji are written as two of them, too, so what it finds may be right."""
+_TAG: Final = '(W/)?"[!#-~]*"'
+CONDITION_PATTERN: Final = rf"^(\*|{_TAG}( *, *{_TAG})*)$"
+_CONDITION: Final = re.compile(CONDITION_PATTERN)
+_VERSION_TAG: Final = re.compile(r'(W/)?"(0|[1-9][0-9]{0,17})"')
+
+
+def route_path(scope: Mapping[str, Any]) -> str:
+    """The path of a request below the prefix under which the API is mounted. Raises Problem if it is no UTF-8."""
+    raw = scope.get("raw_path")
+    if raw is not None:
+        try:
+            unquote_to_bytes(raw).decode("utf-8")
+        except UnicodeDecodeError:
+            raise Problem(400, "the path is not UTF-8, percent-encoded") from None
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
+    """The query, each parameter once; `known` are those that there are, None if they may have any name."""
+    try:
+        text = request.scope["query_string"].decode("ascii")
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
+    except ValueError:
+        raise Problem(400, f"the query is not UTF-8, percent-encoded, of at most {PARAMETERS_MAX} parameters") from None
+    query = dict(pairs)
+    if len(query) < len(pairs):
+        raise Problem(400, "the query says a parameter twice")
+    for name in query:
+        if known is not None and name not in known:
+            there_is = ", ".join(known) or "none"
+            raise Problem(400, f"there is no parameter {name[:100]!r} here; known: {there_is}", parameter=name[:100])
+    return query
+
+
+def whole_number(query: Mapping[str, str], name: str, *, default: int, most: int) -> int:
+    """A parameter that is a whole number from 1 to `most`."""
+    text = query.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
+        raise Problem(400, f"{name} must be a whole number from 1 to {most}", parameter=name)
+    return int(text)
+
+
+# ---------------------------------------------------------------- conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a request says of the versions that it is meant for. None: nothing; empty: none that there is."""
+
+    match: frozenset[int] | None
+    any_match: bool
+    none_match: frozenset[int] | None
+    none_any: bool
+
+    @property
+    def are_there(self) -> bool:
+        """Whether the request says anything."""
+        return self.any_match or self.none_any or self.match is not None or self.none_match is not None
+
+    def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
+        """Raise Problem (412) if a request is meant for another version than this.
+
+        To a client that reads, If-None-Match says what it knows already; see `is_known`.
+        """
+        if self.any_match and not exists:
+            raise _failed("there is nothing yet, and If-Match wants something to be there", version)
+        if self.match is not None and version not in self.match:
+            raise _failed(f"the contracts are at version {version}, and If-Match names another", version)
+        if not reads and exists and self.is_known(version):
+            raise _failed("If-None-Match excludes what is there", version)
+
+    def is_known(self, version: int) -> bool:
+        """Whether the client that reads has this version already."""
+        return self.none_any or (self.none_match is not None and version in self.none_match)
+
+
+def conditions_of(request: Request) -> Conditions:
+    """The fields `If-Match` and `If-None-Match`. Raises Problem if they cannot be read."""
+    match, any_match = _tags(request, "if-match", weak=False)
+    none_match, none_any = _tags(request, "if-none-match", weak=True)
+    return Conditions(match, any_match, none_match, none_any)
+
+
+def tag_of(version: int) -> str:
+    """A version as an entity tag."""
+    return f'"{version}"'
+
+
+def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] | None, bool]:
+    """The versions that a field names, and whether it names any at all; `weak`: weak tags count, too."""
+    said = request.headers.getlist(field)
+    if not said:
+        return None, False
+    text = ", ".join(said)
+    if len(text) > CONDITION_LENGTH_MAX or not _CONDITION.fullmatch(text):
+        raise Problem(400, f'{field} must be a version in quotes, such as "7", several with commas, or *')
+    if text == "*":
+        return None, True
+    tags = _VERSION_TAG.finditer(text)
+    return frozenset(int(each[2]) for each in tags if weak or not each[1]), False
+
+
+def _failed(problem: str, version: int) -> Problem:
+    return Problem(412, f"{problem}; look at them again", fields={"ETag": tag_of(version)}, version=version)
+
+
+# ---------------------------------------------------------------- bodies
+
+
+async def json_of(request: Request, *, bytes_max: int, required: bool = True) -> Any:
+    """The body of a request, read as JSON; an empty object if there is none and none is required. Raises Problem."""
+    raw = await _body(request, bytes_max)
+    if not raw and not required:
+        return {}
+    _check_type(request)
+    try:
+        text = raw.decode("utf-8")
+        said = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        raise Problem(400, f"the body is not UTF-8, from byte {error.start} on") from None
+    except JSONDecodeError as error:
+        raise Problem(400, f"the body is no JSON: {error.msg}, in line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise Problem(400, f"the body is nested more than {NESTING_MAX} deep") from None
+    except ValueError:  # of a whole number with thousands of digits
+        raise Problem(400, "the body has a number that is too long") from None
+    _check_nesting(said)
+    if _SURROGATE_ESCAPE.search(text):  # there are no others in UTF-8
+        _check_text(said)
+    return said
+
+
+async def _body(request: Request, bytes_max: int) -> bytes:
+    """The body, if it is no longer than allowed; what comes after that is not read."""
+    too_large = Problem(413, f"the body is longer than {bytes_max} bytes")
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > bytes_max):
+        raise too_large
+    chunks, length = [], 0
+    async for chunk in request.stream():
+        length += len(chunk)
+        if length > bytes_max:
+            raise too_large
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _check_type(request: Request) -> None:
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "the body is compressed; send it as it is", fields={"Accept-Encoding": "identity"})
+    kind, *parameters = request.headers.get("content-type", "").lower().split(";")
+    charset = [each.partition("=")[2].strip(' "') for each in parameters if each.strip().startswith("charset=")]
+    if kind.strip() != JSON or (charset and charset != ["utf-8"]):
+        raise Problem(415, f"the body must be {JSON}, in UTF-8", fields={"Accept": JSON})
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise Problem(400, f"an object of the body has the member {twice[:100]!r} twice")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise Problem(400, f"the body has {name}, which is no number in JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise Problem(400, f"the body has the number {text[:40]}, which is too large")
+    return number
+
+
+def _check_nesting(said: Any) -> None:
+    """Raise Problem if a body is nested too deeply. Level by level, so that it takes no stack itself."""
+    level = [said] if isinstance(said, dict | list) else []
+    for _ in range(NESTING_MAX):
+        level = [each for outer in level for each in _inside(outer) if isinstance(each, dict | list)]
+    if level:
+        raise Problem(400, f"the body is nested more than {NESTING_MAX} deep")
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _check_text(said: Any) -> None:
+    """Raise Problem if a body has text that is no Unicode, at the place where it is."""
+    ahead: list[tuple[tuple[str | int, ...], Any]] = [((), said)]
+    while ahead:
+        path, value = ahead.pop()
+        if isinstance(value, str) and _SURROGATE.search(value):
+            raise wrong_field(422, "has half of a surrogate pair, which is no character", path)
+        if isinstance(value, dict):
+            if any(map(_SURROGATE.search, value)):
+                raise Problem(422, f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair")
+            ahead += [((*path, name), each) for name, each in value.items()]
+        elif isinstance(value, list):
+            ahead += [((*path, number), each) for number, each in enumerate(value)]
+
+
+def facts_in_query(query: Mapping[str, str]) -> dict[str, str]:
+    """The facts of a request that a query says, by their names. Raises Problem (400)."""
+    for name, value in query.items():
+        problem = _wrong_fact(name, value)
+        if problem:
+            raise Problem(400, problem, parameter=name[:100])
+    if len(query) > FACTS_GIVEN_MAX:
+        raise Problem(400, f"there are more than {FACTS_GIVEN_MAX} facts")
+    return dict(query)
+
+
+def facts_in_body(said: Any) -> dict[str, str]:
+    """The facts of a request in a body such as `{"facts": {"user": "ada"}}`. Raises Problem (422)."""
+    facts = members_of(said, "facts").get("facts", {})
+    if not isinstance(facts, dict) or len(facts) > FACTS_GIVEN_MAX:
+        raise wrong_field(422, f"must be an object with at most {FACTS_GIVEN_MAX} facts", ("facts",))
+    for name, value in facts.items():
+        problem = _wrong_fact(name, value)
+        if problem:
+            raise wrong_field(422, problem, ("facts", name[:100]))
+    return facts
+
+
+def members_of(said: Any, *known: str) -> dict[str, Any]:
+    """A body that is an object with no members but those. Raises Problem (422)."""
+    if not isinstance(said, dict):
+        raise wrong_field(422, f"must be an object with {', '.join(known)}", ())
+    for name in said:
+        if name not in known:
+            raise wrong_field(422, f"there is no such member; known: {', '.join(known)}", (name[:100],))
+    return said
+
+
+def _wrong_fact(name: str, value: object) -> str | None:
+    """What is wrong with a fact; None if nothing."""
+    if name in NOT_FACTS:
+        return f"{name!r} is no fact to be given: the customer is named by the path"
+    if not re.fullmatch(FACT_NAME_PATTERN, name):
+        return f"{name[:100]!r} is no name of a fact, such as user or organisation"
+    if not isinstance(value, str) or not 1 <= len(value) <= FACT_LENGTH_MAX:
+        return f"the fact {name!r} must be text of 1 to {FACT_LENGTH_MAX} characters"
+    return None

@@ -1,0 +1,61 @@
+"""What the API answers, as responses of JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from reconverge.contracts.book import Change
+from reconverge.contracts.document import written_moment
+from reconverge.contracts.explaining import Explanation
+from reconverge.errors import MissingExtra
+from reconverge.integrations.contracts.problems import Problem
+from reconverge.integrations.contracts.reading import JSON, tag_of
+
+try:
+    from starlette.responses import Response
+except ModuleNotFoundError as error:
+    raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
+
+
+def no_contract(identity: str) -> Problem:
+    """The problem with a customer that the contracts do not name."""
+    return Problem(404, f"there is no contract of {identity!r}; without one, the plan for unknown customers holds")
+
+
+def told(said: Any, version: int | None = None, status: int = 200) -> Response:
+    """A response of JSON in ASCII, which any text survives; with the version that it is about."""
+    body = json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return Response(body, status, {} if version is None else {"ETag": tag_of(version)}, JSON)
+
+
+def changed(version: int, status: int = 200) -> Response:
+    """The response to a change, with the version since."""
+    return told({"version": version}, version, status)
+
+
+def unchanged(version: int) -> Response:
+    """The response to a client that has this version already."""
+    return Response(status_code=304, headers={"ETag": tag_of(version)})
+
+
+def table_of_change(change: Change) -> dict[str, Any]:
+    """A change as JSON."""
+    return {
+        "version": change.version,
+        "by": change.who,
+        "when": written_moment(change.when),
+        "identity": change.identity,
+        "before": change.before,
+        "after": change.after,
+    }
+
+
+def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON, in which a time without an end is null."""
+    said = asdict(explanation)
+    for each in (said, *said["limits"]):
+        each["wait_s"] = each["wait_s"] if isfinite(each["wait_s"]) else None
+    return said

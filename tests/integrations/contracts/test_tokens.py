@@ -1,0 +1,185 @@
+"""Goal: the API does what a token may do and nothing else, and shows no token.
+
+Method: requests with every kind of credentials to every operation; tokens that are given wrongly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.contracts.api import contracts_api
+from reconverge.integrations.contracts.openapi import OPERATIONS, Operation
+from reconverge.integrations.contracts.tokens import SECRET_BYTES_MAX, SECRET_BYTES_MIN, Token
+from tests.support.contracts import READER, TOKENS, WRITER, ApiClient, ListBook, LocalContracts
+
+SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
+
+
+def path_of(operation: Operation) -> str:
+    """A path of an operation."""
+    return operation.path.replace("{identity}", "acme")
+
+
+GUARDED = [each for each in OPERATIONS if each.role]
+WRITING = [each for each in OPERATIONS if each.role == "write"]
+
+
+@pytest.mark.parametrize("operation", GUARDED, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "credentials",
+    [None, "", "Bearer", "Bearer ", f"Basic {WRITER}", WRITER, f"Bearer {WRITER}x", f"Bearer {WRITER[:-1]}", "Bearer é",
+     f"Bearer {WRITER} {WRITER}", f"Bearer\t{WRITER}"],
+)  # fmt: skip
+def test_without_a_known_token_nothing_is_served(
+    book: ListBook, contracts: LocalContracts, operation: Operation, credentials: str | None
+) -> None:
+    """401 for every operation, with the scheme to use, before anything else is read; no token is shown."""
+    client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=None)
+    headers = {} if credentials is None else {"Authorization": credentials.encode("latin-1")}
+    answer = client.send(operation.method, path_of(operation), headers=headers)
+
+    assert 401 == answer.status_code
+    assert answer.headers["www-authenticate"].startswith('Bearer realm="contracts"')
+    assert WRITER not in answer.text
+    assert 1 == len(book._changes)
+
+
+@pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.name)
+def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: ListBook, operation: Operation) -> None:
+    """403 for every operation that changes something, whatever its body is."""
+    answer = reader.send(operation.method, path_of(operation), content=b"{")
+
+    assert (403, "portal") == (answer.status_code, answer.json()["detail"].split("'")[1])
+    assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
+    assert 1 == len(book._changes)
+
+
+@pytest.mark.parametrize("operation", [each for each in GUARDED if each.role == "read"], ids=lambda each: each.name)
+@pytest.mark.parametrize("secret", [READER, WRITER])
+def test_both_roles_may_read(book: ListBook, contracts: LocalContracts, operation: Operation, secret: str) -> None:
+    """A token that may write may read, too."""
+    client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=secret)
+
+    assert 200 == client.get(path_of(operation)).status_code
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_scheme_is_understood_in_any_case(book: ListBook, scheme: str) -> None:
+    """As HTTP has it."""
+    client = ApiClient(contracts_api(book, tokens=TOKENS), token=None)
+
+    assert 200 == client.get("/plans", headers={"Authorization": f"{scheme} {READER}"}).status_code
+
+
+def test_two_tokens_at_once_are_none(book: ListBook) -> None:
+    """A proxy and a server could each believe another one."""
+    client = ApiClient(contracts_api(book, tokens=TOKENS), token=None)
+    fields: Any = httpx.Headers([("Authorization", f"Bearer {READER}"), ("Authorization", f"Bearer {WRITER}")])
+    transport = httpx.ASGITransport(client._app)
+
+    async def ask() -> int:
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as asking:
+            return (await asking.get("/plans", headers=fields)).status_code
+
+    assert 401 == asyncio.run(ask())
+
+
+def test_what_is_at_the_api_is_told_without_a_token(book: ListBook) -> None:
+    """The OpenAPI document says nothing that is not public."""
+    assert 200 == ApiClient(contracts_api(book, tokens=TOKENS), token=None).get("/openapi.json").status_code
+
+
+def test_an_open_api_asks_for_no_token(book: ListBook) -> None:
+    """History then says `anonymous`, and the OpenAPI document has no scheme."""
+    client = ApiClient(contracts_api(book, open=True), token=None)
+    client.put("/contracts/acme", "pro")
+    document = client.get("/openapi.json").json()
+
+    assert "anonymous" == client.get("/history").json()["changes"][0]["by"]
+    assert "securitySchemes" not in document["components"]
+    assert [] == [item for each in document["paths"].values() for item in each if "401" in each[item]]
+
+
+def test_a_mapping_of_tokens_names_them_by_their_roles(book: ListBook) -> None:
+    """Which is what history says then."""
+    client = ApiClient(contracts_api(book, tokens={SECRET: "write"}), token=SECRET)
+    client.put("/contracts/acme", "pro")
+
+    assert "write" == client.get("/history").json()["changes"][0]["by"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "problem"),
+    [
+        (None, "no token"),
+        ([], "no token"),
+        ({}, "no token"),
+        (iter([]), "no token"),
+        ({SECRET: "admin"}, "neither 'read' nor 'write'"),
+        ({"write": SECRET}, "neither 'read' nor 'write'"),
+        ({SECRET: None}, "neither 'read' nor 'write'"),
+        ([f"console: write, {SECRET}"], "neither 'read' nor 'write'"),
+        ([SECRET], "name: token, role"),
+        (SECRET, "is text"),
+        ([7], "neither a Token nor text"),
+        ([f"console: {SECRET} {SECRET}, read"], "characters that no bearer token has"),
+        ([f"console: {SECRET}é, read"], "characters that no bearer token has"),
+        ({7: "read"}, "characters that no bearer token has"),
+        ([f": {SECRET}, read"], "printable"),
+        ([f"con\nsole: {SECRET}, read"], "printable"),
+        ([f"{'x' * 101}: {SECRET}, read"], "printable"),
+        ([f"one: {SECRET}, read", f"two: {SECRET}, write"], "same secret as 'one'"),
+        ([f"n: {SECRET}{number}, read" for number in range(101)], "more than 100"),
+    ],
+    ids=range(19),
+)
+def test_tokens_that_are_given_wrongly_are_told_without_being_shown(book: ListBook, tokens: Any, problem: str) -> None:
+    """Also if the secret stands where the role or nothing belongs."""
+    with pytest.raises(InvalidSetting, match=problem) as told:
+        contracts_api(book, tokens=tokens)
+
+    assert SECRET not in str(told.value)
+
+
+@pytest.mark.parametrize("length", [SECRET_BYTES_MIN - 1, SECRET_BYTES_MAX + 1])
+def test_a_token_has_a_length(length: int) -> None:
+    """Both sides of the edges."""
+    with pytest.raises(InvalidSetting, match=f"has {length} bytes"):
+        Token("console", "x" * length, "read")
+    inside = SECRET_BYTES_MIN if length < SECRET_BYTES_MIN else SECRET_BYTES_MAX
+
+    assert inside == len(Token("console", "x" * inside, "read").secret)
+
+
+def test_an_open_api_has_no_tokens(book: ListBook) -> None:
+    """One of the two settings would have no effect."""
+    with pytest.raises(InvalidSetting, match="goes without tokens"):
+        contracts_api(book, tokens=TOKENS, open=True)
+
+
+def test_a_token_is_not_shown_when_it_is_printed() -> None:
+    """Its name is."""
+    assert "Token(name='console', role='read')" == repr(Token("console", SECRET, "read"))
+
+
+def test_what_is_no_book_and_explains_nothing_is_told(book: ListBook) -> None:
+    """When the application is made, and not by the first request."""
+    wrongs: list[dict[str, Any]] = [{"book": {}}, {"book": book, "contracts": object()}]
+    for wrong in wrongs:
+        with pytest.raises(InvalidSetting, match=r"is no Book|explains no customers"):
+            contracts_api(tokens=TOKENS, **wrong)
+
+
+def test_no_token_is_logged(writer: ApiClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is asked for."""
+    caplog.set_level(logging.DEBUG)
+    writer.put("/contracts/acme", {"plan": WRITER})
+    writer.get("/nothing")
+
+    assert WRITER not in "".join(each.getMessage() for each in caplog.records if each.name == "reconverge")

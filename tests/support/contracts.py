@@ -1,0 +1,177 @@
+"""Contracts for tests: a book in memory, contracts in force on one node, and clients of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import httpx
+
+from reconverge import Agent, Limiter
+from reconverge.clock import SECOND_NS
+from reconverge.contracts.book import Change, VersionConflict
+from reconverge.contracts.document import Document, checked, checked_customer, table_of, table_of_customer
+from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
+from reconverge.contracts.terms import Term, terms_of
+from reconverge.testing import ManualClock
+
+WRITER: Final = "writer-secret-of-the-tests"
+READER: Final = "reader-secret-of-the-tests"
+NOW_S: Final = 0.0
+"""No contract of these tests begins or ends."""
+TOKENS: Final = (f"console: {WRITER}, write", f"portal: {READER}, read")
+TABLE: Final[dict[str, Any]] = {
+    "unknown": "free",
+    "plans": {
+        "free": {"limits": {"burst": "50/second", "daily": "1000/day"}},
+        "pro": {"limits": {"burst": "500/second", "by-user": {"limit": "5/minute", "by": ["customer", "user"]}}},
+    },
+    "customers": {
+        "acme": {"plan": "free", "limits": {"burst": "60/second"}, "note": "since 2019"},
+        "globex/eu": {"plan": "pro"},
+    },
+}
+"""Contracts with two plans, an override, a limit by user, and an identity with a slash."""
+
+
+class ListBook:
+    """A book in this process's memory: a list of versions, and of changes. Its time is handed in.
+
+    It leaves out what a book writes into `former`: that is the business of the real ones, which have tests of it.
+    """
+
+    def __init__(self, clock: ManualClock, table: Any = None) -> None:
+        self._clock = clock
+        self._versions: list[Document] = [Document({})]
+        self._changes: list[Change] = []
+        if table is not None:
+            self._versions.append(checked(table))
+            self._note("the test", None, table_of(self._versions[0]), table_of(self._versions[1]))
+
+    async def read(self) -> tuple[int, Document]:
+        """The version and the contracts."""
+        return len(self._versions) - 1, self._versions[-1]
+
+    async def set_customer(self, identity: str, said: Any, *, who: str, expected: int | None = None) -> int:
+        """Change, add or end one contract."""
+        self._expect(expected)
+        document = self._versions[-1]
+        before, customers = document.customers.get(identity), dict(document.customers)
+        after = None if said is None else checked_customer(identity, said, document.plans)
+        customers.pop(identity, None)
+        if after is not None:
+            customers[identity] = after
+        self._versions.append(replace(document, customers=customers))
+        written = [None if each is None else table_of_customer(each) for each in (before, after)]
+        self._note(who, identity, *written)
+        return len(self._versions) - 1
+
+    async def replace(self, said: Any, *, who: str, expected: int | None = None) -> int:
+        """Change the whole document."""
+        self._expect(expected)
+        return self._become(checked(said), who)
+
+    async def rollback(self, version: int, *, who: str) -> int:
+        """Go back to a version, as a new one."""
+        if not 0 <= version < len(self._versions):
+            raise LookupError(f"there is no version {version}")
+        return self._become(self._versions[version], who)
+
+    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
+        """The last changes, the newest first."""
+        changes = [each for each in reversed(self._changes) if identity is None or each.identity == identity]
+        return changes[:most]
+
+    def _become(self, document: Document, who: str) -> int:
+        self._versions.append(document)
+        self._note(who, None, table_of(self._versions[-2]), table_of(document))
+        return len(self._versions) - 1
+
+    def _expect(self, expected: int | None) -> None:
+        if expected is not None and expected != len(self._versions) - 1:
+            raise VersionConflict(expected, len(self._versions) - 1)
+
+    def _note(self, who: str, identity: str | None, before: Any, after: Any) -> None:
+        when = self._clock.wall_ns() / SECOND_NS
+        self._changes.append(Change(len(self._versions) - 1, who, when, identity, before, after))
+
+
+class LocalContracts:
+    """Contracts in force in one process, with a limiter for each limit of each plan, and no hub."""
+
+    def __init__(self, agent: Agent, document: Document) -> None:
+        self._agent = agent
+        self._document = document
+
+    def hit(self, customer: str, times: int = 1, /, **facts: str) -> None:
+        """Charge every limit of a customer, whatever it answers."""
+        for limiter, _, key in self._asked(customer, facts):
+            for _ in range(times):
+                limiter.hit(key)
+
+    def explain(self, customer: str, **facts: str) -> Explanation:
+        """How a customer stands."""
+        standings = [
+            LimitStanding(term, limiter.test(key), limiter.usage(key))
+            for limiter, term, key in self._asked(customer, facts)
+        ]
+        return explained(customer, self._plan(customer), standings)
+
+    def reset(self, customer: str, **facts: str) -> None:
+        """Forget what a customer has used."""
+        for limiter, _, key in self._asked(customer, facts, lenient=True):
+            limiter.reset(key)
+
+    def _plan(self, customer: str) -> str:
+        return terms_of(self._document, customer, NOW_S).plan
+
+    def _asked(self, customer: str, facts: dict[str, str], *, lenient: bool = False) -> list[tuple[Limiter, Term, str]]:
+        """Each limit with its limiter and its key; `lenient`: without those that count by facts that are not named."""
+        asked = []
+        known = {"customer": customer, **facts}
+        for term in terms_of(self._document, customer, NOW_S).terms:
+            missing = [fact for fact in term.by if fact not in known]
+            if missing and not lenient:
+                raise MissingFact(term.name, missing[0])
+            if not missing:
+                name = f"{term.name}.{term.tier}.{term.limit.quota}"
+                asked.append((self._agent.limit(name, term.limit), term, "|".join(known[fact] for fact in term.by)))
+        return asked
+
+
+class ApiClient:
+    """Sends requests to an application in this process, as the API's clients do, and waits for each response."""
+
+    def __init__(self, app: Any, *, token: str | None = WRITER, prefix: str = "") -> None:
+        self._app = app
+        self._prefix = prefix
+        self._fields = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def send(self, method: str, path: str, **details: Any) -> httpx.Response:
+        """The response to one request; `headers` are added to the token."""
+        headers = self._fields | details.pop("headers", {})
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+                return await client.request(method, f"{self._prefix}{path}", headers=headers, **details)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **details: Any) -> httpx.Response:
+        """The response to a GET."""
+        return self.send("GET", path, **details)
+
+    def put(self, path: str, said: Any, **details: Any) -> httpx.Response:
+        """The response to a PUT of JSON."""
+        return self.send("PUT", path, json=said, **details)
+
+    def post(self, path: str, said: Any = None, **details: Any) -> httpx.Response:
+        """The response to a POST of JSON, or of nothing."""
+        return self.send("POST", path, **({} if said is None else {"json": said}), **details)
+
+    def delete(self, path: str, **details: Any) -> httpx.Response:
+        """The response to a DELETE."""
+        return self.send("DELETE", path, **details)
