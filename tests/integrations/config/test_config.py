@@ -96,7 +96,7 @@ WRONG = [
     ("shop.yaml", "max_keys: " + "9" * 5000, 1, ""),
     ("shop.yaml", "limits: " + "[" * 5000, 1, ""),
     ("shop.toml", "max_keys = " + "9" * 5000, 1, ""),
-    ("shop.toml", "limits = " + "[" * 5000, None, ""),
+    ("shop.toml", "limits = " + "[" * 5000, 1, ""),
     ("shop.toml", "#" * (1 << 20) + "\n", None, ""),
     ("shop.yaml", "- limits\n", 1, ""),
     ("shop.json", '{"limits": {\n "login": "1/minut"}}', 2, "limits.login.limit"),

@@ -34,6 +34,10 @@ _FIELD: Final = re.compile(rf"\s*(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)\s*=.*")
 _PART: Final = re.compile(_NAME)
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9_]{4299}")
 """Python reads no number of more digits than 4300."""
+_BRACKET: Final = re.compile(
+    r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*|[\[\]{}]''', re.DOTALL
+)
+"""A bracket, or a string or a comment, in which there may be others that are none."""
 _LINE: Final = re.compile(r"at line (?P<line>\d+)")
 
 
@@ -86,6 +90,7 @@ class Source:
         return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
 
     def _read_toml(self) -> Any:
+        self._check_brackets("TOML")
         try:
             return tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
@@ -135,9 +140,17 @@ class Source:
 
         size_of(root)
 
-    def _too_deep(self, line: int | None) -> InvalidConfiguration:
-        problem = f"is not YAML of settings: more than {DEPTH_MAX} tables and lists in each other"
+    def _too_deep(self, line: int | None, language: str = "YAML") -> InvalidConfiguration:
+        problem = f"is not {language} of settings: more than {DEPTH_MAX} tables and lists in each other"
         return InvalidConfiguration(self.name, problem, line=line)
+
+    def _check_brackets(self, language: str) -> None:
+        """Raise InvalidConfiguration where too many brackets of a JSON or TOML file are open."""
+        depth = 0
+        for match in _BRACKET.finditer(self._text):
+            depth += (match.group() in "[{") - (match.group() in "]}")
+            if depth > DEPTH_MAX:
+                raise self._too_deep(self._text.count("\n", 0, match.start()) + 1, language)
 
     def _line_of_depth(self) -> int | None:
         """Where a YAML file becomes too deep. Its events are read without recursion."""
@@ -165,6 +178,7 @@ class Source:
         def refuse(constant: str) -> NoReturn:
             raise ValueError(f"{constant} is no number")
 
+        self._check_brackets("JSON")
         try:
             return json.loads(self._text, object_pairs_hook=once, parse_constant=refuse)
         except json.JSONDecodeError as error:
@@ -196,13 +210,15 @@ class Source:
 
     def _line_in_yaml(self, path: Sequence[str | int]) -> int | None:
         try:
-            node, line = (
-                yaml.compose(self._text.replace("\t", " ") if self._json else self._text, yaml.SafeLoader),
-                None,
-            )
+            text = self._text.replace("\t", " ") if self._json else self._text
+            node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
         except (yaml.YAMLError, RecursionError):  # not all of JSON is YAML
             return None
         for part in path:
+            if isinstance(node, yaml.SequenceNode) and str(part).isdecimal() and int(part) < len(node.value):
+                node = node.value[int(part)]
+                line = node.start_mark.line + 1
+                continue
             if not isinstance(node, yaml.MappingNode):
                 break
             for key, value in node.value:

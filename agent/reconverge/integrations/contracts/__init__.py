@@ -1,0 +1,1 @@
+"""Contracts in files, and what is made of them from other formats."""
