@@ -185,7 +185,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     ),
     "a cost that can never be admitted": (
         changed("plans.free.limits.api", {"limit": "5/s", "costs": {"GET": 6}}),
-        "plans.free.limits.api.costs",
+        "plans.free.limits.api.costs.GET",
         "5 is the most at once",
     ),
     "a fact that is none": (

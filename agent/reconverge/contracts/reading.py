@@ -77,9 +77,9 @@ def _limit(table: Mapping[str, Any], *path: str) -> Limit:
     try:
         limit = Limit.parse(table["limit"], **given)
     except InvalidLimit as error:
-        raise InvalidContracts(error.problem, *path, _field_at_fault(table["limit"], given)) from None
+        raise InvalidContracts(error.problem, *path, *_at_fault(table["limit"], given)) from None
     except TypeError:  # a value that cannot be compared or looked up, such as a list for an algorithm
-        field = _field_at_fault(table["limit"], given)
+        field, *_ = _at_fault(table["limit"], given)
         raise InvalidContracts(f"{shown(table[field])} cannot be used here", *path, field) from None
     if limit.soft and limit.capacity == limit.nominal:
         least = ceil(1000 / limit.nominal) / 1000
@@ -87,17 +87,29 @@ def _limit(table: Mapping[str, Any], *path: str) -> Limit:
     return replace(limit, name=None)
 
 
-def _field_at_fault(text: object, given: Mapping[str, Any]) -> str:
-    """The field with which a limit stops making sense, when one is said after the other."""
+def _at_fault(text: object, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The path to what a limit stops making sense with, when one field is said after the other."""
     said: dict[str, Any] = {}
     for field in ("limit", *given):
+        before = dict(said)
         if field != "limit":
             said[field] = given[field]
-        try:
-            Limit.parse(text, **said)  # type: ignore[arg-type]  # text of another type is a mistake, too
-        except (InvalidLimit, TypeError):
-            return field
-    return "limit"
+        if _makes_sense(text, said):
+            continue
+        if field == "costs" and isinstance(given[field], dict):
+            for kind, cost in given[field].items():
+                if not _makes_sense(text, {**before, "costs": {kind: cost}}):
+                    return field, str(kind)
+        return (field,)
+    return ("limit",)
+
+
+def _makes_sense(text: object, said: Mapping[str, Any]) -> bool:
+    try:
+        Limit.parse(text, **said)  # type: ignore[arg-type]  # text of another type is a mistake, too
+    except (InvalidLimit, TypeError):
+        return False
+    return True
 
 
 def read_override(said: object, plan_limit: PlanLimit, *path: str) -> str | Limit:

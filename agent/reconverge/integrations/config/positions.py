@@ -38,6 +38,7 @@ _BRACKET: Final = re.compile(
     r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*|[\[\]{}]''', re.DOTALL
 )
 """A bracket, or a string or a comment, in which there may be others that are none."""
+_CONSTANT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<name>NaN|Infinity)')
 _LINE: Final = re.compile(r"at line (?P<line>\d+)")
 
 
@@ -109,9 +110,12 @@ class Source:
         except InvalidConfiguration:
             raise
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
+            mark, character = getattr(error, "problem_mark", None), getattr(error, "position", None)
+            line = None if mark is None else mark.line + 1
             problem = f"is not YAML: {getattr(error, 'problem', None) or error}"
-            raise InvalidConfiguration(self.name, problem, line=None if mark is None else mark.line + 1) from None
+            if isinstance(character, int):  # one that no YAML may have
+                line, problem = self._line_at(character), "is not YAML: has a character that is none of text"
+            raise InvalidConfiguration(self.name, problem, line=line) from None
         except RecursionError:
             raise self._too_deep(self._line_of_depth()) from None
         return {} if said is None else said
@@ -150,7 +154,7 @@ class Source:
         for match in _BRACKET.finditer(self._text):
             depth += (match.group() in "[{") - (match.group() in "]}")
             if depth > DEPTH_MAX:
-                raise self._too_deep(self._text.count("\n", 0, match.start()) + 1, language)
+                raise self._too_deep(self._line_at(match.start()), language)
 
     def _line_of_depth(self) -> int | None:
         """Where a YAML file becomes too deep. Its events are read without recursion."""
@@ -163,7 +167,10 @@ class Source:
 
     def _line_of_long_number(self) -> int | None:
         match = _LONG_NUMBER.search(self._text)
-        return None if match is None else self._text.count("\n", 0, match.start()) + 1
+        return None if match is None else self._line_at(match.start())
+
+    def _line_at(self, character: int) -> int:
+        return self._text.count("\n", 0, character) + 1
 
     def _read_json(self) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -176,7 +183,8 @@ class Source:
             return table
 
         def refuse(constant: str) -> NoReturn:
-            raise ValueError(f"{constant} is no number")
+            line = next((self._line_at(each.start()) for each in _CONSTANT.finditer(self._text) if each["name"]), None)
+            raise InvalidConfiguration(self.name, f"is not JSON: {constant} is no number", line=line)
 
         self._check_brackets("JSON")
         try:
@@ -247,10 +255,11 @@ class _Once(yaml.SafeLoader):
         """See the base class."""
         said = set[str]()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # which the base class refuses
             if key.value in said:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is said twice", key.start_mark)
-            if isinstance(key, yaml.ScalarNode):
-                said.add(key.value)
+            said.add(key.value)
         return cast("dict[Any, Any]", super().construct_mapping(node, deep=deep))
 
 
@@ -269,7 +278,7 @@ def _text_of(path: Path, characters_max: int) -> str:
         text = written.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = written.count(b"\n", 0, error.start) + 1
-        raise InvalidConfiguration(str(path), f"cannot be read: {error}", line=line) from error
+        raise InvalidConfiguration(path.name, f"cannot be read: {error}", line=line) from error
     if len(text) > characters_max:
         raise InvalidConfiguration(path.name, f"has more than {characters_max} characters")
     return text.replace("\r\n", "\n").replace("\r", "\n")

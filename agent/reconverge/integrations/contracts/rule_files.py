@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -21,6 +22,9 @@ Language: TypeAlias = Literal["yaml", "json", "toml"]
 LANGUAGES: Final[tuple[Language, ...]] = ("yaml", "json", "toml")
 CHARACTERS_MAX: Final = 1 << 26
 """Of a file of contracts: a million customers, each in a line."""
+LINE_LENGTH: Final = 100
+_BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+"""What breaks lines in YAML, or is no part of the text. The library writes it as it is if it may write Unicode."""
 
 
 def read_contracts(path: Path) -> Document:
@@ -53,13 +57,18 @@ def written_table(table: Mapping[str, Any], language: str) -> str:
     if language == "json":
         return json.dumps(table, indent=2) + "\n"
     if language == "yaml":
-        text: str = yaml.safe_dump(dict(table), sort_keys=False, allow_unicode=True, width=100)
-        return _encodable(text, language)
+        text = _yaml_text(table, unicode=True)
+        return _encodable(_yaml_text(table, unicode=False) if _BREAKS.search(text) else text, language)
     if language == "toml":
         return _encodable("\n".join(_toml_lines(table, ())).strip("\n") + "\n", language)
     raise InvalidSetting(
         "to", language, f"is no language of files; known: {', '.join(LANGUAGES)}{asked(language, LANGUAGES)}"
     )
+
+
+def _yaml_text(table: Mapping[str, Any], *, unicode: bool) -> str:
+    text: str = yaml.safe_dump(dict(table), sort_keys=False, allow_unicode=unicode, width=LINE_LENGTH)
+    return text
 
 
 def _encodable(text: str, language: str) -> str:
