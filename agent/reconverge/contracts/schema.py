@@ -30,6 +30,7 @@ from reconverge.limit.limit import ALGORITHMS, ALIGNMENTS, QUOTA_MAX, REFILLS, S
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NAME: Final = rf"^[A-Za-z0-9_./-]{{1,{NAME_LENGTH_MAX}}}$"
+_ZONE: Final = rf"^[A-Za-z0-9_+/-]{{1,{NAME_LENGTH_MAX}}}$"
 _LIMIT_STRING: Final = r"^\s*[0-9]+\s*(/|[Pp][Ee][Rr])\s*[0-9A-Za-z]"
 _PERCENTAGE: Final = r"^\s*[0-9]+(\.[0-9]+)? ?%\s*$"
 _DURATION: Final = r"^[Pp][0-9Tt]"
@@ -74,10 +75,11 @@ def _parts() -> dict[str, Any]:
             {
                 "limits": _entries(_NAME, "plan_limit", LIMITS_MAX, least=1),
                 "lasts": _maybe(_of("duration")) | _says("From a customer's `since` on; `then` follows."),
-                "then": _maybe({"type": "string"}) | _says("The plan after that."),
+                "then": _maybe(_of("plan_name")) | _says("The plan after that."),
             },
             needed=["limits"],
         ),
+        "plan_name": {"type": "string", "pattern": _NAME},
         "plan_limit": {
             "oneOf": [
                 _of("limit_string"),
@@ -87,15 +89,15 @@ def _parts() -> dict[str, Any]:
         "override": {"oneOf": [_of("limit_string"), _table(plain, needed=["limit"])]},
         "customer": {
             "oneOf": [
-                {"type": "string"},
+                _of("plan_name"),
                 _table(
                     {
-                        "plan": {"type": "string"},
+                        "plan": _of("plan_name"),
                         "limits": _maybe(_entries(_NAME, "override", LIMITS_MAX))
                         | _says("What this customer has in place of the plan's limits of these names."),
                         "since": _maybe(_of("moment")) | _says("When the plan began; a plan that lasts needs it."),
                         "until": _maybe(_of("moment")) | _says("When the contract ends, and the plan `then` begins."),
-                        "then": _maybe({"type": "string"}),
+                        "then": _maybe(_of("plan_name")),
                         "switch": _maybe(_of("switching")) | _says("Of the whole contract."),
                         "switches": switches | _says("Of single limits."),
                         "former": _maybe({"type": "array", "maxItems": FORMER_MAX, "items": _of("former")})
@@ -159,7 +161,7 @@ def _plain_fields() -> dict[str, Any]:
         "slices": _maybe({"type": "integer", "minimum": 1, "maximum": SLICES_MAX}),
         "count_refused": _maybe({"type": "boolean"}),
         "align": _maybe({"enum": list(ALIGNMENTS)}),
-        "timezone": _maybe({"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX}),
+        "timezone": _maybe({"type": "string", "pattern": _ZONE}),
         "initial": _maybe({"type": "integer", "minimum": 0, "maximum": QUOTA_MAX}),
         "refill": _maybe({"enum": list(REFILLS)}),
         "soft": _maybe(
