@@ -39,7 +39,7 @@ FINE = (
     "'101%'",
     "lasts is null",
     "then is null",
-    "until is null",
+    "customers.ada.until is null",
 )
 """Numbers in text that are out of range, and fields without the other one that goes with them."""
 ANYTHING = st.recursive(

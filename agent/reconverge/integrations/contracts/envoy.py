@@ -114,11 +114,13 @@ class _Mapping:
     def table(self) -> dict[str, Any]:
         """The document."""
         self._name_facts()
-        valued = list({tuple(self._others(way).items()): way for way in reversed(self.ways)}.values())[::-1]
-        if len(valued) > PLANS_MAX:
-            problem = f"has values for {len(valued)} plans; {PLANS_MAX} are possible; name another key as the customer"
+        first = dict[tuple[tuple[str, str], ...], Way]()
+        for way in self.ways:
+            first.setdefault(tuple(self._others(way).items()), way)
+        if len(first) > PLANS_MAX:
+            problem = f"has values for {len(first)} plans; {PLANS_MAX} are possible; name another key as the customer"
             raise self.file.wrong(problem, ("descriptors",))
-        for way in sorted(valued, key=lambda way: bool(self._others(way))):  # what holds for all comes first
+        for way in sorted(first.values(), key=lambda way: bool(self._others(way))):  # what holds for all comes first
             self._add_plan(self._others(way), way)
         if DEFAULT not in self.plans:
             self.plans = {DEFAULT: {"limits": {"unlimited": {"limit": EVERYTHING, "switch": "off"}}}, **self.plans}
