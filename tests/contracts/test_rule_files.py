@@ -14,6 +14,7 @@ from hypothesis import given
 
 from reconverge import InvalidSetting, Limit
 from reconverge.contracts.document import checked, table_of
+from reconverge.contracts.terms import terms_of
 from reconverge.integrations.config.positions import VALUES_MAX, InvalidConfiguration
 from reconverge.integrations.contracts import rule_files
 from reconverge.integrations.contracts.rule_files import LANGUAGES, read_contracts, written_contracts
@@ -191,3 +192,18 @@ def test_a_document_of_one_plan_is_written_as_people_would(tmp_path: Path) -> No
 
     assert '[plans.free.limits]\napi = "50/1s"\n' in written_contracts(document, "toml")
     assert table_of(document) == table_of(read_contracts(file(tmp_path, "a.toml", written_contracts(document, "toml"))))
+
+
+def test_the_example_is_what_the_guide_says(tmp_path: Path) -> None:
+    """Plans of 50, 500 and 1000 a second, a trial of 14 days, and what customers have of their own."""
+    document = read_contracts(Path(__file__).parents[2] / "examples" / "plans.yaml")
+    quotas = {name: plan.limits["api"].limit.quota for name, plan in document.plans.items()}
+    (api, *_), (own, export, *_) = (
+        terms_of(document, identity, 1_795_000_000).terms for identity in ("not named", "cy")
+    )
+
+    assert {"free": 50, "standard": 500, "pro": 1000, "trial": 500} == quotas
+    assert (14 * 86_400, "free") == (document.plans["trial"].lasts, document.plans["trial"].then)
+    assert ("free", 50) == (api.tier, api.limit.quota)
+    assert (2500, 0.1, {"GET": 1, "POST": 2, "*": 1}) == (own.limit.quota, own.limit.soft, own.limit.costs)
+    assert (5000, 31 * 86_400, 0.05) == (export.limit.quota, export.limit.window, export.limit.soft)

@@ -28,6 +28,7 @@ VALUES_MAX: Final = 4 * CHARACTERS_MAX
 """Of a YAML file of settings, each as often as it is referred to: a file of a few lines can stand for billions."""
 DEPTH_MAX: Final = 50
 """Of tables and lists in each other; settings have five. Readers give up at some depth, each at another one."""
+TOO_DEEP: Final = f"more than {DEPTH_MAX} tables and lists in each other"
 _TABLE: Final = re.compile(r"\s*\[(?P<path>[^\[\]]+)\]\s*(?:#.*)?")
 _NAME: Final = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
 _FIELD: Final = re.compile(rf"\s*(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)\s*=.*")
@@ -103,12 +104,15 @@ class Source:
 
     def _read_yaml(self) -> Any:
         try:
-            node = yaml.compose(self._text, Loader=yaml.SafeLoader)
-            if node is not None:
+            loader = _Once(self._text)
+            try:
+                node = loader.get_single_node()
+                if node is None:
+                    return {}
                 self._check_size(node)
-            said = yaml.load(self._text, Loader=_Once)  # noqa: S506  # that is a safe one
-        except InvalidConfiguration:
-            raise
+                said = loader.construct_document(node)
+            finally:
+                loader.dispose()
         except yaml.YAMLError as error:
             mark, character = getattr(error, "problem_mark", None), getattr(error, "position", None)
             line = None if mark is None else mark.line + 1
@@ -116,8 +120,6 @@ class Source:
             if isinstance(character, int):  # one that no YAML may have
                 line, problem = self._line_at(character), "is not YAML: has a character that is none of text"
             raise InvalidConfiguration(self.name, problem, line=line) from None
-        except RecursionError:
-            raise self._too_deep(self._line_of_depth()) from None
         return {} if said is None else said
 
     def _check_size(self, root: yaml.Node) -> None:
@@ -132,8 +134,6 @@ class Source:
                 raise InvalidConfiguration(self.name, "is not YAML of settings: refers to itself", line=line)
             if id(node) not in sizes:
                 around.add(id(node))
-                if len(around) > DEPTH_MAX:
-                    raise self._too_deep(line)
                 parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
                 sizes[id(node)] = 1 + sum(size_of(part) for part in parts)
                 around.discard(id(node))
@@ -144,26 +144,14 @@ class Source:
 
         size_of(root)
 
-    def _too_deep(self, line: int | None, language: str = "YAML") -> InvalidConfiguration:
-        problem = f"is not {language} of settings: more than {DEPTH_MAX} tables and lists in each other"
-        return InvalidConfiguration(self.name, problem, line=line)
-
     def _check_brackets(self, language: str) -> None:
         """Raise InvalidConfiguration where too many brackets of a JSON or TOML file are open."""
         depth = 0
         for match in _BRACKET.finditer(self._text):
             depth += (match.group() in "[{") - (match.group() in "]}")
             if depth > DEPTH_MAX:
-                raise self._too_deep(self._line_at(match.start()), language)
-
-    def _line_of_depth(self) -> int | None:
-        """Where a YAML file becomes too deep. Its events are read without recursion."""
-        depth = 0
-        for event in yaml.parse(self._text, yaml.SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEPTH_MAX and event.start_mark is not None:
-                return event.start_mark.line + 1
-        return None
+                problem = f"is not {language}: {TOO_DEEP}"
+                raise InvalidConfiguration(self.name, problem, line=self._line_at(match.start()))
 
     def _line_of_long_number(self) -> int | None:
         match = _LONG_NUMBER.search(self._text)
@@ -240,6 +228,18 @@ class Source:
 
 class _Once(yaml.SafeLoader):
     """Reads nothing but plain data, and what is said twice not at all: the last word would win, unnoticed."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """See the base class, which would be called in itself as often as a file has brackets."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX + 1:  # a value in the innermost of them
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(None, None, TOO_DEEP, event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
         """See the base class. Numbers and dates that are none raise anything there."""
