@@ -59,7 +59,11 @@ def test_a_wrong_file_is_told_with_its_line_and_field(file: Path) -> None:
 def test_no_command_has_a_traceback_for_a_broken_file(command: str, language: str, file: Path, tmp_path: Path) -> None:
     """Nor writes anything."""
     wrong = tmp_path / f"wrong.{language}"
-    more = {"export": ["--to", "json"], "diff": [file], "import": ["--from", "envoy", "-o", tmp_path / "out.yaml"]}
+    more: dict[str, list[object]] = {
+        "export": ["--to", "json"],
+        "diff": [file],
+        "import": ["--from", "envoy", "-o", tmp_path / "out.yaml"],
+    }
     for text in TEXTS[language]:
         wrong.write_text(text)
         said = run(command, wrong, *more.get(command, []))

@@ -194,7 +194,7 @@ def test_a_document_of_one_plan_is_written_as_people_would(tmp_path: Path) -> No
     assert table_of(document) == table_of(read_contracts(file(tmp_path, "a.toml", written_contracts(document, "toml"))))
 
 
-def test_the_example_is_what_the_guide_says(tmp_path: Path) -> None:
+def test_the_example_is_what_the_guide_says() -> None:
     """Plans of 50, 500 and 1000 a second, a trial of 14 days, and what customers have of their own."""
     document = read_contracts(Path(__file__).parents[2] / "examples" / "plans.yaml")
     quotas = {name: plan.limits["api"].limit.quota for name, plan in document.plans.items()}

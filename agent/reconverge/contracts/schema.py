@@ -63,13 +63,12 @@ def schema() -> dict[str, Any]:
             },
             needed=["plans"],
         ),
-        "$defs": _parts(),
+        "$defs": {**_parts_of_plans(), **_parts_of_customers(), **_values()},
     }
 
 
-def _parts() -> dict[str, Any]:
+def _parts_of_plans() -> dict[str, Any]:
     plain = _plain_fields()
-    switches = _maybe(_entries(_NAME, "switching", LIMITS_MAX))
     return {
         "plan": _table(
             {
@@ -87,6 +86,12 @@ def _parts() -> dict[str, Any]:
             ]
         },
         "override": {"oneOf": [_of("limit_string"), _table(plain, needed=["limit"])]},
+    }
+
+
+def _parts_of_customers() -> dict[str, Any]:
+    switches = _maybe(_entries(_NAME, "switching", LIMITS_MAX))
+    return {
         "customer": {
             "oneOf": [
                 _of("plan_name"),
@@ -113,10 +118,15 @@ def _parts() -> dict[str, Any]:
                 "name": {"type": "string", "pattern": _NAME},
                 "until": _of("moment"),
                 "by": _maybe(_of("facts")),
-                **plain,
+                **_plain_fields(),
             },
             needed=["name", "until", "limit"],
         ),
+    }
+
+
+def _values() -> dict[str, Any]:
+    return {
         "switching": {
             "oneOf": [
                 _of("word"),

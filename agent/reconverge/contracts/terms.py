@@ -11,7 +11,7 @@ from typing import Final
 from reconverge.contracts.document import REFUSED, Customer, Document, Plan, Switching, Word, overridden
 from reconverge.limit.limit import Limit
 
-NOBODY: Final = Customer(plan="")
+NO_ENTRY: Final = Customer(plan="")
 """In place of the entry of a customer that has none."""
 _HASH_RANGE: Final = 1 << 64
 
@@ -48,7 +48,7 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
     if customer is None:
         if document.unknown == REFUSED:
             return Terms(REFUSED, ())
-        return Terms(document.unknown, _terms(document.plans[document.unknown], document.unknown, NOBODY, {}))
+        return Terms(document.unknown, _terms(document.plans[document.unknown], document.unknown, NO_ENTRY, {}))
     name, until = plan_at(document.plans, customer, now_s)
     plan = document.plans[name]
     formers = [each for each in customer.former if each.until > now_s]

@@ -43,7 +43,7 @@ NOTHING: Final = {"limit": "1 per 3660 days", "algorithm": TOKEN_BUCKET, "initia
 """Admits no request for ten years after the first one, which is as long as a window can be."""
 EVERYTHING: Final = f"{QUOTA_MAX}/second"
 PLANS_MAX: Final = 200
-"""Each is searched for each list of keys, and by hand nobody writes so many."""
+"""Each is searched for each list of keys, and no file by hand has so many."""
 
 Values = dict[str, str]
 Way = tuple[Descriptor, ...]
