@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from reconverge.contracts.counting import counts_for_s, overridden, same_cells
 from reconverge.contracts.model import (
     COUNTED_BY,
     CUSTOMER,
@@ -52,6 +51,9 @@ from reconverge.contracts.model import (
     PlanLimit,
     Switching,
     Word,
+    counts_for_s,
+    overridden,
+    same_cells,
 )
 from reconverge.contracts.reading import (
     check_identity,

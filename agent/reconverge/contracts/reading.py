@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime
 from math import ceil
 from typing import Any, Final
 
-from reconverge.contracts.counting import overridden, window_of
 from reconverge.contracts.model import (
     CUSTOMER,
     FACTS_MAX,
@@ -27,6 +26,8 @@ from reconverge.contracts.model import (
     Plan,
     PlanLimit,
     Switching,
+    overridden,
+    window_of,
 )
 from reconverge.errors import InvalidLimit, InvalidSetting, asked, shown
 from reconverge.limit.calendar import FIRST_S, LAST_S

@@ -1,1 +1,1 @@
-"""`reconverge contracts`: contracts in files, each command in a file of its own."""
+"""`reconverge contracts`: plans and customers."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from reconverge.cli.contracts.diff import diff
-from reconverge.cli.contracts.export import export
+from reconverge.cli.contracts.files import diff, export, print_schema, validate
 from reconverge.cli.contracts.import_file import import_file
-from reconverge.cli.contracts.print_schema import print_schema
-from reconverge.cli.contracts.validate import validate
 
 contracts = typer.Typer(
     name="contracts",
