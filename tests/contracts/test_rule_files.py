@@ -207,3 +207,16 @@ def test_the_example_is_what_the_guide_says() -> None:
     assert ("free", 50) == (api.tier, api.limit.quota)
     assert (2500, 0.1, {"GET": 1, "POST": 2, "*": 1}) == (own.limit.quota, own.limit.soft, own.limit.costs)
     assert (5000, 31 * 86_400, 0.05) == (export.limit.quota, export.limit.window, export.limit.soft)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "name", ["\x85", "\u2028", "\ufeffa", "\x7f\x1b", "on", "5", "a.b", "é", "\U0001f600", " a ", "", "#"]
+)
+def test_every_name_is_the_same_in_every_language(language: str, name: str, tmp_path: Path) -> None:
+    """Also one that breaks lines, looks like a value, or is nothing but a mark."""
+    document = checked(put("customers.ada", {"plan": "free", "note": name}))
+    if name:
+        document = checked({**table_of(document), "customers": {name: {"plan": "free", "note": name}}})
+
+    assert document == read_contracts(file(tmp_path, f"plans.{language}", written_contracts(document, language)))
