@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from reconverge import Agent
-from reconverge.contracts.contracts import ContractDecision, Contracts, MissingFact, key_of, unwritten, written
+from reconverge.contracts.contracts import ContractDecision, Contracts, key_of, unwritten, written
 from reconverge.contracts.document import InvalidContracts, counts_for_s
+from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.terms import terms_of
 from reconverge.errors import InvalidSetting
 from reconverge.testing import ManualClock

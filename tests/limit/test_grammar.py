@@ -15,8 +15,10 @@ from tests.support.kernel.odd import HUGE, named
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
+ISO = "is no ISO 8601 duration of weeks, days, hours, minutes and seconds, such as PT10S or P14D"
+
 NUMBERS = st.sampled_from(["100", "5", "0", "1" * 19, "\u0664"])
-UNITS = st.sampled_from(["second", "s", "ms", "Minutes", "mo"])
+UNITS = st.sampled_from(["second", "s", "ms", "Minutes", "mo", "PT10S", "P1M"])
 OTHERS = st.sampled_from(["/", "per", "PER", "per10", "10s", "burst", "burst5", "as", "api", ",", ";", "|"])
 NOISE = st.sampled_from([" ", "\t", "\n", "-", ".", "\u2003", "\ud800", "é", "\x00"])
 WORDS = NUMBERS | UNITS | OTHERS | NOISE
@@ -49,6 +51,13 @@ TEXTS = st.text() | st.lists(WORDS, max_size=12).map("".join) | st.lists(WORDS, 
         ("1/m", 1, MINUTE_S),
         ("1/mo", 1, 30 * DAY_S),
         ("1000/day,", 1000, DAY_S),
+        ("20/PT10M", 20, 10 * MINUTE_S),
+        ("20 / pt10m", 20, 10 * MINUTE_S),
+        ("1000 per P31D", 1000, 31 * DAY_S),
+        ("1000/31 days", 1000, 31 * DAY_S),
+        ("1000 perP1DT12H", 1000, 36 * HOUR_S),
+        ("5/P2W", 5, 14 * DAY_S),
+        ("5/PT0.25S", 5, 0.25),
     ],
 )
 def test_what_is_accepted(text: str, amount: int, window_s: float) -> None:
@@ -72,6 +81,7 @@ def test_every_unit_is_read_in_any_case(unit: str, write: type[str]) -> None:
         ("10/s BURST 20", 20, None),
         ("10/s as api", None, "api"),
         ("10/s burst 20 as api", 20, "api"),
+        ("10/PT1S burst 20 as P1D", 20, "P1D"),
         ("1000/day as daily", None, "daily"),
         ("10/s as per-user_v1.2", None, "per-user_v1.2"),
         ("10/s as per10", None, "per10"),
@@ -84,6 +94,11 @@ def test_a_burst_and_a_name_may_follow(text: str, burst: int | None, name: str |
     (quota,) = parse_quotas(text)
 
     assert (burst, name) == (quota.burst, quota.name)
+
+
+def test_a_warmup_may_be_an_iso_duration() -> None:
+    """As well as a number with a unit."""
+    assert [5, 5] == [parse_quotas(f"10/s warmup {each}")[0].warmup_s for each in ("PT5S", "5s")]
 
 
 @pytest.mark.parametrize("mark", [",", ";", "|", " , ", " ;", "| "])
@@ -119,6 +134,13 @@ def test_several_quotas_are_not_one_limit() -> None:
         ("100/", 4, "expected a unit, like second, minute, hour or day, but the text ends"),
         ("100/10", 6, "expected a unit, like second, minute, hour or day, but the text ends"),
         ("100/fortnight", 4, "unknown unit 'fortnight'; use ms, s, m, h, d, w, mo, y or their names"),
+        ("100/PT0S", 4, "a window cannot be of length 0"),
+        ("100/2 PT1S", 6, "unknown unit 'PT1S'; use ms, s, m, h, d, w, mo, y or their names"),
+        ("100/fixed", 4, "unknown unit 'fixed'; use ms, s, m, h, d, w, mo, y or their names"),
+        ("100/P1M", 4, f"'P1M' {ISO}; a month is P30D or P31D"),
+        ("100/PT", 4, "'PT' is an ISO 8601 duration without a number, such as PT10S has"),
+        ("100/p", 4, "'p' is an ISO 8601 duration without a number, such as PT10S has"),
+        ("100/PT10Mx", 4, f"'PT10Mx' {ISO}; a month is P30D or P31D"),
         ("100/0 s", 4, "a window cannot be of length 0"),
         ("-1/minute", 0, "unexpected '-'"),
         ("1.5/minute", 1, "unexpected '.'"),

@@ -38,9 +38,10 @@ from reconverge.contracts.document import (
     checked,
     said_of_limit,
 )
+from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.terms import Term, Terms, switch_at, terms_of
 from reconverge.decision import Decision, Usage
-from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, ReconvergeError
+from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict
 from reconverge.limit.limit import Limit
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
@@ -52,15 +53,6 @@ STANDINGS_MAX: Final = 100_000
 """Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
 SEPARATOR: Final = "|"
 """Between the facts of a key; within a fact it is written as %7C."""
-
-
-class MissingFact(ReconvergeError, ValueError):
-    """Raised when a request does not name a fact by which one of the customer's limits counts."""
-
-    def __init__(self, limit: str, fact: str) -> None:
-        self.limit = limit
-        self.fact = fact
-        super().__init__(f"limit {limit!r} counts by {fact}, which the request does not name; pass {fact}=...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +229,23 @@ class Contracts:
         """
         for each in self.asked(customer, self.standing(customer), facts, lenient=True):
             each.limiter.reset(each.key)
+
+    def explain(self, customer: str, **facts: str) -> Explanation:
+        """Whether the customer may go on now, why not, and when, with a sentence for people. Charges nothing.
+
+        Raises MissingFact.
+        """
+        standing = self.standing(customer)
+        asked = {each.label: each for each in self.asked(customer, standing, facts)}
+        return explained(
+            customer,
+            standing.plan,
+            [
+                LimitStanding(term, each.limiter.test(each.key), each.limiter.usage(each.key), shadow=each.shadow)
+                for term, _ in standing.parts
+                if (each := asked.get(_label(term))) is not None
+            ],
+        )
 
     def standing(self, customer: str) -> Standing:
         """What holds for a customer now, with its limiters."""

@@ -22,7 +22,7 @@ from reconverge.contracts.document import (
 )
 from reconverge.limit.limit import Limit
 
-UNNAMED: Final = Customer(plan="")
+NO_ENTRY: Final = Customer(plan="")
 """In place of the entry of a customer that has none."""
 _HASH_RANGE: Final = 1 << 64
 
@@ -59,7 +59,7 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
     if customer is None:
         if document.unknown == REFUSED:
             return Terms(REFUSED, ())
-        return Terms(document.unknown, _terms(document.plans[document.unknown], document.unknown, UNNAMED))
+        return Terms(document.unknown, _terms(document.plans[document.unknown], document.unknown, NO_ENTRY))
     *ended, (name, until) = stages(document.plans, customer, now_s)
     terms = _terms(document.plans[name], name, customer)
     formers = [*customer.former, *_formers_of(document.plans, customer, ended)]

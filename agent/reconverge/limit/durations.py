@@ -19,7 +19,10 @@ def seconds_of_iso(text: str) -> float:
     """The seconds that an ISO 8601 duration stands for. Raises ValueError, and says what is wrong."""
     found = _ISO.fullmatch(text)
     if found is None:
-        raise ValueError("is no ISO 8601 duration of weeks, days, hours, minutes and seconds, such as PT10S or P14D")
+        raise ValueError(
+            "is no ISO 8601 duration of weeks, days, hours, minutes and seconds, such as PT10S or P14D; "
+            "a month is P30D or P31D"
+        )
     fields = {name: found[name] for name in _FIELDS if found[name] is not None}
     if not fields or (found["time"] is not None and not fields.keys() & {"hours", "minutes", "seconds"}):
         raise ValueError("is an ISO 8601 duration without a number, such as PT10S has")

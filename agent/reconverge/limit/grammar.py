@@ -1,7 +1,8 @@
 """How a limit is written: `100/minute`, `5 per 10 seconds`, `10/s burst 20 as api`, several joined by `,` `;` `|`.
 
 A superset of the grammar of the `limits` package, and with its units: m is a minute, mo a month of 30 days,
-a year has 360 days.
+a year has 360 days. A window may be an ISO 8601 duration: `20/PT10M`, `1000 per P31D`. A month of 31 days is `P31D` or
+`31 days`; `P1M` is of no one length, and an error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconverge.errors import InvalidLimit, asked, shown
+from reconverge.limit.durations import seconds_of_iso
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -31,6 +33,8 @@ UNITS_S: Final = {
 TEXT_LENGTH_MAX: Final = 1000
 DIGITS_MAX: Final = 18
 
+_ISO: Final = re.compile(r"[Pp](?:[0-9]|[Tt]).*|[Pp]")
+"""What is meant as an ISO 8601 duration; no unit begins with a P."""
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
 
 
@@ -82,17 +86,17 @@ class _Reader:
         self._next = 0
 
     def quota(self) -> Quota:
-        """Read: amount ('/' | 'per') [number] unit ['burst' number] ['warmup' number unit] ['as' name]."""
+        """Read: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
+
+        A window is an ISO 8601 duration or [number] unit, a duration that or number unit.
+        """
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")
         if not (self.take_mark("/") or self._take_per()):
             raise self._expected("'/' or 'per'")
-        multiple = self._number("a number") if self._peek().kind == "number" else 1
-        if multiple == 0:
-            raise InvalidLimit(self._text, "a window cannot be of length 0", self._tokens[self._next - 1].position)
-        window_s = multiple * self._unit_s()
+        window_s = self._window_s()
         burst = self._number("the size of the burst") if self._take_word("burst") else None
-        warmup_s = self._number("the length of the warmup") * self._unit_s() if self._take_word("warmup") else None
+        warmup_s = self._warmup_s() if self._take_word("warmup") else None
         name = self._name() if self._take_word("as") else None
         return Quota(amount, window_s, burst, name, first.position, warmup_s)
 
@@ -151,6 +155,31 @@ class _Reader:
             raise InvalidLimit(self._text, f"a number of {len(token.text)} digits is too large", token.position)
         self._next += 1
         return int(token.text)
+
+    def _window_s(self) -> float:
+        window = self._peek()
+        seconds = self._iso_s()
+        if seconds is None:
+            multiple = self._number("a number") if window.kind == "number" else 1
+            seconds = multiple * (self._unit_s() if multiple else 1)
+        if seconds == 0:
+            raise InvalidLimit(self._text, "a window cannot be of length 0", window.position)
+        return seconds
+
+    def _warmup_s(self) -> float:
+        seconds = self._iso_s()
+        return self._number("the length of the warmup") * self._unit_s() if seconds is None else seconds
+
+    def _iso_s(self) -> float | None:
+        """Read an ISO 8601 duration if one is next, in seconds; None if not."""
+        token = self._peek()
+        if token.kind != "word" or _ISO.fullmatch(token.text) is None:
+            return None
+        self._next += 1
+        try:
+            return seconds_of_iso(token.text)
+        except ValueError as error:
+            raise InvalidLimit(self._text, f"{token.text!r} {error}", token.position) from None
 
     def _unit_s(self) -> float:
         unit = self._peek()

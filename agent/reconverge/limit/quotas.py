@@ -40,7 +40,7 @@ def quotas_of(
     limits = _limits(limit, algorithm)
     settings: dict[str, Any] = {"max_debt": max_debt, "costs": costs}
     if soft is not None:
-        settings["soft"] = _share(soft)
+        settings["soft"] = fraction_of(soft)
     limits = [_with(each, settings) for each in limits]
     if soft is not None and settings["soft"] and all(each.capacity == each.nominal for each in limits):
         most = max(each.nominal for each in limits)
@@ -103,8 +103,8 @@ def _quota_name(name: str, number: int, limit: Limit) -> str:
     return name
 
 
-def _share(soft: float | str) -> float:
-    """A share that may be written as a percentage. Raises InvalidSetting."""
+def fraction_of(soft: float | str) -> float:
+    """A fraction of the quota, which may be written as a percentage. Raises InvalidSetting."""
     if not isinstance(soft, str):
         return soft
     match = _PERCENT.fullmatch(soft.strip())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
@@ -20,11 +21,25 @@ TOML: Final = (".toml",)
 YAML: Final = (".yaml", ".yml")
 JSON: Final = (".json",)
 CHARACTERS_MAX: Final = 1 << 20
-"""Of a file; a thousand limits take a tenth of it."""
+"""Of a file of settings; a thousand limits take a tenth of it."""
+UTF8_BYTES_MAX: Final = 4
+"""Of one character."""
+VALUES_MAX: Final = 4 * CHARACTERS_MAX
+"""Of a YAML file of settings, each as often as it is referred to: a file of a few lines can stand for billions."""
+DEPTH_MAX: Final = 50
+"""Of tables and lists in each other; settings have five. Readers give up at some depth, each at another one."""
+TOO_DEEP: Final = f"more than {DEPTH_MAX} tables and lists in each other"
 _TABLE: Final = re.compile(r"\s*\[(?P<path>[^\[\]]+)\]\s*(?:#.*)?")
 _NAME: Final = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
 _FIELD: Final = re.compile(rf"\s*(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)\s*=.*")
 _PART: Final = re.compile(_NAME)
+_LONG_NUMBER: Final = re.compile(r"[0-9][0-9_]{4299}")
+"""Python reads no number of more digits than 4300."""
+_BRACKET: Final = re.compile(
+    r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*|[\[\]{}]''', re.DOTALL
+)
+"""A bracket, or a string or a comment, in which there may be others that are none."""
+_CONSTANT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<name>NaN|Infinity)')
 _LINE: Final = re.compile(r"at line (?P<line>\d+)")
 
 
@@ -47,12 +62,15 @@ class InvalidConfiguration(ReconvergeError, ValueError):
 class Source:
     """A file of settings: what it says, and where it says it.
 
-    Raises InvalidConfiguration if it cannot be read, or is not in the language that its name ends in.
+    Raises InvalidConfiguration if it cannot be read, has more than `characters_max` characters, or is not in the
+    language that its name ends in.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, characters_max: int = CHARACTERS_MAX) -> None:
         self.name = path.name
+        self._values_max = VALUES_MAX // CHARACTERS_MAX * characters_max
         self._toml = path.suffix in TOML
+        self._json = path.suffix in JSON  # may be indented by tabs, which YAML is not
         readers = {
             **dict.fromkeys(TOML, self._read_toml),
             **dict.fromkeys(YAML, self._read_yaml),
@@ -60,7 +78,7 @@ class Source:
         }
         if path.suffix not in readers:
             raise InvalidConfiguration(str(path), f"ends in none of {', '.join(readers)}")
-        self._text = _text_of(path)
+        self._text = _text_of(path, characters_max)
         said = readers[path.suffix]()
         if not isinstance(said, dict):
             raise InvalidConfiguration(self.name, "is no table of settings", line=1)
@@ -74,6 +92,7 @@ class Source:
         return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
 
     def _read_toml(self) -> Any:
+        self._check_brackets("TOML")
         try:
             return tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
@@ -81,18 +100,65 @@ class Source:
             line = self._text.count("\n") + 1 if match is None else int(match["line"])
             raise InvalidConfiguration(self.name, f"is not TOML: {error}", line=line) from None
         except (ValueError, RecursionError) as error:  # numbers and tables that Python cannot read
-            raise InvalidConfiguration(self.name, f"is not TOML: {error}") from None
+            raise InvalidConfiguration(self.name, f"is not TOML: {error}", line=self._line_of_long_number()) from None
 
     def _read_yaml(self) -> Any:
         try:
-            said = yaml.load(self._text, Loader=_Once)  # noqa: S506  # that is a safe one
+            loader = _Once(self._text)
+            try:
+                node = loader.get_single_node()
+                if node is None:
+                    return {}
+                self._check_size(node)
+                said = loader.construct_document(node)
+            finally:
+                loader.dispose()
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
+            mark, character = getattr(error, "problem_mark", None), getattr(error, "position", None)
+            line = None if mark is None else mark.line + 1
             problem = f"is not YAML: {getattr(error, 'problem', None) or error}"
-            raise InvalidConfiguration(self.name, problem, line=None if mark is None else mark.line + 1) from None
-        except Exception as error:  # noqa: BLE001  # the library raises anything for numbers and dates that are none
-            raise InvalidConfiguration(self.name, f"is not YAML: {type(error).__name__}: {error}") from None
+            if isinstance(character, int):  # one that no YAML may have
+                line, problem = self._line_at(character), "is not YAML: has a character that is none of text"
+            raise InvalidConfiguration(self.name, problem, line=line) from None
         return {} if said is None else said
+
+    def _check_size(self, root: yaml.Node) -> None:
+        """Raise InvalidConfiguration if a YAML file refers to itself, or stands for more than it looks like."""
+        sizes, around = dict[int, int](), set[int]()
+
+        def size_of(node: yaml.Node) -> int:
+            if isinstance(node, yaml.ScalarNode):
+                return 1
+            line = node.start_mark.line + 1
+            if id(node) in around:
+                raise InvalidConfiguration(self.name, "is not YAML of settings: refers to itself", line=line)
+            if id(node) not in sizes:
+                around.add(id(node))
+                parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+                sizes[id(node)] = 1 + sum(size_of(part) for part in parts)
+                around.discard(id(node))
+            if sizes[id(node)] > self._values_max:
+                problem = f"is not YAML of settings: stands for more than {self._values_max} values"
+                raise InvalidConfiguration(self.name, problem, line=line)
+            return sizes[id(node)]
+
+        size_of(root)
+
+    def _check_brackets(self, language: str) -> None:
+        """Raise InvalidConfiguration where too many brackets of a JSON or TOML file are open."""
+        depth = 0
+        for match in _BRACKET.finditer(self._text):
+            depth += (match.group() in "[{") - (match.group() in "]}")
+            if depth > DEPTH_MAX:
+                problem = f"is not {language}: {TOO_DEEP}"
+                raise InvalidConfiguration(self.name, problem, line=self._line_at(match.start()))
+
+    def _line_of_long_number(self) -> int | None:
+        match = _LONG_NUMBER.search(self._text)
+        return None if match is None else self._line_at(match.start())
+
+    def _line_at(self, character: int) -> int:
+        return self._text.count("\n", 0, character) + 1
 
     def _read_json(self) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -105,8 +171,10 @@ class Source:
             return table
 
         def refuse(constant: str) -> NoReturn:
-            raise ValueError(f"{constant} is no number")
+            line = next((self._line_at(each.start()) for each in _CONSTANT.finditer(self._text) if each["name"]), None)
+            raise InvalidConfiguration(self.name, f"is not JSON: {constant} is no number", line=line)
 
+        self._check_brackets("JSON")
         try:
             return json.loads(self._text, object_pairs_hook=once, parse_constant=refuse)
         except json.JSONDecodeError as error:
@@ -114,7 +182,7 @@ class Source:
         except InvalidConfiguration:
             raise
         except (ValueError, RecursionError) as error:  # numbers and tables that Python cannot read
-            raise InvalidConfiguration(self.name, f"is not JSON: {error}") from None
+            raise InvalidConfiguration(self.name, f"is not JSON: {error}", line=self._line_of_long_number()) from None
 
     def _line_of_second(self, name: str) -> int | None:
         places = [match.start() for match in re.finditer(rf"{re.escape(json.dumps(name))}\s*:", self._text)]
@@ -138,10 +206,15 @@ class Source:
 
     def _line_in_yaml(self, path: Sequence[str | int]) -> int | None:
         try:
-            node, line = yaml.compose(self._text, Loader=yaml.SafeLoader), None
-        except yaml.YAMLError:  # JSON may be indented by tabs, which YAML is not
+            text = self._text.replace("\t", " ") if self._json else self._text
+            node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
+        except (yaml.YAMLError, RecursionError):  # not all of JSON is YAML
             return None
         for part in path:
+            if isinstance(node, yaml.SequenceNode) and str(part).isdecimal() and int(part) < len(node.value):
+                node = node.value[int(part)]
+                line = node.start_mark.line + 1
+                continue
             if not isinstance(node, yaml.MappingNode):
                 break
             for key, value in node.value:
@@ -156,31 +229,59 @@ class Source:
 class _Once(yaml.SafeLoader):
     """Reads nothing but plain data, and what is said twice not at all: the last word would win, unnoticed."""
 
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """See the base class, which would be called in itself as often as a file has brackets."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX + 1:  # a value in the innermost of them
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(None, None, TOO_DEEP, event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
+        """See the base class. Numbers and dates that are none raise anything there."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:  # noqa: BLE001  # as it says
+            problem = f"{type(error).__name__}: {error}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         """See the base class."""
         said = set[str]()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # which the base class refuses
             if key.value in said:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is said twice", key.start_mark)
-            if isinstance(key, yaml.ScalarNode):
-                said.add(key.value)
+            said.add(key.value)
         return cast("dict[Any, Any]", super().construct_mapping(node, deep=deep))
 
 
-def _text_of(path: Path) -> str:
+def _text_of(path: Path, characters_max: int) -> str:
     """What is written in a file, without the mark that some editors begin it with. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(str(path), "cannot be read: it is no file")  # a pipe would be waited for
-        with path.open(encoding="utf-8-sig") as file:
-            text = file.read(CHARACTERS_MAX + 1)
+        with path.open("rb") as file:
+            written = file.read(UTF8_BYTES_MAX * characters_max + len(BOM_UTF8) + 1)
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidConfiguration):
             raise
         raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
-    if len(text) > CHARACTERS_MAX:
-        raise InvalidConfiguration(path.name, f"has more than {CHARACTERS_MAX} characters")
-    return text
+    try:
+        text = written.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = written.count(b"\n", 0, error.start) + 1
+        raise InvalidConfiguration(path.name, f"cannot be read: {error}", line=line) from error
+    if len(text) > characters_max:
+        raise InvalidConfiguration(path.name, f"has more than {characters_max} characters")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _parts(path: str) -> list[str]:

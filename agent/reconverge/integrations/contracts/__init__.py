@@ -1,1 +1,1 @@
-"""Contracts for applications: an API over HTTP."""
+"""Contracts: an API over HTTP, files, and what is made of them from other formats."""

@@ -1,0 +1,1 @@
+"""`reconverge contracts`: plans and customers."""

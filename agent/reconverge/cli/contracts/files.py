@@ -1,0 +1,58 @@
+"""`reconverge contracts validate, diff, export, schema`: what is asked of files of contracts, without a hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from reconverge.contracts.differences import differences
+from reconverge.contracts.document import Document
+from reconverge.contracts.schema import schema
+
+DIFFERENT_STATUS: Final = 1
+FileArgument = Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.")]
+
+
+def validate(file: FileArgument) -> None:
+    """Check a file of contracts; what is wrong is told with its line and field, and ends with status 2."""
+    document = _read(file)
+    typer.echo(f"{file.name}: plans: {len(document.plans)}, customers: {len(document.customers)}")
+
+
+def diff(
+    before: FileArgument,
+    after: Annotated[Path, typer.Argument(help="Another one, in any of the languages.")],
+) -> None:
+    """Print by plan and customer what the second file adds (+), leaves out (-) and says otherwise (~).
+
+    Ends with status 0 if both say the same, 1 if they differ, and 2 if one of them is wrong.
+    """
+    found = differences(_read(before), _read(after))
+    for each in found:
+        typer.echo(str(each))
+    if found:
+        raise typer.Exit(DIFFERENT_STATUS)
+
+
+def export(
+    file: FileArgument,
+    to: Annotated[str, typer.Option("--to", help="yaml, json or toml.", metavar="LANGUAGE")],
+) -> None:
+    """Print a file of contracts in a language, in the form that contracts are kept in."""
+    from reconverge.integrations.contracts.rule_files import written_contracts  # noqa: PLC0415  # needs an extra
+
+    typer.echo(written_contracts(_read(file), to), nl=False)
+
+
+def print_schema() -> None:
+    """Print the JSON Schema (2020-12) of contracts, for editors and for programs that write them."""
+    typer.echo(json.dumps(schema(), indent=2))
+
+
+def _read(file: Path) -> Document:
+    from reconverge.integrations.contracts.rule_files import read_contracts  # noqa: PLC0415  # needs an extra
+
+    return read_contracts(file)

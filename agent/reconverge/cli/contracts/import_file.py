@@ -1,0 +1,75 @@
+"""`reconverge contracts import`: contracts from a file of another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from reconverge.errors import InvalidSetting, asked
+
+if TYPE_CHECKING:
+    from reconverge.integrations.contracts.imported import Imported
+
+ENVOY: Final = "envoy"
+XML: Final = "xml"
+FORMATS: Final = (ENVOY, XML)
+
+
+def import_file(
+    file: Annotated[Path, typer.Argument(help="A descriptor file of Envoy's rate limit service, or XML.")],
+    source: Annotated[str, typer.Option("--from", help="envoy or xml.", metavar="FORMAT")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A new YAML, JSON or TOML file; by default YAML is printed.")
+    ] = None,
+    customer: Annotated[
+        str | None, typer.Option(help="Of an Envoy file: the key whose values are customers.", metavar="KEY")
+    ] = None,
+) -> None:
+    """Make contracts of a file of another format; remarks say what they say otherwise than the file."""
+    from reconverge.integrations.contracts.rule_files import written_contracts  # noqa: PLC0415  # needs an extra
+
+    language = "yaml" if out is None else _language_of(out)
+    made = _imported(file, source, customer)
+    text = written_contracts(made.document, language)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(out, text)
+    for remark in made.remarks:
+        typer.echo(remark, err=True)
+
+
+def _imported(file: Path, source: str, customer: str | None) -> Imported:
+    if source == ENVOY:
+        from reconverge.integrations.config.positions import Source  # noqa: PLC0415  # needs an extra
+        from reconverge.integrations.contracts.envoy import imported_from_envoy  # noqa: PLC0415  # likewise
+
+        return imported_from_envoy(Source(file), customer)
+    if source == XML:
+        from reconverge.integrations.contracts.refill_policies import imported_from_xml  # noqa: PLC0415  # likewise
+
+        if customer is not None:
+            raise InvalidSetting("customer", customer, f"goes with --from {ENVOY}; an XML contract names its customer")
+        return imported_from_xml(file)
+    raise InvalidSetting("from", source, f"is no format; known: {', '.join(FORMATS)}{asked(source, FORMATS)}")
+
+
+def _language_of(out: Path) -> str:
+    """The language of a new file, by its name. Raises InvalidSetting."""
+    languages = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+    if out.suffix not in languages:
+        raise InvalidSetting("out", str(out), f"ends in none of {', '.join(languages)}")
+    return languages[out.suffix]
+
+
+def _write(out: Path, text: str) -> None:
+    """Write a new file; one that is there may hold contracts that are in use. Raises InvalidSetting."""
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InvalidSetting("out", str(out), "is there already; take another name, or remove it first") from None
+    except OSError as error:
+        raise InvalidSetting("out", str(out), f"cannot be written: {error}") from None

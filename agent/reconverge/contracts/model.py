@@ -1,0 +1,165 @@
+"""What a contracts document consists of: plans, limits and customers; which limits share their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Final, Literal, TypeAlias
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.errors import SHOWN_MAX, ReconvergeError, shown
+from reconverge.limit.grammar import Quota, parse_quotas
+from reconverge.limit.limit import DRAINED, SLIDING_WINDOW, Limit
+
+PLANS_MAX: Final = 1000
+CUSTOMERS_MAX: Final = 1_000_000
+LIMITS_MAX: Final = 100
+"""Of one plan. Each is decided about in every request of a customer."""
+FORMER_MAX: Final = 100
+"""Of one customer. A plan that is changed once a minute has no more that still count."""
+FACTS_MAX: Final = 8
+"""A limit counts by so many facts of a request at most."""
+IDENTITY_BYTES_MAX: Final = 512
+NOTE_LENGTH_MAX: Final = 1000
+LASTS_MAX_S: Final = 100 * 366 * 86_400
+"""Of a plan: a hundred years. Beyond that arithmetic with moments overflows, and nothing is meant by it."""
+CUSTOMER: Final = "customer"
+"""The fact by which a limit counts unless it says otherwise, and by which contracts are looked up."""
+REFUSED: Final = "refused"
+"""In place of a plan for unknown customers: their requests are refused."""
+
+Word: TypeAlias = Literal["on", "shadow", "off"]
+WORDS: Final[dict[str, Word]] = {"on": "on", "shadow": "shadow", "off": "off"}
+
+
+class InvalidContracts(ReconvergeError, ValueError):
+    """Raised when a contracts document makes no sense. `path` leads to the field, as in `("plans", "free", "then")`."""
+
+    def __init__(self, problem: str, *path: str) -> None:
+        self.problem = problem
+        self.path = path
+        super().__init__(f"{field_at(path)}: {problem}" if path else problem)
+
+
+def field_at(path: Sequence[str]) -> str:
+    """A path to a field as one word, in which no name can break the line or command the terminal."""
+    return ".".join(part if part.isprintable() and len(part) <= SHOWN_MAX else shown(part) for part in path)
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """To what something is switched, for how many of its keys, and for how long."""
+
+    to: Word
+    percent: float = 100
+    """Of the keys, by their hash: the same keys on all nodes. The other keys are on."""
+    until: float | None = None
+    """When it is on again; None: until that is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimit:
+    """What a plan admits of one thing."""
+
+    limit: Limit
+    by: tuple[str, ...] = (CUSTOMER,)
+    """The facts of a request by which it is counted."""
+    switch: Switching | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Limits that many customers have."""
+
+    limits: Mapping[str, PlanLimit]
+    lasts: float | None = None
+    """For how many seconds from a customer's `since` it holds; None: until the customer changes."""
+    then: str | None = None
+    """The plan after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A limit of a contract that has changed, which holds until all of its use has stopped counting."""
+
+    name: str
+    limit: Limit
+    by: tuple[str, ...]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """The contract of one customer."""
+
+    plan: str
+    limits: Mapping[str, str | Limit] = field(default_factory=dict[str, "str | Limit"])
+    """What it has in place of the plan's, by name; text says quota and burst, and all else is as in the plan."""
+    since: float | None = None
+    """When the plan began; plans that last need it."""
+    until: float | None = None
+    """When the contract ends, and the plan `then` begins."""
+    then: str | None = None
+    switch: Switching | None = None
+    """Of the whole contract."""
+    switches: Mapping[str, Switching] = field(default_factory=dict[str, Switching])
+    """Of single limits."""
+    former: tuple[Former, ...] = ()
+    note: str = ""
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """All contracts of a fleet."""
+
+    plans: Mapping[str, Plan]
+    customers: Mapping[str, Customer] = field(default_factory=dict[str, Customer])
+    """By identity."""
+    unknown: str = REFUSED
+    """The plan of customers that are not named, or `REFUSED`."""
+
+
+PLAIN_LIMIT_FIELDS: Final = tuple(
+    each.name for each in fields(Limit) if each.name not in ("quota", "window", "burst", "name", "warmup")
+)
+"""What can be said of a limit beside the limit string: each a field of `Limit` by its own name."""
+COUNTED_BY: Final = tuple(
+    each.name for each in fields(Limit) if each.name not in ("quota", "burst", "name", "soft", "max_debt", "costs")
+)
+"""The fields of `Limit` that say how it is counted; the others say how much it admits."""
+PLAN_LIMIT_FIELDS: Final = ("limit", "by", "switch", *PLAIN_LIMIT_FIELDS)
+PLAN_FIELDS: Final = ("limits", "lasts", "then")
+CUSTOMER_FIELDS: Final = ("plan", "limits", "since", "until", "then", "switch", "switches", "former", "note")
+FORMER_FIELDS: Final = ("name", "until", "by", "limit", *PLAIN_LIMIT_FIELDS)
+SWITCH_FIELDS: Final = ("to", "percent", "until")
+DOCUMENT_FIELDS: Final = ("plans", "customers", "unknown")
+
+
+def same_cells(one: Limit, other: Limit) -> bool:
+    """Whether two limits of one name share their counts: they differ in how much they admit, and in nothing else."""
+    return all(getattr(one, name) == getattr(other, name) for name in COUNTED_BY)
+
+
+def counts_for_s(limit: Limit) -> float:
+    """For how many seconds a charge to such a limit may still count."""
+    window_s = limit.window_ns / SECOND_NS
+    if limit.counts_as in DRAINED:
+        return window_s * max(1.0, limit.capacity / limit.quota)
+    return 2 * window_s if limit.algorithm == SLIDING_WINDOW else window_s
+
+
+def overridden(limit: Limit, override: str | Limit) -> Limit:
+    """The limit with a customer's quota and burst in place of its own; all of it, if that is over another window."""
+    if isinstance(override, Limit):
+        return override
+    quota = parse_quotas(override)[0]
+    if window_of(quota) != (limit.window_ns, limit.warmup_ns):
+        return replace(Limit.parse(override), name=None)
+    return replace(limit, quota=quota.amount, burst=quota.burst)
+
+
+def window_of(quota: Quota) -> tuple[int, int]:
+    """The window and the warmup that a limit string says, in nanoseconds, as a limit has them."""
+    window_ns, warmup_ns = (round(each * 1_000_000) * MICROSECOND_NS for each in (quota.window_s, quota.warmup_s or 0))
+    return window_ns, warmup_ns

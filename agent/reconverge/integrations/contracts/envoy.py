@@ -1,0 +1,300 @@
+"""Contracts from a descriptor file of Envoy's rate limit service."""
+
+# Theory of operation.
+#
+# To Envoy a request is several descriptors, each a list of keys with values, and of each it looks for the one rule that
+# fits best: level by level the child with the value, else a pattern that the value fits, else the child without a
+# value. To reconverge a request has a customer and other facts, the customer is on one plan, and all its limits must
+# hold. The mapping:
+#
+#   keys             facts of a request; a limit counts `by` all keys of its descriptor
+#   one of the keys  is the customer: the one that is named, or else the only one that has no value
+#   its values       customers, each with limits of its own where the file says something else for it than for others
+#   other values     plans: `tier: gold` above `user` is the plan tier_gold, which customers are put onto
+#   rate_limit       a limit of a fixed window by the clock, as Envoy counts
+#   unlimited, or a  a limit that is switched off
+#   leaf without it
+#   0 per unit       a bucket that begins empty and takes ten years for one token
+#   shadow_mode      a limit in shadow
+#   replaces         the replaced limit is left out of a plan, if the one that replaces it holds wherever it would
+#
+# In each plan Envoy's own search finds the rule of each list of keys, with the values that the plan stands for. So
+# a rule without values is in all plans, and the more special one takes its place where there is one. Requests that fit
+# no rule are admitted, so unknown customers are on the plan `default`.
+#
+# What comes out otherwise is a remark, and what cannot be said an error; nothing is left out silently.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from reconverge.contracts.document import CUSTOMER
+from reconverge.errors import InvalidSetting, asked, shown
+from reconverge.integrations.config.positions import Source
+from reconverge.integrations.contracts.envoy_file import ANY, UNITS, Descriptor, EnvoyFile
+from reconverge.integrations.contracts.imported import Imported, Names, imported
+from reconverge.limit.limit import FIXED_WINDOW, QUOTA_MAX, TOKEN_BUCKET
+
+DEFAULT: Final = "default"
+NOTHING: Final = {"limit": "1 per 3660 days", "algorithm": TOKEN_BUCKET, "initial": 0}
+"""Admits no request for ten years after the first one, which is as long as a window can be."""
+EVERYTHING: Final = f"{QUOTA_MAX}/second"
+PLANS_MAX: Final = 200
+"""Each is searched for each list of keys, and no file by hand has so many."""
+
+Values = dict[str, str]
+Way = tuple[Descriptor, ...]
+"""From the top to a rule."""
+
+
+def imported_from_envoy(source: Source, customer_key: str | None = None) -> Imported:
+    """The contracts that a descriptor file stands for; `customer_key` names the key whose values are customers.
+
+    Raises InvalidConfiguration, with line and field, if the file is none, or says what contracts cannot; and
+    InvalidSetting if it does not follow from the file which key the customer is.
+    """
+    file = EnvoyFile(source)
+    top = file.descriptors()
+    ways = _ways(top)
+    if not ways:
+        raise file.wrong("has no descriptor with a rate limit, so there is nothing to import", ("descriptors",))
+    mapping = _Mapping(file, top, ways, _customer_key(ways, customer_key))
+    if customer_key is None:
+        file.remark(
+            f"the values of {mapping.customer!r} are customers; no other key stands without a value", ("descriptors",)
+        )
+    return imported(source.name, mapping.table(), file.remarks)
+
+
+def _ways(descriptors: Sequence[Descriptor], above: Way = ()) -> list[Way]:
+    """The ways to all rules; a leaf without a rate limit is one, too: what fits it is admitted."""
+    ways: list[Way] = []
+    for each in descriptors:
+        way = (*above, each)
+        if each.rate is not None or not each.below:
+            ways.append(way)
+        ways += _ways(each.below, way)
+    return ways
+
+
+def _customer_key(ways: Sequence[Way], named: str | None) -> str:
+    keys = list(dict.fromkeys(each.key for way in ways for each in way))
+    if named is not None:
+        if named not in keys:
+            known = ", ".join(keys)
+            raise InvalidSetting("customer", named, f"is no key of the file; known: {known}{asked(named, keys)}")
+        return named
+    candidates = list(dict.fromkeys(each.key for way in ways for each in way if each.value is None)) or keys
+    if len(candidates) > 1:
+        problem = f"any of {', '.join(candidates)} could be the customer; say which"
+        raise InvalidSetting("customer", None, problem)
+    return candidates[0]
+
+
+@dataclass(slots=True)
+class _Mapping:
+    """Makes the contracts of one file."""
+
+    file: EnvoyFile
+    top: tuple[Descriptor, ...]
+    ways: list[Way]
+    customer: str
+    """The key of it."""
+    plan_names: Names = field(default_factory=Names)
+    limit_names: Names = field(default_factory=Names)
+    facts: dict[str, str] = field(default_factory=dict[str, str])
+    """The fact for each key."""
+    plans: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    customers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    replaced: set[tuple[Descriptor, str]] = field(default_factory=set[tuple[Descriptor, str]])
+
+    def table(self) -> dict[str, Any]:
+        """The document."""
+        self._name_facts()
+        first = dict[tuple[tuple[str, str], ...], Way]()
+        for way in self.ways:
+            first.setdefault(tuple(self._others(way).items()), way)
+        if len(first) > PLANS_MAX:
+            problem = f"has values for {len(first)} plans; {PLANS_MAX} are possible; name another key as the customer"
+            raise self.file.wrong(problem, ("descriptors",))
+        for way in sorted(first.values(), key=lambda way: bool(self._others(way))):  # what holds for all comes first
+            self._add_plan(self._others(way), way)
+        if DEFAULT not in self.plans:
+            self.plans = {DEFAULT: {"limits": {"unlimited": {"limit": EVERYTHING, "switch": "off"}}}, **self.plans}
+        self._add_customers()
+        self._remark_on_replacements()
+        return {"unknown": DEFAULT, "plans": self.plans, "customers": self.customers}
+
+    def _name_facts(self) -> None:
+        """Give each key a name that a fact can have."""
+        for way in self.ways:
+            keys = [each.key for each in way]
+            if len(set(keys)) < len(keys):
+                raise self.file.wrong("stands below a descriptor of the same key; a fact has one value", way[-1].path)
+            for each in way:
+                fact = CUSTOMER if each.key == self.customer else re.sub(r"\W", "_", f"{each.key}")
+                fact = fact if fact.isidentifier() else f"_{fact}"
+                if each.key not in self.facts:
+                    if fact in self.facts.values():
+                        other = next(key for key, taken in self.facts.items() if taken == fact)
+                        raise self.file.wrong(f"is the fact {fact}, and so is {other!r}; rename one", each.path)
+                    self.facts[each.key] = fact
+                    if fact != each.key:
+                        self.file.remark(f"the key {each.key!r} is the fact {fact}", each.path)
+
+    def _others(self, way: Way) -> Values:
+        """The values on a way that stand for a plan: those of other keys, and patterns of customers."""
+        return {
+            each.key: each.value
+            for each in way
+            if each.value is not None and (each.key != self.customer or each.is_pattern)
+        }
+
+    def _add_plan(self, values: Values, way: Way) -> None:
+        limits = self._limits(values, None)
+        if not limits:  # all of it is about single customers
+            return
+        name = self._plan_name(values)
+        self.plans[name] = {"limits": {limit: _said(each[-1]) for limit, (each, _) in limits.items()}}
+        for limit, (_, by) in limits.items():
+            if by != (CUSTOMER,):
+                self.plans[name]["limits"][limit]["by"] = list(by)
+        if values:
+            meant = " and ".join(f"{key}={value}" for key, value in values.items())
+            self.file.remark(f"{meant} is the plan {name}: put customers onto it; each is on one plan", way[-1].path)
+
+    def _plan_name(self, values: Values) -> str:
+        return self.plan_names.of(".".join(f"{key}_{value}" for key, value in values.items())) if values else DEFAULT
+
+    def _limits(self, values: Values, identity: str | None) -> dict[str, tuple[Way, tuple[str, ...]]]:
+        """The rules that hold for a plan, or for a customer on it, by the name of their limit; by what each counts."""
+        found: dict[str, tuple[Way, tuple[str, ...]]] = {}
+        for keys in dict.fromkeys(tuple(each.key for each in way) for way in self.ways):
+            way = self._found(keys, values, identity)
+            if way is not None:
+                found[self._limit_name(way)] = (way, self._by(way))
+        return self._without_replaced(found)
+
+    def _found(self, keys: Sequence[str], values: Values, identity: str | None) -> Way | None:
+        """What Envoy finds for a descriptor of these keys."""
+        way: list[Descriptor] = []
+        level = self.top
+        for key in keys:
+            value = identity if key == self.customer and identity is not None else values.get(key)
+            here = [each for each in level if each.key == key]
+            exact = [each for each in here if each.value is not None and each.value == value]
+            fitting = [
+                each for each in here if value is not None and each.is_pattern and _fits(value, each.value or "")
+            ]
+            found = next(iter([*exact, *fitting, *(each for each in here if each.value is None)]), None)
+            if found is None:
+                return None
+            way.append(found)
+            level = found.below
+        return tuple(way) if way[-1].rate is not None or not way[-1].below else None
+
+    def _limit_name(self, way: Way) -> str:
+        """The keys and the values that plans stand for, as Envoy writes them in its metrics."""
+        values = self._others(way)
+        return self.limit_names.of(
+            ".".join(f"{each.key}_{values[each.key]}" if each.key in values else each.key for each in way)
+        )
+
+    def _by(self, way: Way) -> tuple[str, ...]:
+        by = tuple(self.facts[each.key] for each in way if not each.shared)
+        if not by:
+            problem = "leaves nothing to count by: all requests would have one count; nest it below another key"
+            raise self.file.wrong(problem, (*way[-1].path, "share_threshold"))
+        return by
+
+    def _without_replaced(self, found: dict[str, tuple[Way, tuple[str, ...]]]) -> dict[str, Any]:
+        kept = dict(found)
+        for way, _ in found.values():
+            rate = way[-1].rate
+            for name in () if rate is None else rate.replaces:
+                for limit, (other, _) in found.items():
+                    named = other[-1].rate
+                    fits = {each.key for each in way} <= {each.key for each in other}
+                    if named is not None and named.name == name and fits and limit in kept:
+                        del kept[limit]
+                        self.replaced.add((way[-1], name))
+        return kept
+
+    def _remark_on_replacements(self) -> None:
+        for way in self.ways:
+            rate = way[-1].rate
+            for name in () if rate is None else rate.replaces:
+                if (way[-1], name) not in self.replaced:
+                    text = (
+                        f"{name!r} is not replaced: no plan has both, or it holds for requests for which this does not"
+                    )
+                    self.file.remark(text, (*way[-1].path, "rate_limit", "replaces"))
+
+    def _add_customers(self) -> None:
+        plans_of: dict[str, dict[str, tuple[Values, Way]]] = {}
+        for way in self.ways:
+            for each in way:
+                if each.key == self.customer and each.value is not None and not each.is_pattern:
+                    values = self._others(way)
+                    plans_of.setdefault(each.value, {})[self._plan_name(values)] = (values, way)
+        for identity, plans in plans_of.items():
+            if len(plans) > 1:
+                way = list(plans.values())[-1][1]
+                problem = (
+                    f"the customer {shown(identity)} has limits of its own in the plans {', '.join(plans)}, and can"
+                )
+                raise self.file.wrong(f"{problem} be on one alone; choose another key for the customer", way[-1].path)
+            ((name, (values, _)),) = plans.items()
+            self.customers[identity] = self._customer(identity, name, values)
+
+    def _customer(self, identity: str, plan: str, values: Values) -> dict[str, Any]:
+        """A customer on the plan, with limits of its own; or on a plan of its own where that says it exactly."""
+        usual, own = self._limits(values, None), self._limits(values, identity)
+        said: dict[str, dict[str, Any]] = {"limits": {}, "switches": {}}
+        for limit, (way, _) in own.items():
+            if limit not in usual or plan not in self.plans:
+                break
+            if way == usual[limit][0]:
+                continue
+            before, after = (_said(each[-1]) for each in (usual[limit][0], way))
+            if "switch" in before:  # which would hold for the customer as well
+                break
+            if "switch" in after:
+                said["switches"][limit] = after.pop("switch")
+            if after != before and after["limit"] != EVERYTHING:
+                said["limits"][limit] = after if after != {**before, "limit": after["limit"]} else after["limit"]
+        else:
+            if own.keys() == usual.keys():
+                return {"plan": plan, **{name: table for name, table in said.items() if table}}
+        self._add_own_plan(own, values, identity)
+        return {"plan": self._own_plan_name(values, identity)}
+
+    def _own_plan_name(self, values: Values, identity: str) -> str:
+        return self._plan_name({**values, self.customer: identity})
+
+    def _add_own_plan(self, own: dict[str, tuple[Way, tuple[str, ...]]], values: Values, identity: str) -> None:
+        limits = {
+            name: _said(way[-1]) | ({} if by == (CUSTOMER,) else {"by": list(by)}) for name, (way, by) in own.items()
+        }
+        self.plans[self._own_plan_name(values, identity)] = {"limits": limits}
+
+
+def _said(descriptor: Descriptor) -> dict[str, Any]:
+    """What a contract says of one limit."""
+    rate = descriptor.rate
+    if rate is None or not rate.unit:
+        return {"limit": EVERYTHING, "switch": "off"}
+    said: dict[str, Any] = (
+        {"limit": f"{rate.requests}/{UNITS[rate.unit]}", "algorithm": FIXED_WINDOW} if rate.requests else dict(NOTHING)
+    )
+    return {**said, "switch": "shadow"} if descriptor.shadow else said
+
+
+def _fits(value: str, pattern: str) -> bool:
+    """Whether a value fits a pattern; one that is a pattern itself fits none but itself."""
+    if ANY in value:
+        return False
+    return re.fullmatch(".*".join(map(re.escape, pattern.split(ANY))), value, re.DOTALL) is not None

@@ -1,0 +1,109 @@
+"""Contracts in files of YAML, JSON and TOML: read with errors that name line and field, and written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from reconverge.contracts.document import Document, InvalidContracts, checked, table_of
+from reconverge.contracts.model import field_at
+from reconverge.errors import InvalidSetting, MissingExtra, asked, shown
+from reconverge.integrations.config.positions import InvalidConfiguration, Source
+
+try:
+    import yaml
+except ImportError as error:
+    raise MissingExtra("a file of contracts", "PyYAML", "config") from error
+
+Language: TypeAlias = Literal["yaml", "json", "toml"]
+LANGUAGES: Final[tuple[Language, ...]] = ("yaml", "json", "toml")
+CHARACTERS_MAX: Final = 1 << 26
+"""Of a file of contracts: a million customers, each in a line."""
+LINE_LENGTH: Final = 100
+_BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+"""What breaks lines in YAML, or is no part of the text. The library writes it as it is if it may write Unicode."""
+
+
+def read_contracts(path: Path) -> Document:
+    """The contracts that a file describes, in the language that its name ends in.
+
+    Raises InvalidConfiguration, with the line and the field, if it cannot be read, or makes no sense.
+    """
+    return checked_source(Source(path, characters_max=CHARACTERS_MAX))
+
+
+def checked_source(source: Source) -> Document:
+    """The contracts that a file describes. Raises InvalidConfiguration, with the line and the field."""
+    try:
+        return checked(source.said)
+    except InvalidContracts as error:
+        line = source.line_of(error.path) or 1  # of what is missing at the top there is no line
+        raise InvalidConfiguration(source.name, error.problem, line=line, field=field_at(error.path)) from None
+
+
+def written_contracts(document: Document, language: str) -> str:
+    """The contracts as a file says them; `read_contracts` reads the same from it.
+
+    Raises InvalidSetting if there is no such language, or if the language cannot say a name of the document.
+    """
+    return written_table(table_of(document), language)
+
+
+def written_table(table: Mapping[str, Any], language: str) -> str:
+    """A table, such as `table_of` makes, in a language. Raises InvalidSetting."""
+    if language == "json":
+        return json.dumps(table, indent=2) + "\n"
+    if language == "yaml":
+        text = _yaml_text(table, unicode=True)
+        return _encodable(_yaml_text(table, unicode=False) if _BREAKS.search(text) else text, language)
+    if language == "toml":
+        return _encodable("\n".join(_toml_lines(table, ())).strip("\n") + "\n", language)
+    raise InvalidSetting(
+        "to", language, f"is no language of files; known: {', '.join(LANGUAGES)}{asked(language, LANGUAGES)}"
+    )
+
+
+def _yaml_text(table: Mapping[str, Any], *, unicode: bool) -> str:
+    text: str = yaml.safe_dump(dict(table), sort_keys=False, allow_unicode=unicode, width=LINE_LENGTH)
+    return text
+
+
+def _encodable(text: str, language: str) -> str:
+    """The text, unless a name in it is no Unicode; JSON alone can say such a name."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        problem = f"cannot say {shown(text[error.start : error.end])}, which is half a character; write JSON"
+        raise InvalidSetting("to", language, problem) from None
+    return text
+
+
+def _toml_lines(table: Mapping[str, Any], path: Sequence[str]) -> list[str]:
+    """A table with its header; what is no table comes first, as TOML wants it."""
+    plain = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
+    lines = [] if not path or (table and not plain) else ["", f"[{'.'.join(map(_toml_key, path))}]"]
+    lines += [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in plain.items()]
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            lines += _toml_lines(value, (*path, name))
+    return lines
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_toml_key(name)} = {_toml_value(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    return _toml_text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _toml_key(name: str) -> str:
+    return name if name.isascii() and name.replace("_", "a").replace("-", "a").isalnum() else _toml_text(name)
+
+
+def _toml_text(text: str) -> str:
+    """Text as TOML and JSON say it alike, but for one control character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
