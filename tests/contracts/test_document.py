@@ -353,6 +353,16 @@ def test_an_override_over_another_window_is_all_of_a_limit() -> None:
     assert Limit(70, 60) == overridden(Limit(100, 1, soft=0.5), "70/minute")
 
 
+def test_an_override_that_is_all_of_a_limit_is_written_as_that() -> None:
+    """As text it would be counted as the plan's limit is when it is read back."""
+    table = changed("plans.trial.limits.api", {"limit": "1000/s", "algorithm": "fixed-window"})
+    table["customers"]["bob"]["limits"]["api"] = {"limit": "70/s"}
+    document = checked(table)
+
+    assert {"api": {"limit": "70/1s"}} == table_of(document)["customers"]["bob"]["limits"]
+    assert document == checked(table_of(document))
+
+
 def test_an_override_makes_sense_in_every_plan_that_follows() -> None:
     """A burst for a bucket is none for the window that the next plan has, and is told when it is written."""
     table = changed("plans.trial.limits.api", "1000/s burst 2000")

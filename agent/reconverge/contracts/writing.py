@@ -34,7 +34,7 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
     said: dict[str, Any] = {"plan": customer.plan}
     if customer.limits:
         said["limits"] = {
-            name: each if isinstance(each, str) else said_of_limit(each) for name, each in customer.limits.items()
+            name: each if isinstance(each, str) else _whole(each) for name, each in customer.limits.items()
         }
     for name in ("since", "until"):
         if getattr(customer, name) is not None:
@@ -50,6 +50,12 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
     if customer.note:
         said["note"] = customer.note
     return said
+
+
+def _whole(limit: Limit) -> dict[str, Any]:
+    """A limit in place of all of a plan's: as text it would say quota and burst alone."""
+    said = said_of_limit(limit)
+    return {"limit": said} if isinstance(said, str) else said
 
 
 def said_of_limit(limit: Limit) -> str | dict[str, Any]:
