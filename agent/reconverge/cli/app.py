@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from reconverge.cli.bridge import bridge
-from reconverge.cli.contracts import contracts
+from reconverge.cli.contracts.group import contracts
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor.doctor import doctor
 from reconverge.cli.replay.replay import replay

@@ -25,6 +25,8 @@ from reconverge.contracts.document import COUNTED_BY, CUSTOMER, REFUSED, Documen
 from reconverge.contracts.terms import Term, Terms, switch_at, terms_of
 from reconverge.errors import CostExceedsQuota, ReconvergeError
 from reconverge.kernel import Claimed, Kernel, Part, Table, hit_at_once, settle_jointly
+from reconverge.kernel.table.lookup import check_size, look_up
+from reconverge.kernel.table.slow_path import foresee
 from reconverge.limit.checks import cost_of
 from reconverge.policies import STRICT
 
@@ -298,23 +300,39 @@ def _refusing(claims: Sequence[_Claim]) -> tuple[str, ...]:
         if len(claims) == 1:
             asked, key, cost, _ = claims[0]
             return () if asked.table.allow(key, cost) else (asked.term.name,)
-        answer = hit_at_once([Claimed(claim.asked.table, claim.key, claim.cost) for claim in claims], certain=False)
+        plain = [Claimed(claim.asked.table, claim.key, claim.cost) for claim in claims]
+        answer = hit_at_once(plain, certain=False)
         if isinstance(answer, list):
             return ()
-        if answer is None:
-            parts = [Part(claim.asked.table, claim.key, claim.asked.table.costs_of(claim.cost)) for claim in claims]
-            joint = settle_jointly(parts)
-            return _names(claims, [settled.decision.allowed for settled in joint.settled])
-    except CostExceedsQuota:
-        pass  # nothing has been charged
-    return _names(claims, [_would_admit(claim) for claim in claims])
+        if isinstance(answer, int):
+            return _names(claims, [_has_room(claim, plain[answer]) for claim in plain])
+        parts = [Part(claim.limit, claim.key, claim.limit.tables[0].costs_of(claim.cost)) for claim in plain]
+        return _names(claims, [settled.decision.allowed for settled in settle_jointly(parts).settled])
+    except CostExceedsQuota:  # so nothing has been charged
+        return _names(claims, [_would_admit(claim.asked.table, claim.key, claim.cost) for claim in claims])
 
 
-def _would_admit(claim: _Claim) -> bool:
+def _has_room(claim: Claimed, refusing: Claimed) -> bool:
+    """Whether a limit has room for a request that another one, or the same, refuses for certain; charges nothing.
+
+    The compiled kernel tells a refusal in a fraction of the time that a closer look takes.
+    """
+    if claim is refusing or hit_at_once([claim, refusing], certain=False) == 0:
+        return False
+    return _would_admit(claim.limit.tables[0], claim.key, claim.cost)
+
+
+def _would_admit(table: Table, key: str, cost: int) -> bool:
+    """As `Table.test`, without the grounds, which take longer than the answer."""
     try:
-        return claim.asked.table.test(claim.key, claim.cost).allowed
+        return table.lock.run(_foreseen, table, key, cost * table.unit, table.now_ns())
     except CostExceedsQuota:
         return False
+
+
+def _foreseen(table: Table, key: str, cost: int, now_ns: int) -> bool:
+    check_size(table, cost)
+    return foresee(table, look_up(table, key, now_ns), cost, now_ns)
 
 
 def _names(claims: Sequence[_Claim], admitted: Sequence[bool]) -> tuple[str, ...]:
