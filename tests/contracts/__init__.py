@@ -1,0 +1,1 @@
+"""Contracts: documents, what holds at a moment, files, imports and commands."""
