@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,9 @@ from reconverge.cli.app import app
 from tests.support.commands.checked import Said
 
 OK, MISTAKE, TOO_MANY, INTERRUPTED = 0, 2, 3, 130
-DATA = Path(__file__).parents[3] / "examples" / "data"
+ROOT = Path(__file__).parents[3]
+DOCUMENT = ROOT / "docs" / "guide" / "contracts-plan.md"
+DATA = ROOT / "examples" / "data"
 ACCESS = DATA / "access-2015.csv.gz"
 CHAT = DATA / "llm-conv-2023.csv.gz"
 CONTRACTS = """
@@ -118,6 +121,24 @@ def test_a_halved_budget_of_tokens_refuses_in_a_replay_what_was_foretold(tmp_pat
     assert refused == pytest.approx(shown["requests"] - shown["ideal_admitted"], abs=0.01 * shown["requests"])
 
 
+def test_the_example_in_the_documents_prints_what_is_written_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are those of the document, and so is the command line."""
+    blocks = re.findall(r"```(?:yaml|console)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    current, candidate, example = blocks[:3]
+    command, _, expected = example.partition("\n")
+    (tmp_path / "current.yaml").write_text(current)
+    (tmp_path / "contracts.yaml").write_text(candidate)
+    (tmp_path / ACCESS.name).symlink_to(ACCESS)
+    monkeypatch.chdir(tmp_path)
+
+    said = plan(*command.removeprefix("$ reconverge contracts plan ").split())
+
+    assert TOO_MANY == said.status
+    assert expected.splitlines() == [line.rstrip() for line in said.stdout.splitlines()]
+
+
 @pytest.mark.parametrize(
     ("most", "status"), [("369", OK), ("368", TOO_MANY), ("3.69%", OK), ("3.68%", TOO_MANY), ("0", TOO_MANY)]
 )
@@ -143,7 +164,7 @@ def test_people_get_tables_that_fit_a_review_and_are_the_same_each_time(tmp_path
     assert len(lines) < 40
     assert "access-2015.csv.gz: 10000 requests of 1753 customers" in lines[0]
     assert lines[0].endswith("contracts.yaml in place of no limits")
-    assert ["c0096", "c1161"] == [line.split()[0] for line in lines if " of " in line and line.startswith("  c")]
+    assert ["c0096", "c1161"] == [line.split()[0] for line in lines if re.match(r"c\d+ +\d+ of ", line)]
     assert "Newly refused are 456 requests, and at most 100 may be." == lines[-1]
     assert "rehearsing 10000 requests" in said[0].stderr
 

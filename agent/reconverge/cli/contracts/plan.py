@@ -31,7 +31,6 @@ from reconverge.cli.contracts.recording import Columns, Span, requests_in, span_
 from reconverge.cli.options import JsonOption
 from reconverge.cli.terminal import told
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.central import Shape
 from reconverge.contracts.document import Document, InvalidContracts, checked
 from reconverge.contracts.rehearsal import Outcome, Rehearsal
 
@@ -118,13 +117,7 @@ def plan(
     span = span_of(trace, columns)
     most = None if max_newly_refused is None else most_refused(max_newly_refused, span.requests)
     began_s = when_it_began_s(began, span, documents)
-    shape = Shape(
-        facts=tuple(columns.facts),
-        costs=tuple(columns.costs),
-        settles=tuple(columns.settles),
-        settle_after_ns=takes_ns,
-        ends_ns=round((began_s + span.last_s) * SECOND_NS),
-    )
+    shape = columns.shape(settle_after_ns=takes_ns, ends_ns=round((began_s + span.last_s) * SECOND_NS))
     outcome = _rehearsed(Rehearsal(now, candidate, shape), trace, columns, span, began_s)
     shown = Shown(
         outcome=outcome,
@@ -136,10 +129,7 @@ def plan(
         dated=began is not None or span.since_1970,
         most=most,
     )
-    if as_json:
-        print(json.dumps(shown.as_json(), indent=2))
-    else:
-        _show(shown, span)
+    _show(shown, span, as_json=as_json)
     if shown.too_many:
         raise typer.Exit(TOO_MANY_STATUS)
 
@@ -153,23 +143,30 @@ def _rehearsed(rehearsal: Rehearsal, trace: Path, columns: Columns, span: Span, 
     return rehearsal.outcome()
 
 
-def _show(shown: Shown, span: Span) -> None:
-    """The figures as tables, without those that would be empty."""
+def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
+    """The figures as tables, without those that would be empty, or as JSON."""
+    if as_json:
+        print(json.dumps(shown.as_json(), indent=2))
+        return
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
     outcome = shown.outcome
     first_ns, last_ns = (round((shown.began_s + each) * SECOND_NS) for each in (span.first_s, span.last_s))
     console.print(heading(shown, first_ns, last_ns), markup=False, soft_wrap=True)
+    console.print()
     console.print(totals_table(shown))
     for title, effects in (("newly refused", outcome.refused), ("newly admitted", outcome.admitted)):
         if effects:
+            console.print()
             console.print(effects_table(shown, title, effects))
             if more := left_out(shown, effects):
                 console.print(more, soft_wrap=True)
     if outcome.limits:
+        console.print()
         console.print(limits_table(outcome))
     if sentence := verdict(shown):
+        console.print()
         console.print(sentence, soft_wrap=True)
 
 

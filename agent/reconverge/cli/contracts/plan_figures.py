@@ -104,7 +104,7 @@ class Shown:
 def totals_table(shown: Shown) -> Table:
     """How many requests a change is about."""
     outcome = shown.outcome
-    table = Table(box=box.SIMPLE_HEAD)
+    table = _table()
     for name in ("", "requests", "%", "customers"):
         table.add_column(name, justify="right" if name else "left")
     for name, count, customers in (
@@ -119,7 +119,7 @@ def totals_table(shown: Shown) -> Table:
 
 def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
     """Which customers it is about, the first ones, and when."""
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    table = _table(title)
     for name in ("customer", "requests", "limit", "first", "last", "busiest hour"):
         table.add_column(name, justify="right" if name == "requests" else "left")
     for effect in effects[: shown.top]:
@@ -136,7 +136,7 @@ def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
 
 def limits_table(outcome: Outcome) -> Table:
     """What each limit has to do with it."""
-    table = Table(box=box.SIMPLE_HEAD, title="by limit", title_justify="left", title_style="bold")
+    table = _table("by limit")
     for name in ("limit", "refuses now", "would refuse", "newly refused", "newly admitted"):
         table.add_column(name, justify="left" if name == "limit" else "right")
     for name, each in outcome.limits.items():
@@ -161,7 +161,7 @@ def left_out(shown: Shown, effects: Sequence[Effect]) -> str:
     if not more:
         return ""
     requests = sum(effect.requests for effect in more)
-    return f"... and {len(more)} more, of {requests} requests; --top shows as many as it says."
+    return f"not shown: {len(more)} more, with {requests} of the requests (--top)"
 
 
 def verdict(shown: Shown) -> str:
@@ -172,6 +172,12 @@ def verdict(shown: Shown) -> str:
     if shown.too_many:
         return f"Newly refused are {refused} requests, and at most {most} may be."
     return f"Newly refused are {refused} requests, of {most} that may be."
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False
+    )
 
 
 def customers_in(effects: Sequence[Effect]) -> int:

@@ -20,7 +20,7 @@ from reconverge.cli.replay.trace import (
     moment_s_in,
 )
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.central import Request
+from reconverge.contracts.central import Request, Shape
 
 MOMENT_MAX_S: Final = 4_102_444_800
 """The year 2100. Later moments are mistakes, such as milliseconds, and the nanoseconds of a kernel end in 2116."""
@@ -46,6 +46,11 @@ class Columns:
         customer = [] if self.customer == SHARED_KEY else [self.customer]
         kind = [] if self.kind is None else [self.kind]
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]
+
+    def shape(self, *, settle_after_ns: int, ends_ns: int) -> Shape:
+        """What the requests look like that `requests_in` reads."""
+        facts, costs, settles = tuple(self.facts), tuple(self.costs), tuple(self.settles)
+        return Shape(facts, costs, settles, settle_after_ns=settle_after_ns, ends_ns=ends_ns)
 
 
 @dataclass(frozen=True, slots=True)
