@@ -133,6 +133,15 @@ def test_all_limits_that_refuse_are_named() -> None:
     assert (1, 2) == (outcome.limits["second"].newly_refused, outcome.limits["hour"].newly_refused)
 
 
+def test_a_limit_without_room_for_a_new_key_is_named_beside_one_that_is_used_up() -> None:
+    """A bucket that begins with one token has no two of them for a user that was never seen."""
+    users = {"limit": "5/hour", "algorithm": "token-bucket", "initial": 1, "by": ["customer", "user"]}
+    shape = Shape(facts=("user",), costs=("users",))
+    requests = [request(0, facts=("x",), costs=(1,)), request(1, facts=("y",), costs=(2,))]
+
+    assert [(), ("api", "users")] == decided(document(api="1/hour", users=users), requests, shape)
+
+
 def test_a_cost_that_could_never_be_admitted_is_refused() -> None:
     """By that limit; the others say what they would have said. Nothing is charged."""
     contracts = document(tokens="10/minute", api="1/minute")
