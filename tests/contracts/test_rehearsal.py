@@ -205,12 +205,12 @@ def test_a_former_limit_holds_beside_the_new_one_until_it_ends() -> None:
 
 
 def test_each_user_of_a_customer_has_a_count_where_a_limit_says_so() -> None:
-    """Two users of one name at two customers are two."""
+    """Two users of one name at two customers are two, whatever characters the names have."""
     contracts = document(users={"limit": "1/minute", "by": ["customer", "user"]})
-    users = [("ada", "x"), ("ada", "y"), ("bob", "x"), ("ada", "x")]
+    users = [("ada", "x|y"), ("ada|x", "y"), ("ada", "x%7Cy"), ("bob", "x|y"), ("ada", "x|y")]
     requests = [request(second, name, facts=(user,)) for second, (name, user) in enumerate(users)]
 
-    assert [True, True, True, False] == admitted(contracts, requests, Shape(facts=("user",)))
+    assert [True, True, True, True, False] == admitted(contracts, requests, Shape(facts=("user",)))
 
 
 def test_customers_share_a_count_that_leaves_the_customer_out() -> None:
@@ -279,6 +279,15 @@ def test_a_limit_in_shadow_refuses_nothing_and_one_that_is_off_is_not_asked() ->
     assert [True, True, True, True, True, False] == while_off
 
 
+def test_a_paced_limit_of_any_plan_stores_permits_from_the_beginning_of_the_recording() -> None:
+    """Five of a second's, and one on credit; not only since the first request of a customer on that plan."""
+    smooth = {"limit": "5/second", "algorithm": "smooth-bursty"}
+    plans = {"paced": {"limits": {"smooth": smooth}}, "free": {"limits": {"api": "1/second"}}}
+    paced = checked({"unknown": "free", "plans": plans, "customers": {"ada": "paced"}})
+
+    assert [True] * 7 + [False] == admitted(paced, [request(0, "zoe"), *[request(10)] * 7])
+
+
 @pytest.mark.parametrize(
     ("hours", "busiest", "inside"),
     [([0, 1, 1, 2], 1, 2), ([0, 0, 1, 2, 2], 0, 2), ([3], 3, 1), ([0, 1, 1, 1, 4, 4], 1, 3)],
@@ -321,14 +330,14 @@ def test_every_request_is_answered_as_limiters_of_an_agent_do(
     arrivals: list[tuple[int, str, int]], names: list[str]
 ) -> None:
     """Each is tested first, and all are charged only if none refuses; so the limits that refuse are the same."""
-    clock = ManualClock()
-    clock.advance_ns(MIDNIGHT_S * SECOND_NS)  # both clocks: a paced limit rounds to its units from where they begin
+    clock = ManualClock(MIDNIGHT_S)
     agent = Agent("memory://", clock=clock, policy="strict")
     limiters = {
         name: agent.limit(name, LIMITS[name]["limit"], algorithm=LIMITS[name].get("algorithm")) for name in names
     }
     central = CentralLimiter(document(**{name: LIMITS[name] for name in names}), Shape(costs=("*",)))
 
+    assert () == central.decide(Request(clock.wall_ns(), "zoe", costs=(0,)))  # limits begin with the recording
     for gap_ns, customer, cost in arrivals:
         clock.advance_ns(gap_ns)
         expected = tuple(name for name in names if not admits(limiters[name].test, customer, cost))

@@ -28,6 +28,7 @@ from reconverge.kernel import Claimed, Kernel, Part, Table, hit_at_once, settle_
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.slow_path import foresee
 from reconverge.limit.checks import cost_of
+from reconverge.limit.limit import Limit
 from reconverge.policies import STRICT
 
 NO_CONTRACT: Final = "no contract"
@@ -40,8 +41,8 @@ KEY_BYTES_MAX: Final = 1 << 20
 """Far more than eight facts of a request have."""
 INTERVAL_NS: Final = SECOND_NS
 """A kernel has an interval, and one that is alone never exchanges."""
-_SEPARATOR: Final = "\x00"
-"""Between the facts by which a request is counted; no fact has it."""
+SEPARATOR: Final = "|"
+"""Between the facts of a key; within a fact it is written as %7C."""
 
 
 class MissingFact(ReconvergeError, ValueError):
@@ -63,7 +64,6 @@ class Request(NamedTuple):
     """Since 1970; never before that of the request before."""
     customer: str
     facts: tuple[str, ...] = ()
-    """Without NUL."""
     costs: tuple[int, ...] = ()
     settles: tuple[int, ...] = ()
     """What it turns out to cost on top, once it is over."""
@@ -164,7 +164,7 @@ class CentralLimiter:
         self._contracts: dict[str, _Contract] = {}
         self._unknown: _Contract | None = None
         """Of all customers that the document does not name."""
-        self._tables: dict[object, Table] = {}
+        self._tables: dict[tuple[object, ...], Table] = {}
         self._settlements: deque[_Settlement] = deque()
         """In the order of their moments, as all requests take equally long."""
 
@@ -174,6 +174,8 @@ class CentralLimiter:
         Raises MissingFact, and UnknownKind for a kind of which a limit that has costs by kind knows none.
         """
         self._be_at(request.moment_ns)
+        if not self._tables:
+            self._declare()
         contract = self._contract_of(request.customer, request.moment_ns)
         if contract.refused:
             return (NO_CONTRACT,)
@@ -192,6 +194,12 @@ class CentralLimiter:
                 if claim.settle
             )
         return ()
+
+    def _declare(self) -> None:
+        """Have the limits of all plans begin with the recording: a paced one stores permits from then on."""
+        for plan in self._document.plans.values():
+            for name, each in plan.limits.items():
+                self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
         """Have time pass until a moment, and settle what is over by then."""
@@ -250,26 +258,28 @@ class CentralLimiter:
 
     def _table_of(self, term: Term, customer: str | None) -> Table:
         """The table of a limit: of all customers with that quota, or of one alone, which is changed where it can be."""
-        shared = (term.name, term.limit)
-        name: object = shared
-        if customer is not None:
-            name = (term.name, customer, *(getattr(term.limit, each) for each in COUNTED_BY))
-        table = self._tables.get(name)
-        if table is not None and table.limit != term.limit:
+        if customer is None:
+            return self._table((term.name, term.limit), term.name, term.limit)
+        counted = tuple(getattr(term.limit, each) for each in COUNTED_BY)
+        table = self._table((term.name, customer, *counted), term.name, term.limit)
+        if table.limit != term.limit:
             if table.why_not(term.limit) is not None:
-                name = (customer, *shared)
-                table = self._tables.get(name)
-            else:
-                table.change(term.limit)
+                return self._table((term.name, customer, term.limit), term.name, term.limit)
+            table.change(term.limit)
+        return table
+
+    def _table(self, place: tuple[object, ...], name: str, limit: Limit) -> Table:
+        """The table in that place, declared if there is none."""
+        table = self._tables.get(place)
         if table is None:
-            table = self._tables[name] = self._kernel.table(f"{term.name}#{len(self._tables)}", term.limit, STRICT)
+            table = self._tables[place] = self._kernel.table(f"{name}#{len(self._tables)}", limit, STRICT)
         return table
 
     @staticmethod
     def _claim(asked: _Asked, request: Request) -> _Claim:
         key = request.customer
         if asked.facts is not None:
-            key = _SEPARATOR.join([request.facts[place] if place >= 0 else key for place in asked.facts])
+            key = _key_of([request.facts[place] if place >= 0 else key for place in asked.facts])
         cost = request.costs[asked.cost] if asked.cost >= 0 else 1
         settle = request.settles[asked.settle] if asked.settle >= 0 else 0
         costs = asked.term.limit.costs
@@ -283,6 +293,13 @@ def _place(names: Sequence[str], limit: str) -> int:
     """Where the amount stands that is of a limit, or else of every limit; -1 if none is."""
     wanted = limit if limit in names else EVERY_LIMIT
     return names.index(wanted) if wanted in names else -1
+
+
+def _key_of(facts: Sequence[str]) -> str:
+    """The key under which a limit counts by those facts."""
+    if len(facts) == 1:
+        return facts[0]
+    return SEPARATOR.join([fact.replace("%", "%25").replace(SEPARATOR, "%7C") for fact in facts])
 
 
 def _switched(claims: Sequence[_Claim], moment_ns: int) -> tuple[list[_Claim], list[_Claim]]:
