@@ -187,8 +187,8 @@ def test_what_was_used_stays_in_the_counts_when_a_plan_ends(algorithm: str) -> N
     assert [True] * 6 + [False] == admitted(contracts, map(request, [1, 2, 3, 4, 5, 29.999999, 30]))
 
 
-def test_a_plan_that_is_counted_otherwise_begins_with_nothing_used() -> None:
-    """As the document says: what holds beside it would be in `former`."""
+def test_a_limit_that_is_counted_otherwise_begins_with_nothing_used() -> None:
+    """All five of the new plan's are there, whatever was used of the trial's."""
     contracts = ending("00:00:30", "10/minute", "5/hour")
 
     assert [True] * 4 + [True] * 5 + [False] == admitted(contracts, map(request, [1, 2, 3, 4, 31, 32, 33, 34, 35, 36]))
