@@ -6,6 +6,7 @@ import typer
 
 from reconverge.cli.contracts.files import diff, export, print_schema, validate
 from reconverge.cli.contracts.import_file import import_file
+from reconverge.cli.contracts.plan import plan
 
 contracts = typer.Typer(
     name="contracts",
@@ -15,5 +16,6 @@ contracts = typer.Typer(
 contracts.command()(diff)
 contracts.command()(export)
 contracts.command("import")(import_file)
+contracts.command()(plan)
 contracts.command("schema")(print_schema)
 contracts.command()(validate)

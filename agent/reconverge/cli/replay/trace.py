@@ -6,7 +6,7 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, NamedTuple, TypeVar
@@ -26,7 +26,8 @@ ALL: Final = "all"
 REST: Final = "\x00rest"
 """Under which a row keeps the fields that no column is for."""
 
-_Row = dict[str, str | None]
+Row = dict[str, str | None]
+"""What a row of a recording has, by column."""
 _Item = TypeVar("_Item")
 
 
@@ -72,7 +73,7 @@ def read_trace(path: Path, columns: Columns) -> list[Request]:
     Raises:
         InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.
     """
-    requests = _read(path, columns.needed(), lambda row: _request(row, columns))
+    requests = list(each_row(path, columns.needed(), lambda row: _request(row, columns)))
     requests.sort(key=lambda request: request.t_s)
     begin_s = requests[0].t_s
     return [request._replace(t_s=request.t_s - begin_s) for request in requests]
@@ -95,23 +96,29 @@ def read_arrivals(path: Path, nodes: int) -> list[Arrival]:
     Raises:
         InvalidTrace: the file cannot be opened, lacks a column, has a bad row, or names a node that there is not.
     """
-    return sorted(_read(path, [TIME, "node"], lambda row: _arrival(row, nodes)))
+    return sorted(each_row(path, [TIME, "node"], lambda row: _arrival(row, nodes)))
 
 
-def _read(path: Path, needed: list[str], parse: Callable[[_Row], _Item]) -> list[_Item]:
-    """Every row of the file, parsed; at least one."""
+def each_row(path: Path, needed: Sequence[str], parse: Callable[[Row], _Item]) -> Iterator[_Item]:
+    """The rows of a recording one after the other, parsed; at least one. A ValueError of `parse` is told with its line.
+
+    Raises:
+        InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.
+    """
+    found = False
     try:
         with _opened(path) as file:
-            items = list(_rows(path, file, needed, parse))
+            for item in _rows(path, file, needed, parse):
+                found = True
+                yield item
     except FileNotFoundError:
         raise InvalidTrace(path, "there is no such file") from None
     except UnicodeDecodeError:
         raise InvalidTrace(path, "is not a text file in UTF-8; a gzipped one has to end in .gz") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidTrace(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not items:
+    if not found:
         raise InvalidTrace(path, "has no requests")
-    return items
 
 
 def _opened(path: Path) -> IO[str]:
@@ -120,7 +127,7 @@ def _opened(path: Path) -> IO[str]:
     return path.open(encoding="utf-8", newline="")
 
 
-def _rows(path: Path, file: IO[str], needed: list[str], parse: Callable[[_Row], _Item]) -> Iterator[_Item]:
+def _rows(path: Path, file: IO[str], needed: Sequence[str], parse: Callable[[Row], _Item]) -> Iterator[_Item]:
     csv.field_size_limit(FIELD_CHARACTERS_MAX)
     reader = csv.DictReader(file, restkey=REST)
     present = reader.fieldnames or []
@@ -136,27 +143,28 @@ def _rows(path: Path, file: IO[str], needed: list[str], parse: Callable[[_Row], 
         raise InvalidTrace(path, str(error), reader.line_num) from None
 
 
-def _request(row: _Row, columns: Columns) -> Request:
-    key = ALL if columns.key == SHARED_KEY else _key(row, columns.key)
-    cost = 1 if columns.cost is None else _amount(row, columns.cost)
-    settle = 0 if columns.settle is None else _amount(row, columns.settle)
-    return Request(_moment_s(row), key, cost, settle)
+def _request(row: Row, columns: Columns) -> Request:
+    key = ALL if columns.key == SHARED_KEY else key_in(row, columns.key)
+    cost = 1 if columns.cost is None else amount_in(row, columns.cost)
+    settle = 0 if columns.settle is None else amount_in(row, columns.settle)
+    return Request(moment_s_in(row), key, cost, settle)
 
 
-def _arrival(row: _Row, nodes: int) -> Arrival:
-    node = _amount(row, "node")
+def _arrival(row: Row, nodes: int) -> Arrival:
+    node = amount_in(row, "node")
     if node >= nodes:
         raise ValueError(f"node is {node}, but the nodes are 0 to {nodes - 1}")
-    moment_s = _moment_s(row)
+    moment_s = moment_s_in(row)
     if moment_s < 0:
         raise ValueError(f"{TIME} is {moment_s:g}, before the start")
-    key = _key(row, "key") if "key" in row else ALL
-    cost = _amount(row, "cost") if "cost" in row else 1
+    key = key_in(row, "key") if "key" in row else ALL
+    cost = amount_in(row, "cost") if "cost" in row else 1
     return Arrival(round(moment_s * SECOND_NS), node, key, cost)
 
 
-def _moment_s(row: _Row) -> float:
-    text = _field(row, TIME)
+def moment_s_in(row: Row) -> float:
+    """The moment of a row, in seconds. Raises ValueError."""
+    text = field_in(row, TIME)
     try:
         t_s = float(text)
     except ValueError:
@@ -166,22 +174,25 @@ def _moment_s(row: _Row) -> float:
     return t_s
 
 
-def _key(row: _Row, name: str) -> str:
-    key = _field(row, name)
+def key_in(row: Row, name: str) -> str:
+    """What a column has that can be a key. Raises ValueError, InvalidKey among them."""
+    key = field_in(row, name)
     if len(key.encode()) > KEY_BYTES_MAX or key.startswith("\x00"):
         raise InvalidKey(f"{name} is {key[:40]!r}..., which cannot be a key of at most {KEY_BYTES_MAX} bytes")
     return key
 
 
-def _field(row: _Row, name: str) -> str:
+def field_in(row: Row, name: str) -> str:
+    """What a column has. Raises ValueError if that is nothing."""
     text = row[name]
     if not text:
         raise ValueError(f"{name} is missing")
     return text
 
 
-def _amount(row: _Row, name: str) -> int:
-    text = _field(row, name)
+def amount_in(row: Row, name: str) -> int:
+    """The cost that a column has. Raises ValueError."""
+    text = field_in(row, name)
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(COST_MAX)) or int(text) > COST_MAX:
         raise ValueError(f"{name} is {text!r}, not a whole number from 0 to {COST_MAX}")
     return int(text)

@@ -1,0 +1,163 @@
+"""A change of contracts, rehearsed: which requests of a recording it would newly refuse, or newly admit."""
+
+# Theory of operation.
+#
+# The problem. A quota is halved in a file, and a reviewer has to know which customers that refuses before it is made.
+# Averages do not tell: two customers that ask for as much in a day may differ in every minute.
+#
+# How it works. Two central limiters decide every request of a recording at its own moment: one by the contracts that
+# hold now, one by those that may follow. They share nothing. What only one of them admits is charged there alone, so
+# later requests find what they would have found. Nothing is told of what a fleet adds to that: its nodes learn of each
+# other's use now and then, and `reconverge replay` measures what comes of it.
+#
+# Requests come in the order of their moments, so counting the hour that is under way finds the busiest one, and what is
+# remembered grows with the customers and not with the requests.
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconverge.clock import SECOND_NS
+from reconverge.contracts.central import CentralLimiter, Request, Shape
+from reconverge.contracts.document import Document
+
+HOUR_NS: Final = 3600 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change does to requests of one customer that the same limits refuse."""
+
+    customer: str
+    limits: tuple[str, ...]
+    """All those that refuse, by name."""
+    requests: int
+    first_ns: int
+    """Since 1970, as all moments here."""
+    last_ns: int
+    busiest_ns: int
+    """When the hour began in which most of them came; the first, if there are several."""
+    in_busiest: int
+    asked: int
+    """All requests of that customer."""
+
+
+@dataclass(slots=True)
+class LimitEffect:
+    """What a change does to one limit. A request that several limits refuse counts for each of them."""
+
+    refuses_now: int = 0
+    would_refuse: int = 0
+    newly_refused: int = 0
+    newly_admitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a change does to a recording. The effects are sorted, those on most requests first."""
+
+    requests: int
+    customers: int
+    newly_refused: int
+    newly_admitted: int
+    refused_by_both: int
+    refused: Sequence[Effect]
+    """Newly; they add up to all that are."""
+    admitted: Sequence[Effect]
+    """Likewise."""
+    limits: Mapping[str, LimitEffect]
+    """Those that refuse anything, by name, in alphabetical order."""
+
+
+class Rehearsal:
+    """Decides a recording by the contracts that hold now, and by those that may follow."""
+
+    def __init__(self, current: Document | None, candidate: Document, shape: Shape) -> None:
+        """Without contracts that hold now, everything is admitted now."""
+        self._now = None if current is None else CentralLimiter(current, shape)
+        self._then = CentralLimiter(candidate, shape)
+        self._asked: dict[str, int] = {}
+        self._refused: dict[tuple[str, tuple[str, ...]], _Tally] = {}
+        self._admitted: dict[tuple[str, tuple[str, ...]], _Tally] = {}
+        self._limits: dict[str, LimitEffect] = {}
+        self._by_both = 0
+
+    def see(self, request: Request) -> None:
+        """Decide the next request. Raises MissingFact, and UnknownKind for a kind that has no cost."""
+        customer = request.customer
+        self._asked[customer] = self._asked.get(customer, 0) + 1
+        now = () if self._now is None else self._now.decide(request)
+        then = self._then.decide(request)
+        if not now and not then:
+            return
+        for name in now:
+            effect = self._limits.setdefault(name, LimitEffect())
+            effect.refuses_now += 1
+            effect.newly_admitted += not then
+        for name in then:
+            effect = self._limits.setdefault(name, LimitEffect())
+            effect.would_refuse += 1
+            effect.newly_refused += not now
+        if now and then:
+            self._by_both += 1
+            return
+        tallies, limits = (self._admitted, now) if now else (self._refused, then)
+        tally = tallies.get((customer, limits))
+        if tally is None:
+            tally = tallies[customer, limits] = _Tally(request.moment_ns)
+        tally.add(request.moment_ns)
+
+    def outcome(self) -> Outcome:
+        """What has come of the requests so far."""
+        refused, admitted = self._effects(self._refused), self._effects(self._admitted)
+        return Outcome(
+            requests=sum(self._asked.values()),
+            customers=len(self._asked),
+            newly_refused=sum(effect.requests for effect in refused),
+            newly_admitted=sum(effect.requests for effect in admitted),
+            refused_by_both=self._by_both,
+            refused=refused,
+            admitted=admitted,
+            limits=dict(sorted(self._limits.items())),
+        )
+
+    def _effects(self, tallies: Mapping[tuple[str, tuple[str, ...]], _Tally]) -> list[Effect]:
+        effects = [
+            Effect(
+                customer=customer,
+                limits=limits,
+                requests=tally.requests,
+                first_ns=tally.first_ns,
+                last_ns=tally.last_ns,
+                busiest_ns=tally.busiest * HOUR_NS,
+                in_busiest=tally.in_busiest,
+                asked=self._asked[customer],
+            )
+            for (customer, limits), tally in tallies.items()
+        ]
+        return sorted(effects, key=lambda effect: (-effect.requests, effect.customer, effect.limits))
+
+
+class _Tally:
+    """Counts requests, which come in the order of their moments, and remembers the busiest hour so far."""
+
+    __slots__ = ("_hour", "_in_hour", "busiest", "first_ns", "in_busiest", "last_ns", "requests")
+
+    def __init__(self, first_ns: int) -> None:
+        self.first_ns = self.last_ns = first_ns
+        self.requests = 0
+        self._hour = self.busiest = first_ns // HOUR_NS
+        self._in_hour = self.in_busiest = 0
+
+    def add(self, moment_ns: int) -> None:
+        """One more."""
+        hour = moment_ns // HOUR_NS
+        if hour != self._hour:
+            self._hour, self._in_hour = hour, 0
+        self._in_hour += 1
+        if self._in_hour > self.in_busiest:
+            self.busiest, self.in_busiest = hour, self._in_hour
+        self.requests += 1
+        self.last_ns = moment_ns
