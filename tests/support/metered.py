@@ -102,6 +102,10 @@ class LosingLedger:
         for batch in late:
             await self._ledger.record(batch)
 
+    def forget_late(self) -> None:
+        """What was late never arrives."""
+        self._late = []
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
