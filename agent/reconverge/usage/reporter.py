@@ -263,7 +263,7 @@ class UsageDriver:
         self._hub_name = hub_name
         self._node = node
         shards = 1 if ledger is None else ledger.shards
-        self.reports = UsageReports(meter, shards=shards, new_name=new_name, kept=kept)
+        self.reports = UsageReports(meter, shards=shards, new_name=new_name, kept=kept, alone=ledger is None)
         self._meter = meter
         self._logged = LoggedOnce()
         self.answered = 0
@@ -305,7 +305,7 @@ class UsageDriver:
 
     async def leave(self) -> bool:
         """Tell all, and that the account ends; returns whether that was answered."""
-        if self.ledger is None or not await self.report():
+        if not await self.report() or self.ledger is None:
             return False
         for shard in range(self.ledger.shards):
             await self._say(self.reports.last_word(shard))

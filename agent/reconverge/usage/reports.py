@@ -69,19 +69,27 @@ class _Row:
 
 
 class UsageReports:
-    """The rows of one node. `new_name` names accounts; `kept` says what the hub keeps.
+    """The rows of one node. `new_name` names accounts; `kept` says what the hub keeps; `alone`, that there is no hub.
 
     One thread reports at a time; others may read `totals`.
     """
 
     def __init__(
-        self, meter: Meter, *, shards: int, new_name: Callable[[], str], kept: Retention, rows_max: int = ROWS_KEPT_MAX
+        self,
+        meter: Meter,
+        *,
+        shards: int,
+        new_name: Callable[[], str],
+        kept: Retention,
+        rows_max: int = ROWS_KEPT_MAX,
+        alone: bool = False,
     ) -> None:
         self.meter = meter
         self._shards_count = shards
         self._new_name = new_name
         self._kept = kept
         self._rows_max = rows_max
+        self._alone = alone
         self._logged = LoggedOnce()
         self.losses = 0
         """How often the hub had lost what this node had told it."""
@@ -189,7 +197,10 @@ class UsageReports:
             row = rows[key]
             row.counts = _plus(row.counts, taken.counts)
             self._newest[kind] = max(period.number, self._newest.get(kind, 0))
-            self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
+            if self._alone:
+                row.told = row.counts
+            else:
+                self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
 
     def _drop_old(self) -> None:
         """Let go of periods that no hub will be told of again."""
