@@ -6,6 +6,7 @@ import csv
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -99,7 +100,8 @@ def test_export_writes_each_event_once(form: str, used: RedisServer, tmp_path: P
     lines = file.read_text().splitlines()
 
     costs: Counter[str] = Counter()
-    for row in csv.DictReader(lines) if form == "csv" else map(json.loads, lines):
+    rows: list[dict[str, Any]] = list(csv.DictReader(lines) if form == "csv" else map(json.loads, lines))
+    for row in rows:
         flat = row["data"] if form == "cloudevents" else row
         costs[flat["identity"]] += int(flat["cost"])
     assert {"acme": 15, "zeta": 7} == costs

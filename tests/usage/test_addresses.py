@@ -1,4 +1,4 @@
-"""Goal: how many addresses an identity comes from is known within the stated error. Method: known numbers, many books."""
+"""Goal: the number of addresses of an identity is known within the stated error. Method: known numbers, many books."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: over a month, what is exported and what the hub has is what was charged. Method: real Redis, accelerated time."""
+"""Goal: over a month, what is exported and what a hub has is what was charged. Method: real Redis, time made up."""
 
 from __future__ import annotations
 

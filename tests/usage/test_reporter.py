@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ def counted(server: RedisServer) -> int:
     return sum(counts.cost for counts in on(hub, lambda: totals(hub.usage, month)).values())
 
 
+def reaches(server: RedisServer, expected: int) -> bool:
+    """Whether that much was charged by now."""
+    return counted(server) == expected
+
+
 def end(server: RedisServer, how: str) -> int:
     """The status of a process that charged 50 and ended so."""
     command = [sys.executable, str(PROGRAM), server.url, "shop", "50", how]
@@ -51,15 +57,18 @@ def test_it_reports_each_interval(redis_server: RedisServer) -> None:
     """While it runs, and goes on under another account after it was stopped."""
     meter = Meter()
     reporter = UsageReporter(meter, redis_server.url, namespace="shop", interval=0.1, timeout=30)
+    running: list[bool] = []
     for round_ in range(1, 3):
         with reporter:
-            assert reporter.running
+            running.append(reporter.running)
             meter.add("acme", "api", 5)
             eventually(lambda: reporter.stats().answered > 0 and reporter.stats().untold == 0, "the first report")
-            eventually(lambda: counted(redis_server) == 10 * round_ - 5, "the total")
+            expected = 10 * round_ - 5
+            eventually(partial(reaches, redis_server, expected), "the total")
             meter.add("acme", "api", 5)
-        assert not reporter.running
+        running.append(reporter.running)
         assert 10 * round_ == counted(redis_server)
+    assert [True, False] * 2 == running
 
 
 def test_it_runs_beside_an_event_loop(redis_server: RedisServer) -> None:

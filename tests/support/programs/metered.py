@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+from threading import Event
 
 from reconverge.usage import Meter, UsageReporter
 
@@ -29,7 +29,7 @@ def main() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "sigterm":
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)
+        Event().wait(60)
 
 
 main()

@@ -41,8 +41,8 @@ NamespaceOption = Annotated[str, typer.Option(help="The nodes' namespace.")]
 PeriodOption = Annotated[
     str,
     typer.Option(
-        help="Which period: 2026-11, 2026-11-23, 2026-11-23T14Z or 2026-11-23T14:05Z; or minute, hour, day or month for "
-        "the present one.",
+        help="Which period: 2026-11, 2026-11-23, 2026-11-23T14Z or 2026-11-23T14:05Z; or minute, hour, day or month for"
+        " the present one.",
         metavar="PERIOD",
     ),
 ]
