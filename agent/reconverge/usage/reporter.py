@@ -5,7 +5,8 @@
 # Usage has a thread and a connection of its own, beside the agent's. Exchanges decide about requests, and have to be
 # quick; usage may be ten seconds old, and its batches are long. What goes wrong with one must not hold up the other.
 #
-# The thread gathers what has come, tells each shard one batch after the other until nothing is untold, and sleeps. A
+# The thread gathers what has come, tells each shard one batch after the other until nothing is untold, and sleeps. It
+# speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
 # batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
 # rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
 
@@ -47,9 +48,6 @@ TIMEOUT_S: Final = 2.0
 STOP_S: Final = 5.0
 ROUNDS_MAX: Final = 10_000
 """Batches of one round: more than any node has rows for."""
-ALL_SHARDS_EVERY: Final = 360
-"""Every so many rounds all shards are told something, so that none forgets the account; see SEQUENCE_KEPT_MS."""
-BUG_PAUSE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +273,6 @@ class UsageDriver:
     def start_over(self) -> None:
         """In a forked child."""
         self.reports.start_over()
-        self._rounds = 0
         self._gathered_ns = self._clock.monotonic_ns()
         self._complained = False
         self._hour = period_at(HOUR, self._clock.wall_ns() / SECOND_NS)
@@ -294,10 +291,7 @@ class UsageDriver:
         load = self._gather()
         if self.ledger is None:
             return True
-        everywhere, self._rounds = self._rounds % ALL_SHARDS_EVERY == 0, self._rounds + 1
-        told = [
-            await self._tell(shard, load if everywhere or shard == 0 else None) for shard in range(self.ledger.shards)
-        ]
+        told = [await self._tell(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
         if all(told) and self._complained:
             self._complained = False
             logger.warning("reconverge: the hub %s can be told usage again", self._hub_name)
@@ -334,13 +328,13 @@ class UsageDriver:
         return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
 
     async def _tell(self, shard: int, load: NodeLoad | None) -> bool:
+        batch = self.reports.batch(shard, load=load, speak=True)
         for _ in range(ROUNDS_MAX):
-            batch = self.reports.batch(shard, load=load)
             if batch is None:
                 return True
-            load = None
             if not await self._say(batch):
                 return False
+            batch = self.reports.batch(shard)
         return False
 
     async def _say(self, batch: UsageBatch) -> bool:

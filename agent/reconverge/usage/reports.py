@@ -135,8 +135,8 @@ class UsageReports:
             self._drop_old()
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
-    def batch(self, shard: int, *, load: NodeLoad | None = None) -> UsageBatch | None:
-        """What to tell a shard next; None if there is nothing."""
+    def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
+        """What to tell a shard next; None if there is nothing, unless it is to `speak` in any case."""
         with self.lock:
             state = self._shards[shard]
             rows: list[UsageRow] = []
@@ -144,7 +144,7 @@ class UsageReports:
                 if len(rows) + len(periods) > BATCH_ROWS_MAX and rows:
                     break
                 rows += (UsageRow(each, key, self._rows[each][key].counts) for each in sorted(periods))
-            if not rows and load is None:
+            if not (rows or speak):
                 return None
             state.sequence += 1
             return UsageBatch(self.account, shard, state.sequence, state.answered, rows, self._kept, load=load)
