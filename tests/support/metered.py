@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from reconverge.clock import Clock, ManualClock
 from reconverge.errors import HubUnavailable
@@ -77,9 +77,10 @@ class LosingLedger:
         self._late: list[UsageBatch] = []
 
     @property
-    def shards(self) -> int:
-        """See `UsageLedger.shards`."""
-        return self._ledger.shards
+    def ledger(self) -> UsageLedger:
+        """This one: what it does not define, it leaves to the other."""
+        found: Any = self
+        return cast("UsageLedger", found)
 
     async def record(self, batch: UsageBatch) -> Recorded:
         """See `UsageLedger.record`."""

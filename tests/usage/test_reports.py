@@ -55,7 +55,7 @@ class LossyFleet(RuleBasedStateMachine):
 
     def _node(self) -> MeteredNode:
         self.names += 1
-        return MeteredNode(self.network, self.clock, f"node{self.names}")
+        return MeteredNode(self.network.ledger, self.clock, f"node{self.names}")
 
     @rule(place=st.integers(0, 2), identity=st.sampled_from(["acme", "zeta", "é"]), cost=st.integers(-3, 9))
     def charge(self, place: int, identity: str, cost: int) -> None:
@@ -246,7 +246,7 @@ def test_what_was_never_told_is_lost_loudly(
     """After a hub has been away for as long as it keeps minutes, they are gone; hours still have them."""
     node = MeteredNode(ledger, clock, "node", kept=Retention(minute=30))
     network = LosingLedger(ledger)
-    node.driver.ledger = network
+    node.driver.ledger = network.ledger
     network.faults = ["lost"] * 1000
     for _ in range(40):
         node.meter.add("acme", "api")

@@ -195,7 +195,7 @@ def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[by
     groups: dict[tuple[Period, int], list[tuple[bytes, int, int, int]]] = {}
     for period, key, counts in rows:
         field = field_of(key)
-        groups.setdefault((period, page_of(field)), []).append((field, *counts))
+        groups.setdefault((period, page_of(field)), []).append((field, counts.cost, counts.requests, counts.refused))
     return groups
 
 
