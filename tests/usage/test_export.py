@@ -356,3 +356,19 @@ def test_usage_before_the_first_export_is_exported(ledger: MemoryUsage, clock: M
     found = asyncio.run(Exporter(ledger, lambda _: None, grace=0, clock=clock).run())
 
     assert 100 == found.events
+
+
+def test_a_name_that_no_file_can_hold_does_not_hold_up_an_export(ledger: MemoryUsage, clock: ManualClock) -> None:
+    """Identities come from outside, with any letters; each format can be written down."""
+    delivered: list[UsageEvent] = []
+    charge(ledger, clock, "node", ("\udc80", 5), ("\ud800\n", 7))
+    clock.advance(2 * HOUR_S)
+    asyncio.run(Exporter(ledger, delivered.extend, clock=clock).run())
+
+    assert 12 == costs_by_identity(delivered).total()
+    for text in (
+        csv_lines("shop", delivered),
+        json_lines("shop", delivered),
+        json.dumps(cloud_event("", delivered[0])),
+    ):
+        assert text.encode()

@@ -108,14 +108,15 @@ def json_lines(namespace: str, events: Iterable[UsageEvent]) -> str:
 def csv_lines(namespace: str, events: Iterable[UsageEvent], *, header: bool = False) -> str:
     """Each event on a line, in the order of COLUMNS, after a `header` if wanted.
 
-    Names that a spreadsheet would take for a formula are written with an apostrophe before them.
+    Names that a spreadsheet would take for a formula are written with an apostrophe before them, and letters that no
+    file can hold by their numbers.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if header:
         writer.writerow(COLUMNS)
     writer.writerows([_plain(each) for each in row_of(namespace, event).values()] for event in events)
-    return text.getvalue()
+    return text.getvalue().encode("utf-8", "backslashreplace").decode()
 
 
 def row_of(namespace: str, event: UsageEvent) -> dict[str, str | int]:

@@ -7,7 +7,7 @@
 # the midst of a sum (`kernel/table/fast_path.py` says why). Where that is not known to hold, a lock is taken.
 #
 # A row is never taken away under a caller: `take` reads what has come since the last time and leaves the row where it
-# is. The minute that is over stays for SETTLED_MINUTES, for a thread that was held up between finding and adding.
+# is. A minute that is over stays for a while, for a thread that was held up between finding a row and adding to it.
 #
 # The minute is the wall clock's, to both sides: after a clock has jumped back, counting goes on in the earlier minute.
 #
@@ -32,8 +32,10 @@ logger = logging.getLogger("reconverge")
 
 MINUTE_NS: Final = 60 * SECOND_NS
 SETTLED_MINUTES: Final = 2
-"""So long a minute that is over is looked at for what comes late; no thread is held up for longer, short of a pause of
-the whole process, after which it is found among the rows of the present."""
+SETTLED_TAKES: Final = 3
+"""For so long, and so many times without finding anything, a minute that is over is looked at for what comes late: of a
+thread that was held up between finding a row and adding to it. A process that is paused as a whole takes nothing
+meanwhile, so that its threads have that many reports to go on in."""
 ROWS_MAX: Final = 10_000
 """Rows of one minute: 2 MB. A node that serves more identities in a minute raises it."""
 ROUTES_MAX: Final = 200
@@ -42,8 +44,8 @@ OTHERS_MAX: Final = 1000
 """Limits that are told apart among OTHERS; contracts have at most so many."""
 TEXT_MAX: Final = 512
 """The longest identity, limit or route that is counted by its name; longer ones cannot be customers."""
-COST_MAX: Final = 2**40
-"""The largest cost of one request, so that the sums of any fleet and month stay exact beyond 2**53 / 2**40 of them."""
+COST_MAX: Final = 2**32
+"""The largest cost of one request. Sums are exact up to 2**53: two million requests of the largest cost in a row."""
 
 _COST, _REQUESTS, _REFUSED, _SEEN = 0, 1, 2, 3
 
@@ -87,6 +89,8 @@ class Meter:
         self._straight_on = goes_straight_on()
         self._rows: dict[tuple[str, str, str], list[int]] = {}
         self._minutes: dict[int, dict[tuple[str, str, str], list[int]]] = {}
+        self._settled: dict[int, int] = {}
+        """By minute, how many times in a row nothing has come to it any more."""
         self._routes: dict[str, str] = {}
         self._begins_ns = self._ends_ns = 0
         self._companions = 0
@@ -106,7 +110,7 @@ class Meter:
             refused: the request was refused, so that `cost` was not charged.
 
         Raises:
-            InvalidCost: the cost is no whole number, or larger than 2**40.
+            InvalidCost: the cost is no whole number, or larger than 2**32.
             InvalidKey: a name is no text, or holds NUL.
         """
         if not self._begins_ns <= self._wall_ns() < self._ends_ns:
@@ -146,9 +150,10 @@ class Meter:
     def take(self) -> list[Taken]:
         """What has come since `take` was called last, by minute; for the one thread that reports it."""
         self._turn()
-        taken = []
+        taken: list[Taken] = []
         current = self._begins_ns // MINUTE_NS
         for minute, rows in list(self._minutes.items()):
+            before = len(taken)
             for key, row in list(rows.items()):
                 counts = Counts(*row[:_SEEN])
                 cost, requests, refused = row[_SEEN:]
@@ -156,9 +161,16 @@ class Meter:
                 if any(new):
                     row[_SEEN:] = counts
                     taken.append(Taken(minute, UsageKey(*key), new))
-            if abs(minute - current) > SETTLED_MINUTES:
-                self._minutes.pop(minute, None)
+            self._let_go_of(minute, over=len(taken) == before and abs(minute - current) > SETTLED_MINUTES)
         return taken
+
+    def _let_go_of(self, minute: int, *, over: bool) -> None:
+        """Look at a minute no more, if it is over and nothing has come to it several times in a row."""
+        times = self._settled.get(minute, 0) + 1 if over else 0
+        self._settled[minute] = times
+        if times >= SETTLED_TAKES:
+            self._minutes.pop(minute, None)
+            del self._settled[minute]
 
     def take_companions(self) -> int:
         """How many limits beyond the first of their requests were counted since this was called last."""

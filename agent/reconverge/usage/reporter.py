@@ -87,6 +87,7 @@ class UsageReporter:
         timeout: seconds that the hub may take for one batch.
         kept: how many periods the hub keeps.
         node: what this node is called where the load of the fleet is shown; by default host and process.
+        sigterm: see `Agent`.
         clock: for tests.
 
     Raises:
@@ -104,6 +105,7 @@ class UsageReporter:
         timeout: Seconds = TIMEOUT_S,
         kept: Retention | None = None,
         node: str | None = None,
+        sigterm: bool = True,
         clock: Clock | None = None,
     ) -> None:
         interval_s, timeout_s = in_seconds(interval), in_seconds(timeout)
@@ -114,6 +116,7 @@ class UsageReporter:
         self.meter = meter
         self._clock = clock or SystemClock()
         self._interval_s = interval_s
+        self._sigterm = sigterm
         opened = open_hubs(hub, None, HubSettings(namespace, timeout_s), self._clock)
         found: object = opened.hub
         self._hub: UsageHub | None = found if isinstance(found, UsageHub) else None
@@ -146,7 +149,7 @@ class UsageReporter:
         if self.running:
             return
         self._begin()
-        process.register(self, sigterm=True)
+        process.register(self, sigterm=self._sigterm)
         self._driver.tell_where_it_is_counted()
         self._running = True
         start_thread(self._run, name="reconverge-usage")

@@ -45,12 +45,15 @@ class Output:
             self._file.close()
 
     def write(self, events: Sequence[UsageEvent]) -> None:
-        """Write events, and see to it that they are on the disk. Raises OSError."""
-        self._file.write(self._text(events))
+        """Write events, and see to it that they are on the disk. Raises InvalidSetting if that cannot be done."""
+        try:
+            self._file.write(self._text(events))
+            self._file.flush()
+            if self._file is not sys.stdout:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise InvalidSetting("to", self._to, f"cannot be written: {error.strerror}") from None
         self._header = False
-        self._file.flush()
-        if self._file is not sys.stdout:
-            os.fsync(self._file.fileno())
 
     def _text(self, events: Sequence[UsageEvent]) -> str:
         if self._form == CLOUDEVENTS:

@@ -14,11 +14,11 @@ import typer
 from reconverge.cli.options import JsonOption
 from reconverge.cli.usage.output import Output
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.errors import InvalidSetting
+from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.port import UsageHub, UsageLedger
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.hub.usage import DAY, HOUR, Counts, Period, UsageKey
-from reconverge.usage.export import GRACE_S, Exporter
+from reconverge.usage.export import GRACE_S, Exporter, ExportRun
 from reconverge.usage.periods import period_at, period_name, period_named
 from reconverge.usage.reading import FIELDS, TOP, fleet_load
 from reconverge.usage.reading import top as top_of
@@ -127,16 +127,25 @@ def export(
         async def run(ledger: UsageLedger) -> None:
             exporter = Exporter(ledger, output.write, period=period, grace=grace)
             while True:
-                found = await exporter.run()
-                if found.leads:
-                    typer.echo(f"exported {found.events} events ({found.late} late)", err=True)
-                else:
-                    typer.echo("another exporter is at work", err=True)
+                try:
+                    typer.echo(_told(await exporter.run()), err=True)
+                except HubUnavailable as error:
+                    if not follow:
+                        raise
+                    typer.echo(f"reconverge: {error}; trying again in {PAUSE_S:g} s", err=True)
                 if not follow:
                     return
                 await asyncio.sleep(PAUSE_S)
 
         _ask(hub, namespace, run)
+
+
+def _told(run: ExportRun) -> str:
+    """What one run has done, in a sentence."""
+    if not run.leads:
+        return "another exporter is at work"
+    expired = f"; {run.expired} periods had expired before they were exported" if run.expired else ""
+    return f"exported {run.events} events ({run.late} late){expired}"
 
 
 def _period(said: str) -> Period:
