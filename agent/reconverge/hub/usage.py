@@ -22,8 +22,9 @@ PAGES: Final = 16
 ROWS_MAX: Final = 4096
 """Rows of one page at a hub; with 16 pages 65,536 keys of a period in each shard. A script that reads a whole page of
 them holds up a Redis for a few milliseconds."""
-BATCH_ROWS_MAX: Final = 512
-"""Rows of one batch, about, so that no node waits longer than a millisecond for the batch of another one."""
+BATCH_ROWS_MAX: Final = 256
+"""Rows of one batch, about. A Redis on a busy machine took 12 us for each, so no other node waits for longer than 3 ms
+for the batch of this one."""
 EVENTS_MAX: Final = 500
 """Events that are issued at once."""
 SEQUENCE_KEPT_MS: Final = 2 * 86_400_000
