@@ -1,8 +1,11 @@
 """Metrics for Prometheus of how usage is counted, read when they are scraped.
 
-    from prometheus_client import REGISTRY
+    from prometheus_client import CollectorRegistry
     from reconverge.integrations.usage_prometheus import UsageCollector
-    REGISTRY.register(UsageCollector(reporter))
+    from reconverge.usage import Meter, UsageReporter
+    reporter = UsageReporter(Meter(), "redis://localhost:6379/0")
+    registry = CollectorRegistry()
+    registry.register(UsageCollector(reporter))
 
 No metric names an identity: there may be any number of them, and they are the users' data. Which ones have come from
 unusually many addresses, `reporter.stats()` says.
