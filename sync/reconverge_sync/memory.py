@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from secrets import token_hex
+from threading import RLock
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
+from reconverge.hub.usage import ROWS_MAX, ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
+from reconverge_sync.merge.usage import UsageShard
 
 
 class MemoryHub:
@@ -30,6 +33,7 @@ class MemoryHub:
         self._shards = [Shard(incarnation=new_name(), cells_max=max_cells) for _ in range(shards)]
         self._posted: tuple[bytes, int] | None = None
         """And until when it is kept, by the clock."""
+        self._usage = MemoryUsage(self._clock, shards=shards)
 
     @property
     def shards(self) -> int:
@@ -82,6 +86,11 @@ class MemoryHub:
         """`lend` without the waiting."""
         return self._shards[shard].lend(lender, sequence, loans, self._clock.wall_ns() // MICROSECOND_NS)
 
+    @property
+    def usage(self) -> MemoryUsage:
+        """See `UsageHub.usage`."""
+        return self._usage
+
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""
 
@@ -89,7 +98,78 @@ class MemoryHub:
         """Forget everything, as a server does that comes back empty."""
         self._shards = [Shard(cells_max=self._max_cells) for _ in self._shards]
         self._posted = None
+        self._usage.lose_data()
 
     def __repr__(self) -> str:
         cells = sum(len(shard.cells) for shard in self._shards)
         return f"MemoryHub(shards={self.shards}, cells={cells})"
+
+
+class MemoryUsage:
+    """Usage in this process's memory; threads may share it. See `UsageLedger`; never fails."""
+
+    def __init__(self, clock: Clock, *, shards: int = 1, rows_max: int = ROWS_MAX) -> None:
+        self._clock = clock
+        self._rows_max = rows_max
+        self._lock = RLock()
+        self._shards = [UsageShard(shard=shard, rows_max=rows_max) for shard in range(shards)]
+
+    @property
+    def shards(self) -> int:
+        """See `UsageLedger.shards`."""
+        return len(self._shards)
+
+    async def record(self, batch: UsageBatch) -> Recorded:
+        """See `UsageLedger.record`."""
+        with self._lock:
+            return self._shards[batch.shard].record(batch, hub_us=self._hub_us)
+
+    async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
+        """See `UsageLedger.totals`."""
+        with self._lock:
+            return self._shards[shard].totals(period, page)
+
+    async def loads(self) -> Sequence[NodeLoad]:
+        """See `UsageLedger.loads`."""
+        with self._lock:
+            return self._shards[0].loads(self._hub_us)
+
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
+        """See `UsageLedger.lead_export`."""
+        with self._lock:
+            until_us = self._hub_us + round(keep_s * SECOND_NS) // MICROSECOND_NS
+            return self._shards[0].lead_export(kind, exporter, until_us, self._hub_us)
+
+    async def marks(self, kind: str, shard: int) -> ExportMarks:
+        """See `UsageLedger.marks`."""
+        with self._lock:
+            return self._shards[shard].marks(kind)
+
+    async def close_period(self, period: Period, shard: int) -> None:
+        """See `UsageLedger.close_period`."""
+        with self._lock:
+            self._shards[shard].close_period(period)
+
+    async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
+        """See `UsageLedger.issue`."""
+        with self._lock:
+            return self._shards[shard].issue(period, page)
+
+    async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
+        """See `UsageLedger.confirm`."""
+        with self._lock:
+            self._shards[shard].confirm(events, page)
+
+    async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
+        """See `UsageLedger.finish`."""
+        with self._lock:
+            self._shards[shard].finish(period, late_mark)
+
+    def lose_data(self) -> None:
+        """Forget everything, as a server does that comes back empty."""
+        with self._lock:
+            self._shards = [UsageShard(shard=shard, rows_max=self._rows_max) for shard in range(self.shards)]
+
+    @property
+    def _hub_us(self) -> int:
+        return self._clock.wall_ns() // MICROSECOND_NS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import os
 import re
 import subprocess
@@ -197,6 +198,19 @@ def test_flask_limiter_decides_from_memory(hub: str, tmp_path: Path, redis_serve
     assert one + two == both
     assert 90 <= both <= 100
     assert [600 - both] == numbers(r"(\d+) requests were answered 429", ran.stdout)
+
+
+def test_the_billing_export_bills_what_was_charged(tmp_path: Path) -> None:
+    """Three hours of two nodes, each of whose events has an id of its own."""
+    ran = run("billing_export.py", tmp_path)
+
+    lines = ran.stdout.splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert len(events) == len({event["id"] for event in events})
+    assert ["billed: acme requests 1200", "billed: zeta requests 1200", "billed: zeta tokens 48000"] == [
+        line for line in lines if line.startswith("billed")
+    ]
 
 
 def test_every_example_is_run_here() -> None:

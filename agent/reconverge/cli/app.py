@@ -15,6 +15,7 @@ from reconverge.cli.replay.replay import replay
 from reconverge.cli.settings import settings
 from reconverge.cli.simulate import simulate
 from reconverge.cli.tune import tune
+from reconverge.cli.usage.usage import usage
 
 app = typer.Typer(
     name="reconverge",
@@ -31,6 +32,7 @@ app.command()(replay)
 app.add_typer(settings)
 app.command()(simulate)
 app.command()(tune)
+app.add_typer(usage)
 
 
 def _say_version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
+from reconverge.hub.usage import ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
 
 
 @runtime_checkable
@@ -94,6 +95,78 @@ class Region(Protocol):
         More is there at once. Of less, nodes hear as they report, and until they have let go it counts as held.
         Raises HubUnavailable.
         """
+        ...
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        ...
+
+
+class UsageLedger(Protocol):
+    """Where the usage of a fleet is added up, and from where it is exported.
+
+    Promises: a batch is merged whole or not at all; one that is repeated or late changes nothing; the total of a row is
+    the sum of what all accounts have said of it last; an event, once issued, is issued again with the same number and
+    the same counts until it is confirmed, to every exporter that asks; the events of a row sum to its total. Whatever
+    goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that a batch which failed was not merged; to remember anything when it loses its data.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the identities are divided; see `shard_of`."""
+        ...
+
+    async def record(self, batch: UsageBatch) -> Recorded:
+        """Have the account's counts be what the batch says. Raises HubUnavailable."""
+        ...
+
+    async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
+        """What was used in a period, all accounts together: one of the `PAGES` of a shard. Raises HubUnavailable."""
+        ...
+
+    async def loads(self) -> Sequence[NodeLoad]:
+        """What each node said last that it is doing. Raises HubUnavailable."""
+        ...
+
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
+        """Whether this exporter is the one of that kind of periods for the next `keep_s` seconds.
+
+        It keeps two from doing the same work. That they bill nothing twice does not depend on it.
+        """
+        ...
+
+    async def marks(self, kind: str, shard: int) -> ExportMarks:
+        """How far the export has come. Raises HubUnavailable."""
+        ...
+
+    async def close_period(self, period: Period, shard: int) -> None:
+        """Count what is recorded up to the end of that period as late from now on. Raises HubUnavailable."""
+        ...
+
+    async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
+        """Events that are not confirmed yet, new ones among them; empty when there are none. Raises HubUnavailable."""
+        ...
+
+    async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
+        """These events, all of one period, were delivered, and are issued no more. Raises HubUnavailable."""
+        ...
+
+    async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
+        """All events of the period are confirmed, and so are those of all periods before it.
+
+        With a `late_mark` of `marks`, the period is not late any more unless more has come. Raises HubUnavailable.
+        """
+        ...
+
+
+@runtime_checkable
+class UsageHub(Protocol):
+    """A hub that adds usage up, too; not every hub need be one. Usage has connections of its own loop and process."""
+
+    @property
+    def usage(self) -> UsageLedger:
+        """The ledger, over the hub's connections; `close` of the hub lets go of them."""
         ...
 
     async def close(self) -> None:

@@ -24,6 +24,7 @@ from reconverge_sync.embedded import supervisor
 from reconverge_sync.embedded.diagnose import diagnose_embedded
 from reconverge_sync.embedded.supervisor import find_redis_server
 from reconverge_sync.redis.hub import RedisHub
+from reconverge_sync.redis.usage import RedisUsage
 
 START_S: Final = 6.0
 """The longest to wait for a server that is being started, by this process or by another."""
@@ -92,6 +93,11 @@ class EmbeddedHub:
         """See `SettingsStore.read`."""
         await self.ensure_running()
         return await self._redis.read(bytes_max=bytes_max)
+
+    @property
+    def usage(self) -> RedisUsage:
+        """See `UsageHub.usage`; starts the server if it does not run."""
+        return self._redis.usage.preceded_by(self.ensure_running)
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""

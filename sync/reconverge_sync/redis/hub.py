@@ -37,6 +37,7 @@ from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
 from reconverge_sync.redis.resp import bulk, bulks, packed, script
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
+from reconverge_sync.redis.usage import RedisUsage
 
 SCRIPT: Final = script("exchange")
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
@@ -186,6 +187,16 @@ class RedisHub:
     @property
     def _settings_key(self) -> str:
         return f"{_prefix(self._settings.namespace, 0)}settings"
+
+    @property
+    def usage(self) -> RedisUsage:
+        """See `UsageHub.usage`."""
+        return RedisUsage(
+            self._call,
+            lambda shard: _prefix(self._settings.namespace, shard),
+            shards=self._shards,
+            clock=self._clock,
+        )
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""

@@ -1,0 +1,1 @@
+"""`reconverge usage`: shows and exports what was used."""

@@ -1,0 +1,194 @@
+"""`reconverge usage`: shows what a fleet has used, its largest consumers and its load, and exports it for billing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from reconverge.cli.options import JsonOption
+from reconverge.cli.usage.output import Output
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hub.port import UsageHub, UsageLedger
+from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.hub.usage import DAY, HOUR, Counts, Period, UsageKey
+from reconverge.usage.export import GRACE_S, Exporter, ExportRun
+from reconverge.usage.periods import period_at, period_name, period_named
+from reconverge.usage.reading import FIELDS, TOP, fleet_load
+from reconverge.usage.reading import top as top_of
+from reconverge.usage.reading import totals as totals_of
+
+T = TypeVar("T")
+PATIENCE_S: Final = 5.0
+PAUSE_S: Final = 30.0
+"""Between two looks of an exporter that goes on."""
+
+usage = typer.Typer(
+    name="usage",
+    help="What a fleet has used, by identity, limit, route and period of UTC.",
+    no_args_is_help=True,
+)
+HubOption = Annotated[
+    str, typer.Option(help="Where the nodes report, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
+]
+NamespaceOption = Annotated[str, typer.Option(help="The nodes' namespace.")]
+PeriodOption = Annotated[
+    str,
+    typer.Option(
+        help="Which period: 2026-11, 2026-11-23, 2026-11-23T14Z or 2026-11-23T14:05Z; or minute, hour, day or month for"
+        " the present one.",
+        metavar="PERIOD",
+    ),
+]
+LimitOption = Annotated[str | None, typer.Option(help="Of one limit alone.", metavar="NAME")]
+
+
+class Form(StrEnum):
+    """How events are written."""
+
+    CLOUDEVENTS = "cloudevents"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+@usage.command()
+def show(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    period: PeriodOption = DAY,
+    identity: Annotated[str | None, typer.Option(help="Of one customer alone.", metavar="NAME")] = None,
+    limit: LimitOption = None,
+    by: Annotated[
+        str, typer.Option(help=f"What to tell apart: {', '.join(FIELDS)}, with commas in between.", metavar="NAMES")
+    ] = "identity,limit",
+    as_json: JsonOption = False,
+) -> None:
+    """Print what was used in a period, as far as nodes have reported it."""
+    which = _period(period)
+    names = [name for name in by.split(",") if name]
+
+    async def ask(ledger: UsageLedger) -> dict[UsageKey, Counts]:
+        return await totals_of(ledger, which, by=names, identity=identity, limit=limit)
+
+    found = sorted(_ask(hub, namespace, ask).items())
+    rows = [{**{name: getattr(key, name) for name in names}, **counts._asdict()} for key, counts in found]
+    _print(f"usage of {namespace} in {period_name(which)}", rows, as_json=as_json)
+
+
+@usage.command()
+def top(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    period: PeriodOption = HOUR,
+    limit: LimitOption = None,
+    by: Annotated[str, typer.Option(help="What is large: cost, requests or refused.", metavar="NAME")] = "cost",
+    most: Annotated[int, typer.Option(help="How many to show.", min=1, metavar="N")] = TOP,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the customers that have used the most in a period, the largest first."""
+    which = _period(period)
+    found = _ask(hub, namespace, lambda ledger: top_of(ledger, which, most=most, by=by, limit=limit))
+    rows = [{"identity": identity, **counts._asdict()} for identity, counts in found]
+    _print(f"largest by {by} of {namespace} in {period_name(which)}", rows, as_json=as_json)
+
+
+@usage.command()
+def load(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False) -> None:
+    """Print what each node is doing, in requests and cost per second, the busiest first."""
+    found = _ask(hub, namespace, fleet_load)
+    rows = [{"node": each.node, "requests/s": each.requests_per_s, "cost/s": each.cost_per_s} for each in found]
+    _print(f"load of {namespace}", rows, as_json=as_json)
+
+
+@usage.command()
+def export(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    period: Annotated[str, typer.Option(help="Which periods: minute, hour, day or month.", metavar="KIND")] = HOUR,
+    form: Annotated[Form, typer.Option("--format", help="How events are written.")] = Form.CLOUDEVENTS,
+    to: Annotated[str, typer.Option(help="A file to append to, or - for standard output.", metavar="FILE")] = "-",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on, and export periods as they end.")] = False,
+    grace: Annotated[
+        float, typer.Option(help="Seconds after the end of a period before it is exported.", min=0, metavar="S")
+    ] = GRACE_S,
+) -> None:
+    """Write an event for each piece of usage of periods that are over and were not exported yet.
+
+    Events count as delivered when they are written. They may be written twice, after a crash: tell them by their id.
+    """
+    with Output(to, form.value, namespace) as output:
+
+        async def run(ledger: UsageLedger) -> None:
+            exporter = Exporter(ledger, output.write, period=period, grace=grace)
+            while True:
+                try:
+                    typer.echo(_told(await exporter.run()), err=True)
+                except HubUnavailable as error:
+                    if not follow:
+                        raise
+                    typer.echo(f"reconverge: {error}; trying again in {PAUSE_S:g} s", err=True)
+                if not follow:
+                    return
+                await asyncio.sleep(PAUSE_S)
+
+        _ask(hub, namespace, run)
+
+
+def _told(run: ExportRun) -> str:
+    """What one run has done, in a sentence."""
+    if not run.leads:
+        return "another exporter is at work"
+    expired = f"; {run.expired} periods had expired before they were exported" if run.expired else ""
+    return f"exported {run.events} events ({run.late} late){expired}"
+
+
+def _period(said: str) -> Period:
+    """The period that an option names. Raises InvalidSetting."""
+    if said[:1].isdigit():
+        return period_named(said)
+    return period_at(said, SystemClock.wall_ns() / SECOND_NS)
+
+
+def _print(title: str, rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        typer.echo(f"{title}: nothing")
+        return
+    texts = [[_shown(value) for value in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(rows[0], *texts, strict=True)]
+    typer.echo(title)
+    for line in (list(rows[0]), *texts):
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _shown(value: object) -> str:
+    """A value as a terminal may show it; identities come from outside, and may hold what moves the cursor."""
+    text = f"{value:.1f}" if isinstance(value, float) else str(value)
+    return "".join(letter if letter.isprintable() else "?" for letter in text) or "-"
+
+
+def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T]]) -> T:
+    """Ask the hub of that URL. Raises HubUnavailable, or InvalidSetting if usage is not added up there."""
+    shown = redacted(url)
+    if scheme_of(url) == MEMORY:
+        raise InvalidSetting("hub", shown, "is nowhere that nodes meet, so their usage is not added up there")
+    hub: object = open_hub(url, HubSettings(namespace, PATIENCE_S))
+    if not isinstance(hub, UsageHub):
+        raise InvalidSetting("hub", shown, "is a hub that does not add usage up; name one on Redis, or embedded://")
+
+    async def ask() -> T:
+        try:
+            return await question(hub.usage)
+        finally:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(hub.close(), PATIENCE_S)
+
+    return asyncio.run(ask())

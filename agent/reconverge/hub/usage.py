@@ -1,0 +1,183 @@
+"""What nodes, a hub and an exporter say to each other about usage: periods, rows, batches, events.
+
+Counts are whole numbers and absolute for one account; moments are microseconds of the hub's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+MINUTE: Final = "minute"
+HOUR: Final = "hour"
+DAY: Final = "day"
+MONTH: Final = "month"
+KINDS: Final = (MINUTE, HOUR, DAY, MONTH)
+"""The kinds of periods, the shortest first. All follow UTC."""
+LENGTH_MS: Final[Mapping[str, int]] = {MINUTE: 60_000, HOUR: 3_600_000, DAY: 86_400_000, MONTH: 31 * 86_400_000}
+"""How long a period of each kind lasts at most."""
+PAGES: Final = 16
+"""A shard keeps the rows of one period in so many parts, so that no script goes through more than one of them."""
+ROWS_MAX: Final = 4096
+"""Rows of one page at a hub; with 16 pages 65,536 keys of a period in each shard. A script that reads a whole page of
+them holds up a Redis for a few milliseconds."""
+BATCH_ROWS_MAX: Final = 256
+"""Rows of one batch, about. A Redis on a busy machine took 12 us for each, so no other node waits for longer than 3 ms
+for the batch of this one."""
+EVENTS_MAX: Final = 500
+"""Events that are issued at once."""
+SEQUENCE_KEPT_MS: Final = 2 * 86_400_000
+"""How long a hub remembers an account that is silent or gone; a message is later than that by no network."""
+LOAD_KEPT_US: Final = 120 * 1_000_000
+"""A node that has told no load for so long counts as gone. A new account's first batch has the hub forget those."""
+OTHERS: Final = "(others)"
+"""The identity under which what goes beyond a bound is counted."""
+
+
+class Period(NamedTuple):
+    """One minute, hour, day or month, by its number since 1970."""
+
+    kind: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.number}"
+
+
+class UsageKey(NamedTuple):
+    """What usage is counted by."""
+
+    identity: str
+    limit: str
+    route: str
+
+
+class Counts(NamedTuple):
+    """How much was used."""
+
+    cost: int
+    """What was charged, less what was given back."""
+    requests: int
+    """Requests that were admitted."""
+    refused: int
+    """Requests that were refused; they are charged nothing."""
+
+
+NOTHING: Final = Counts(0, 0, 0)
+
+
+class UsageRow(NamedTuple):
+    """What was used under one key in one period."""
+
+    period: Period
+    key: UsageKey
+    counts: Counts
+
+
+class Retention(NamedTuple):
+    """How many periods of each kind a hub keeps after their end."""
+
+    minute: int = 180
+    hour: int = 960
+    """40 days, so that an exporter of hours that was away for a month catches up."""
+    day: int = 92
+    month: int = 14
+
+    def keep_ms(self, kind: str) -> int:
+        """For how many milliseconds after its last change a period of that kind is kept."""
+        return (int(getattr(self, kind)) + 1) * LENGTH_MS[kind]
+
+
+class NodeLoad(NamedTuple):
+    """What one node is doing."""
+
+    node: str
+    requests_per_s: float
+    cost_per_s: float
+    at_us: int
+    """When it said so, by the hub's clock; 0 in what a node says."""
+
+
+class UsageBatch(NamedTuple):
+    """What one account says to one shard; at most about BATCH_ROWS_MAX rows."""
+
+    account: str
+    """New for every start of a process and every fork."""
+    shard: int
+    sequence: int
+    """Rises with every batch of this account to this shard; the hub merges none that has not risen."""
+    answered: int
+    """The sequence of the last batch that was merged, as far as the node was answered. A hub that knows less has lost
+    what it was told, and merges nothing until the node has heard of that."""
+    rows: Sequence[UsageRow]
+    """The account's own counts, absolute, of keys of that shard. All kinds of periods of one key are in one batch, so
+    that sums over minutes and over months agree after a crash, too."""
+    kept: Retention
+    leaving: Sequence[Period] | None = None
+    """The account's last word: the periods in which it has rows, which no one will replace any more. None before."""
+    load: NodeLoad | None = None
+
+
+class Recorded(NamedTuple):
+    """What a hub answers to a batch."""
+
+    known: int
+    """The sequence of the last batch of this account that the hub knew before this one; 0 if it knew none."""
+    merged: bool
+    folded: int
+    """How many rows went to OTHERS, because the hub has no room for further ones."""
+    done: Mapping[str, int]
+    """By kind, up to which period all usage was exported and delivered."""
+
+
+class UsageEvent(NamedTuple):
+    """One exported piece of usage: what was used under a key in a period beyond what the events before it say."""
+
+    period: Period
+    key: UsageKey
+    number: int
+    """0 for the first of a key and period; what comes late is in further ones."""
+    counts: Counts
+
+
+class ExportMarks(NamedTuple):
+    """How far the export of one kind of periods has come, at one shard."""
+
+    first: int | None
+    """The first period of that kind in which anything was recorded; None if nothing was."""
+    closed: int | None
+    """Up to which period events may have been issued; what is recorded there from then on is late."""
+    done: int | None
+    """Up to which all issued events were confirmed as delivered."""
+    late: Mapping[int, int]
+    """Closed periods in which something was recorded since they were exported last, each with a mark."""
+
+
+def field_of(key: UsageKey) -> bytes:
+    """A key as hubs name it. Keys hold no NUL."""
+    return "\0".join(key).encode("utf-8", "surrogatepass")
+
+
+def key_of(field: bytes) -> UsageKey:
+    """The key that `field_of` has named. Raises ValueError for anything else."""
+    identity, limit, route = field.decode("utf-8", "surrogatepass").split("\0")
+    return UsageKey(identity, limit, route)
+
+
+def shard_of(identity: str, shards: int) -> int:
+    """The shard that keeps the usage of an identity; the same on all nodes."""
+    return crc32(identity.encode("utf-8", "surrogatepass")) % shards
+
+
+def page_of(field: bytes) -> int:
+    """The page of a shard that keeps a key."""
+    return crc32(field) % PAGES
+
+
+def others_route(shard: int, page: int) -> str:
+    """The route under which a hub counts what it has no room for.
+
+    Each page has its own, so that no two rows of a fleet have one key.
+    """
+    return f"(hub {shard}.{page})"

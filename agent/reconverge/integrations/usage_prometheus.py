@@ -1,0 +1,66 @@
+"""Metrics for Prometheus of how usage is counted, read when they are scraped.
+
+    from prometheus_client import CollectorRegistry
+    from reconverge.integrations.usage_prometheus import UsageCollector
+    from reconverge.usage import Meter, UsageReporter
+    reporter = UsageReporter(Meter(), "redis://localhost:6379/0")
+    registry = CollectorRegistry()
+    registry.register(UsageCollector(reporter))
+
+No metric names an identity: there may be any number of them, and they are the users' data. Which ones have come from
+unusually many addresses, `reporter.stats()` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reconverge.errors import MissingExtra
+from reconverge.usage.reporter import UsageReporter
+
+try:
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.metrics_core import Metric as Family
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise MissingExtra("metrics of usage for Prometheus", "prometheus-client", "prometheus") from error
+
+
+class UsageCollector(Collector):
+    """What one reporter of this process has to tell. One for each registry."""
+
+    def __init__(self, reporter: UsageReporter) -> None:
+        self._reporter = reporter
+
+    def collect(self) -> Iterator[Family]:
+        """All series as they are now."""
+        stats = self._reporter.stats()
+        many = stats.from_many_addresses
+        gauges = {
+            "at_hub": ("1 if the usage of all nodes is added up at a hub.", int(stats.at_hub)),
+            "untold_keys": ("Keys of which something is not reported yet.", stats.untold),
+            "rows": ("Rows that this node keeps.", stats.rows),
+            "identities_from_many_addresses": ("Identities from unusually many addresses in this hour.", len(many)),
+            "addresses_of_one_identity": (
+                "The most addresses that one of these came from, about; 0 if there are none.",
+                max(many.values(), default=0),
+            ),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"reconverge_usage_{name}", text, value=value)
+        counters = {
+            "batches": ("Batches that the hub has answered.", stats.answered),
+            "overflowed": ('What this node has counted under "(others)" for lack of room.', stats.overflowed),
+            "folded": ('Rows that the hub has counted under "(others)".', stats.folded),
+            "losses": ("How often the hub had lost what this node had reported.", stats.losses),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"reconverge_usage_{name}", text, value=value)
+        failures = CounterMetricFamily("reconverge_usage_failures", "Reports that failed.", labels=["kind"])
+        for kind, count in stats.failures.items():
+            failures.add_metric([kind], count)
+        yield failures
+        dropped = CounterMetricFamily("reconverge_usage_dropped", "Rows that were never reported.", labels=["period"])
+        for kind, count in stats.dropped.items():
+            dropped.add_metric([kind], count)
+        yield dropped

@@ -1,0 +1,143 @@
+"""Usage events as others read them: CloudEvents 1.0, Stripe's meter events, JSON lines, CSV."""
+
+# The id of an event follows from what it counts: namespace, limit, identity, route, period and number, and from nothing
+# else. So an event that is delivered twice has one id, and two events never share one. It is 40 digits long: Stripe
+# takes identifiers of up to 100 characters. All events of a period carry the moment at which the period begins, so that
+# a receiver counts them in the window that they are about, however late they come.
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Final
+from urllib.parse import quote
+
+from reconverge.errors import InvalidSetting
+from reconverge.hub.usage import UsageEvent
+from reconverge.usage.periods import period_end_s, period_name, period_start_s
+
+TYPE: Final = "reconverge.usage"
+ID_BYTES: Final = 20
+EVENT_NAME_MAX: Final = 100
+"""Stripe takes no longer `event_name`."""
+COLUMNS: Final = (
+    "id", "namespace", "period", "start", "end", "identity", "limit", "route", "number", "cost", "requests", "refused",
+)  # fmt: skip
+
+
+def event_id(namespace: str, event: UsageEvent) -> str:
+    """What identifies an event: 40 hexadecimal digits."""
+    period, key = event.period, event.key
+    said = json.dumps([namespace, key.limit, key.identity, key.route, period.kind, period.number, event.number])
+    return blake2b(said.encode(), digest_size=ID_BYTES).hexdigest()
+
+
+def cloud_event(namespace: str, event: UsageEvent, *, type: str = TYPE) -> dict[str, Any]:  # noqa: A002  # its name there
+    """An event as CloudEvents 1.0 has it in JSON; OpenMeter, Kong and others take it as it is.
+
+    The subject is the identity; an empty one, which CloudEvents does not have, is left out.
+    """
+    said: dict[str, Any] = {
+        "specversion": "1.0",
+        "type": type,
+        "source": f"reconverge/{quote(namespace, safe='')}",
+        "id": event_id(namespace, event),
+        "time": _moment(period_start_s(event.period)),
+        "datacontenttype": "application/json",
+        "data": {
+            "identity": event.key.identity,
+            "limit": event.key.limit,
+            "route": event.key.route,
+            "period": event.period.kind,
+            "start": _moment(period_start_s(event.period)),
+            "end": _moment(period_end_s(event.period)),
+            "number": event.number,
+            **event.counts._asdict(),
+        },
+    }
+    if event.key.identity:
+        said["subject"] = event.key.identity
+    return said
+
+
+def stripe_meter_event(
+    namespace: str,
+    event: UsageEvent,
+    *,
+    event_name: str,
+    customer: Callable[[str], str] = str,
+    value: str = "cost",
+) -> dict[str, Any]:
+    """The parameters with which Stripe's `billing.meter_events` are created.
+
+    Stripe keeps identifiers apart for at least 24 hours, and takes no event older than 35 days: deliver again within
+    one day, and do not export months later than four days after they end.
+
+    Args:
+        namespace: the fleet's.
+        event: what to bill.
+        event_name: of the meter.
+        customer: the Stripe customer of an identity; by default the identity itself.
+        value: what to bill: cost, requests or refused.
+
+    Raises:
+        InvalidSetting: the event name is too long, or there is no such value.
+    """
+    counts = event.counts._asdict()
+    if value not in counts:
+        raise InvalidSetting("value", value, f"is none of {', '.join(counts)}")
+    if not 0 < len(event_name) <= EVENT_NAME_MAX:
+        raise InvalidSetting("event_name", event_name, f"must have 1 to {EVENT_NAME_MAX} characters")
+    return {
+        "event_name": event_name,
+        "identifier": event_id(namespace, event),
+        "timestamp": period_start_s(event.period),
+        "payload": {"stripe_customer_id": customer(event.key.identity), "value": str(counts[value])},
+    }
+
+
+def json_lines(namespace: str, events: Iterable[UsageEvent]) -> str:
+    """Each event on a line, as `row_of` has it."""
+    return "".join(json.dumps(row_of(namespace, event)) + "\n" for event in events)
+
+
+def csv_lines(namespace: str, events: Iterable[UsageEvent], *, header: bool = False) -> str:
+    """Each event on a line, in the order of COLUMNS, after a `header` if wanted.
+
+    Names that a spreadsheet would take for a formula are written with an apostrophe before them, and letters that no
+    file can hold by their numbers.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if header:
+        writer.writerow(COLUMNS)
+    writer.writerows([_plain(each) for each in row_of(namespace, event).values()] for event in events)
+    return text.getvalue().encode("utf-8", "backslashreplace").decode()
+
+
+def row_of(namespace: str, event: UsageEvent) -> dict[str, str | int]:
+    """An event as one flat row, by the names in COLUMNS."""
+    period, key = event.period, event.key
+    values = (
+        event_id(namespace, event),
+        namespace,
+        period_name(period),
+        _moment(period_start_s(period)),
+        _moment(period_end_s(period)),
+        *key,
+        event.number,
+        *event.counts,
+    )
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _plain(value: str | int) -> str | int:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _moment(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,151 @@
+"""Exports the usage of periods that are over, each piece of it as an event that is billed once."""
+
+# Theory of operation.
+#
+# An event is fixed at the hub before it is delivered, with its number and what it counts, and stays there until it is
+# confirmed. An exporter that dies in between leaves it to the next one, which delivers the same event again; two
+# exporters at once deliver the same events. What an event is called follows from what it counts (`events.py`), so a
+# receiver that tells events by their ids takes each once. A lease keeps further exporters idle, to save work; nothing
+# depends on it.
+#
+#     close the period  ->  issue events  ->  deliver  ->  confirm  ->  ...  ->  finish the period
+#
+# A period is closed `grace` seconds after its end, when running nodes have reported it. What a node that was cut off
+# tells later is late: the hub marks the period, and the next run issues further events with the differences.
+#
+# What is exported is done with the period's `finish`. Nodes hear of that with their next answer, and keep no longer
+# what they had told of it. A hub that has lost its data begins its numbers anew: what was exported before is exported
+# under the same ids again, which receivers drop, and never as more; see the decision record 0121.
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Final, TypeAlias
+
+from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
+from reconverge.errors import InvalidSetting
+from reconverge.hub.port import UsageLedger
+from reconverge.hub.usage import HOUR, PAGES, ExportMarks, Period, Retention, UsageEvent
+from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.usage.periods import checked_kind, period_at
+
+logger = logging.getLogger("reconverge")
+
+GRACE_S: Final = 60.0
+"""How long after the end of a period it is exported: several reports of each node."""
+LEASE_S: Final = 60.0
+"""How long an exporter is the one, from each run on."""
+
+Deliver: TypeAlias = Callable[[Sequence[UsageEvent]], Awaitable[None] | None]
+"""Delivers events. When it returns they count as delivered; when it raises, they come again."""
+
+
+@dataclass(slots=True)
+class ExportRun:
+    """What one run of an exporter has done."""
+
+    leads: bool = True
+    """Whether this exporter was the one; if not, it has done nothing."""
+    events: int = 0
+    """How many events were delivered, repeated ones among them."""
+    late: int = 0
+    """How many of them were about periods that had been exported before."""
+    periods: int = 0
+    """How many periods were finished, in all shards."""
+    expired: int = 0
+    """How many periods were over for longer than the hub keeps them, and may not have been exported, in all shards."""
+
+
+class Exporter:
+    """Exports one kind of periods of a namespace, whenever `run` is called.
+
+    Args:
+        ledger: of a hub; `hub.usage`.
+        deliver: takes the events, in order; may be a coroutine function. It may get an event more than once.
+        period: minute, hour, day or month.
+        grace: seconds after the end of a period before it is exported.
+        kept: how many periods the hub keeps, as the nodes say it.
+        clock: by which periods end.
+
+    Raises:
+        InvalidSetting: there is no such kind of period, or the grace is negative.
+    """
+
+    def __init__(
+        self,
+        ledger: UsageLedger,
+        deliver: Deliver,
+        *,
+        period: str = HOUR,
+        grace: Seconds = GRACE_S,
+        kept: Retention | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        grace_s = in_seconds(grace)
+        if not grace_s >= 0:
+            raise InvalidSetting("grace", grace, "is not a number of seconds of at least 0")
+        self._ledger = ledger
+        self._deliver = deliver
+        self._kind = checked_kind(period)
+        self._grace_s = grace_s
+        self._kept = int(getattr(kept or Retention(), self._kind))
+        self._clock = clock or SystemClock()
+        self._name = token_hex(8)
+        self._logged = LoggedOnce()
+
+    async def run(self) -> ExportRun:
+        """Export all that is due. Raises HubUnavailable, and what `deliver` raises; the next run goes on from there."""
+        run = ExportRun()
+        if not await self._lead():
+            run.leads = False
+            return run
+        last = period_at(self._kind, self._clock.wall_ns() / SECOND_NS - self._grace_s).number - 1
+        for shard in range(self._ledger.shards):
+            marks = await self._ledger.marks(self._kind, shard)
+            for period in self._due(marks, last, run):
+                await self._export(period, shard, marks, run)
+        return run
+
+    async def _lead(self) -> bool:
+        return await self._ledger.lead_export(self._kind, self._name, LEASE_S)
+
+    def _due(self, marks: ExportMarks, last: int, run: ExportRun) -> Iterator[Period]:
+        """The periods to be exported, the oldest first."""
+        if marks.first is None:
+            return
+        first = marks.first if marks.done is None else marks.done + 1
+        oldest = max(first, last - self._kept + 1)
+        if oldest > first:
+            run.expired += oldest - first
+            if self._logged.is_new("expired"):
+                logger.error(
+                    "reconverge: %d periods (%s) were not exported for as long as the hub keeps them; their usage is"
+                    " not billed. Run the exporter more often than that",
+                    oldest - first,
+                    self._kind,
+                )
+        late = (number for number in sorted(marks.late) if marks.done is not None and number <= marks.done)
+        for number in (*late, *range(oldest, last + 1)):
+            yield Period(self._kind, number)
+
+    async def _export(self, period: Period, shard: int, marks: ExportMarks, run: ExportRun) -> None:
+        ledger = self._ledger
+        was_done = marks.done is not None and period.number <= marks.done
+        if marks.closed is None or period.number > marks.closed:
+            await ledger.close_period(period, shard)
+        for page in range(PAGES):
+            while events := await ledger.issue(period, shard, page):
+                events = sorted(events)
+                delivered = self._deliver(events)
+                if inspect.isawaitable(delivered):
+                    await delivered
+                await ledger.confirm(events, shard, page)
+                run.events += len(events)
+                run.late += len(events) if was_done else 0
+                await self._lead()
+        await ledger.finish(period, shard, marks.late.get(period.number))
+        run.periods += 1

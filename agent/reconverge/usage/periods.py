@@ -1,0 +1,62 @@
+"""Minutes, hours, days and months of UTC, and their numbers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from reconverge.errors import InvalidSetting, asked
+from reconverge.hub.usage import DAY, HOUR, KINDS, LENGTH_MS, MINUTE, MONTH, Period
+
+MONTHS: Final = 12
+EPOCH_YEAR: Final = 1970
+_FORMATS: Final = {MINUTE: "%Y-%m-%dT%H:%MZ", HOUR: "%Y-%m-%dT%HZ", DAY: "%Y-%m-%d", MONTH: "%Y-%m"}
+
+
+def checked_kind(kind: object) -> str:
+    """Return `kind` if it is one of `KINDS`. Raises InvalidSetting."""
+    if kind not in KINDS:
+        raise InvalidSetting("period", kind, f"is none of {', '.join(KINDS)}{asked(kind, KINDS)}")
+    return str(kind)
+
+
+def period_at(kind: str, at_s: float) -> Period:
+    """The period of that kind in which a moment lies, in seconds since 1970. Raises InvalidSetting."""
+    if checked_kind(kind) == MONTH:
+        moment = datetime.fromtimestamp(at_s // 1, UTC)
+        return Period(kind, (moment.year - EPOCH_YEAR) * MONTHS + moment.month - 1)
+    return Period(kind, int(at_s // (LENGTH_MS[kind] / 1000)))
+
+
+def period_start_s(period: Period) -> int:
+    """When a period begins, in seconds since 1970."""
+    if period.kind == MONTH:
+        year, month = divmod(period.number, MONTHS)
+        return int(datetime(EPOCH_YEAR + year, month + 1, 1, tzinfo=UTC).timestamp())
+    return period.number * (LENGTH_MS[period.kind] // 1000)
+
+
+def period_end_s(period: Period) -> int:
+    """When a period ends, and the next begins, in seconds since 1970."""
+    return period_start_s(Period(period.kind, period.number + 1))
+
+
+def period_name(period: Period) -> str:
+    """A period as people write it: `2026-11`, `2026-11-23`, `2026-11-23T14Z` or `2026-11-23T14:05Z`."""
+    return datetime.fromtimestamp(period_start_s(period), UTC).strftime(_FORMATS[period.kind])
+
+
+def period_named(name: str) -> Period:
+    """The period that `period_name` has named so. Raises InvalidSetting."""
+    for kind, form in _FORMATS.items():
+        try:
+            moment = datetime.strptime(name, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+        return period_at(kind, moment.timestamp())
+    raise InvalidSetting("period", name, "is no period like 2026-11, 2026-11-23, 2026-11-23T14Z or 2026-11-23T14:05Z")
+
+
+def periods_of_minute(minute: int) -> tuple[Period, ...]:
+    """The minute of that number, and the hour, the day and the month in which it lies."""
+    return tuple(period_at(kind, minute * 60) for kind in KINDS)

@@ -1,0 +1,80 @@
+"""Reads what a fleet has used: totals of a period, the largest consumers, the load of each node."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from reconverge.errors import InvalidSetting
+from reconverge.hub.port import UsageLedger
+from reconverge.hub.usage import NOTHING, PAGES, Counts, NodeLoad, Period, UsageKey, shard_of
+
+FIELDS: Final = UsageKey._fields
+"""By what totals can be told apart."""
+TOP: Final = 10
+
+
+async def totals(
+    ledger: UsageLedger,
+    period: Period,
+    *,
+    by: Iterable[str] = FIELDS,
+    identity: str | None = None,
+    limit: str | None = None,
+) -> dict[UsageKey, Counts]:
+    """What all nodes have used in a period, as far as they have reported it.
+
+    Args:
+        ledger: of a hub; `hub.usage`.
+        period: which; see `period_at`.
+        by: any of identity, limit and route; rows that differ in nothing else are added up, with "" for the rest.
+        identity: of one customer alone.
+        limit: of one limit alone.
+
+    Raises:
+        InvalidSetting: nothing can be told apart by that.
+        HubUnavailable: the hub does not answer.
+    """
+    fields = set(by)
+    if not fields <= set(FIELDS):
+        raise InvalidSetting("by", sorted(fields - set(FIELDS)), f"may name {', '.join(FIELDS)}")
+    shards = range(ledger.shards) if identity is None else (shard_of(identity, ledger.shards),)
+    sums: dict[UsageKey, Counts] = {}
+    for shard in shards:
+        for page in range(PAGES):
+            for row in await ledger.totals(period, shard, page):
+                if identity not in (None, row.key.identity) or limit not in (None, row.key.limit):
+                    continue
+                key = UsageKey(*(value if name in fields else "" for name, value in zip(FIELDS, row.key, strict=True)))
+                before = sums.get(key, NOTHING)
+                sums[key] = Counts(*(one + other for one, other in zip(before, row.counts, strict=True)))
+    return sums
+
+
+async def top(
+    ledger: UsageLedger,
+    period: Period,
+    *,
+    most: int = TOP,
+    by: str = "cost",
+    limit: str | None = None,
+) -> list[tuple[str, Counts]]:
+    """The identities that have used the most in a period, by "cost", "requests" or "refused", the largest first.
+
+    Costs of different limits are added up, unless one `limit` is named. Raises InvalidSetting, HubUnavailable.
+    """
+    if by not in Counts._fields:
+        raise InvalidSetting("by", by, f"is none of {', '.join(Counts._fields)}")
+    place = Counts._fields.index(by)
+    found = await totals(ledger, period, by=("identity",), limit=limit)
+    largest: Callable[[tuple[UsageKey, Counts]], int] = lambda each: each[1][place]  # noqa: E731  # typed
+    return [(key.identity, counts) for key, counts in heapq.nlargest(most, found.items(), key=largest)]
+
+
+async def fleet_load(ledger: UsageLedger) -> list[NodeLoad]:
+    """What each node is doing, the busiest first, as a load balancer weighs them. Raises HubUnavailable.
+
+    A node says it with each report; one that has been silent for two minutes is left out.
+    """
+    return sorted(await ledger.loads(), key=lambda load: -load.cost_per_s)

@@ -1,0 +1,367 @@
+"""Tells the hub what a meter has counted, on a thread of its own, until the process ends."""
+
+# Theory of operation.
+#
+# Usage has a thread and a connection of its own, beside the agent's. Exchanges decide about requests, and have to be
+# quick; usage may be ten seconds old, and its batches are long. What goes wrong with one must not hold up the other.
+#
+# The thread gathers what has come, tells each shard one batch after the other until nothing is untold, and sleeps. It
+# speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
+# batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
+# rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from secrets import token_hex
+from types import TracebackType
+from typing import Any, Final, Self
+
+from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hub.opening import open_hubs
+from reconverge.hub.port import Hub, UsageHub, UsageLedger
+from reconverge.hub.registry import HubSettings
+from reconverge.hub.usage import HOUR, Counts, NodeLoad, Period, Retention, UsageBatch, UsageKey
+from reconverge.runtime import process
+from reconverge.runtime.event_loop import ThreadEventLoop
+from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.runtime.threads import Latch, WakeEvent, start_thread, thread_id
+from reconverge.usage.meter import Meter
+from reconverge.usage.periods import period_at
+from reconverge.usage.reports import UsageReports
+
+logger = logging.getLogger("reconverge")
+
+INTERVAL_S: Final = 10.0
+"""How much usage a killed process loses at most, and how old live totals are."""
+INTERVAL_MIN_S: Final = 0.1
+INTERVAL_MAX_S: Final = 3600.0
+TIMEOUT_S: Final = 2.0
+STOP_S: Final = 5.0
+ROUNDS_MAX: Final = 10_000
+"""Batches of one round: more than any node has rows for."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageStats:
+    """What one node knows of how its usage is counted."""
+
+    at_hub: bool
+    """Whether the usage of all nodes is added up at a hub; if not, it is counted on this node only."""
+    answered: int
+    """Batches that the hub has answered."""
+    failures: dict[str, int]
+    """How often the hub could not be told, by class of failure."""
+    untold: int
+    """Keys of which something is not told yet."""
+    rows: int
+    """Rows that are kept, of all periods."""
+    overflowed: int
+    """How many times this node has counted something under "(others)" for lack of room."""
+    folded: int
+    """Rows that the hub has counted under "(others)"."""
+    losses: int
+    """How often the hub had lost what this node had told it; what is kept was told again."""
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    """Rows that were never told and are lost, by kind of period."""
+    from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
+    """Identities that have come to this node from unusually many addresses in this hour, and from how many, about."""
+
+
+class UsageReporter:
+    """Tells the hub what a meter has counted, each `interval` seconds and once more when the process ends.
+
+    Args:
+        meter: what to tell.
+        hub: a URL, or a hub of its own: no agent may use the same object, unless it is a `MemoryHub`.
+        namespace: the fleet's.
+        interval: seconds between two reports.
+        timeout: seconds that the hub may take for one batch.
+        kept: how many periods the hub keeps.
+        node: what this node is called where the load of the fleet is shown; by default host and process.
+        sigterm: see `Agent`.
+        clock: for tests.
+
+    Raises:
+        InvalidSetting: a setting makes no sense.
+        UnknownHub, MissingExtra: see `open_hub`.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        hub: str | Hub,
+        *,
+        namespace: str = "default",
+        interval: Seconds = INTERVAL_S,
+        timeout: Seconds = TIMEOUT_S,
+        kept: Retention | None = None,
+        node: str | None = None,
+        sigterm: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        interval_s, timeout_s = in_seconds(interval), in_seconds(timeout)
+        if not INTERVAL_MIN_S <= interval_s <= INTERVAL_MAX_S:
+            raise InvalidSetting("interval", interval, f"is not from {INTERVAL_MIN_S} to {INTERVAL_MAX_S} seconds")
+        if not 0 < timeout_s <= INTERVAL_MAX_S:
+            raise InvalidSetting("timeout", timeout, f"is not above 0 and up to {INTERVAL_MAX_S} seconds")
+        self.meter = meter
+        self._clock = clock or SystemClock()
+        self._interval_s = interval_s
+        self._sigterm = sigterm
+        opened = open_hubs(hub, None, HubSettings(namespace, timeout_s), self._clock)
+        found: object = opened.hub
+        self._hub: UsageHub | None = found if isinstance(found, UsageHub) else None
+        ledger = None if self._hub is None else self._hub.usage
+        self._driver = UsageDriver(
+            meter,
+            ledger,
+            clock=self._clock,
+            timeout_s=timeout_s,
+            hub_name=opened.name,
+            kept=kept or Retention(),
+            node=node,
+        )
+        self._running = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._waker = WakeEvent()
+        self._ended = Latch()
+        self._stopping = False
+        self._thread_id = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it reports."""
+        return self._running and not self._ended.open
+
+    def start(self) -> None:
+        """Begin to report, unless that has begun. Does not wait. Raises RuntimeError when no thread can be had."""
+        if self.running:
+            return
+        self._begin()
+        process.register(self, sigterm=self._sigterm)
+        self._driver.tell_where_it_is_counted()
+        self._running = True
+        start_thread(self._run, name="reconverge-usage")
+
+    def stop(self, timeout: Seconds = STOP_S) -> None:
+        """Tell the hub all that was counted, and stop; waits for at most `timeout` seconds."""
+        if self.running and self._thread_id != thread_id():
+            self._stopping = True
+            self._waker.wake()
+            self._ended.wait(in_seconds(timeout))
+            if untold := self._driver.reports.untold:
+                logger.error("reconverge: the hub was not told usage of %d keys before the end", untold)
+        self._running = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def totals(self, period: Period) -> dict[UsageKey, Counts]:
+        """What this node alone has counted in a period, as of its last report; see `reconverge.usage.totals`."""
+        return self._driver.reports.totals(period)
+
+    def stats(self) -> UsageStats:
+        """A snapshot."""
+        driver, reports = self._driver, self._driver.reports
+        return UsageStats(
+            at_hub=driver.ledger is not None,
+            answered=driver.answered,
+            failures=dict(driver.failures),
+            untold=reports.untold,
+            rows=reports.rows,
+            overflowed=self.meter.overflowed + reports.overflowed,
+            folded=reports.folded,
+            losses=reports.losses,
+            dropped=dict(reports.dropped),
+            from_many_addresses=self.meter.addresses.unusual(),
+        )
+
+    def start_over_after_fork(self) -> None:
+        """In a forked child: what was counted, the thread and the connections are the parent's."""
+        running, self._running = self.running, False
+        self.meter.start_over()
+        self._driver.start_over()
+        if running:
+            self.start()
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """Say the last words; the process ends."""
+        self.stop(timeout_s)
+
+    def _run(self) -> None:
+        """The thread's work."""
+        self._thread_id = thread_id()
+        waker, ended, driver = self._waker, self._ended, self._driver
+        loop = ThreadEventLoop()
+        try:
+            while not self._stopping:
+                waker.wait(self._interval_s)
+                if not self._stopping:
+                    self._carry_out(loop, driver.report)
+            self._carry_out(loop, driver.leave)
+            self._carry_out(loop, self._close)
+        finally:
+            ended.set()
+            loop.close()
+
+    def _carry_out(self, loop: ThreadEventLoop, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Nothing here should fail; if it does, the thread must outlive it."""
+        try:
+            loop.run_until_complete(work())
+        except Exception as error:  # noqa: BLE001  # it is logged there
+            self._driver.note_bug(error)
+
+    async def _close(self) -> None:
+        if self._hub is not None:
+            with contextlib.suppress(HubUnavailable):
+                await self._hub.close()
+
+
+class UsageDriver:
+    """Waits for the hub on behalf of a node's reports of usage. Without a ledger it only gathers."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        ledger: UsageLedger | None,
+        *,
+        clock: Clock,
+        timeout_s: float,
+        hub_name: str,
+        kept: Retention,
+        node: str | None = None,
+        new_name: Callable[[], str] = lambda: token_hex(8),
+    ) -> None:
+        self.ledger = ledger
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._hub_name = hub_name
+        self._node = node
+        shards = 1 if ledger is None else ledger.shards
+        self.reports = UsageReports(meter, shards=shards, new_name=new_name, kept=kept, alone=ledger is None)
+        self._meter = meter
+        self._logged = LoggedOnce()
+        self.answered = 0
+        """Batches that were answered."""
+        self.failures: Counter[str] = Counter()
+        """How often the hub could not be told, by class."""
+        self.start_over()
+
+    def start_over(self) -> None:
+        """In a forked child."""
+        self.reports.start_over()
+        self._gathered_ns = self._clock.monotonic_ns()
+        self._complained = False
+        self._hour = period_at(HOUR, self._clock.wall_ns() / SECOND_NS)
+
+    def tell_where_it_is_counted(self) -> None:
+        """Log, once, that no hub adds usage up."""
+        if self.ledger is None and self._logged.is_new("no ledger"):
+            logger.warning(
+                "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
+                " of the fleet and nothing to export; name a hub on Redis, or embedded://",
+                self._hub_name,
+            )
+
+    async def report(self) -> bool:
+        """Tell the hub what has come; returns whether all of it was answered. Raises nothing but cancellation."""
+        load = self._gather()
+        if self.ledger is None:
+            return True
+        told = [await self._tell(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
+        if all(told) and self._complained:
+            self._complained = False
+            logger.warning("reconverge: the hub %s can be told usage again", self._hub_name)
+        return all(told)
+
+    async def leave(self) -> bool:
+        """Tell all, and that the account ends; returns whether that was answered."""
+        if not await self.report() or self.ledger is None:
+            return False
+        for shard in range(self.ledger.shards):
+            await self._say(self.reports.last_word(shard))
+        # All is told; a shard that has not heard the last word keeps the account's rows until their period goes.
+        self.reports.start_over()
+        return True
+
+    def note_bug(self, error: Exception) -> None:
+        """Something failed that was not foreseen."""
+        self.failures[f"bug:{type(error).__name__}"] += 1
+        if self._logged.is_new("bug"):
+            logger.error("reconverge: reporting usage failed in a way that was not foreseen", exc_info=error)
+
+    def _gather(self) -> NodeLoad:
+        now_ns = self._clock.monotonic_ns()
+        elapsed_s = max(now_ns - self._gathered_ns, 1) / SECOND_NS
+        self._gathered_ns = now_ns
+        companions = self._meter.take_companions()
+        new = self.reports.gather()
+        hour = period_at(HOUR, self._clock.wall_ns() / SECOND_NS)
+        if hour != self._hour:
+            self._hour = hour
+            self._meter.addresses.forget()
+        requests = max(0, new.requests + new.refused - companions)
+        node = self._node or f"{socket.gethostname()}:{os.getpid()}"
+        return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
+
+    async def _tell(self, shard: int, load: NodeLoad | None) -> bool:
+        batch = self.reports.batch(shard, load=load, speak=True)
+        for _ in range(ROUNDS_MAX):
+            if batch is None:
+                return True
+            if not await self._say(batch):
+                return False
+            batch = self.reports.batch(shard)
+        return False
+
+    async def _say(self, batch: UsageBatch) -> bool:
+        assert self.ledger is not None
+        try:
+            answer = await asyncio.wait_for(self.ledger.record(batch), self._timeout_s)
+        except HubUnavailable as error:
+            self._complain(error.kind, str(error))
+        except TimeoutError:
+            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
+        else:
+            self.answered += 1
+            self.reports.recorded(batch, answer)
+            return True
+        return False
+
+    def _complain(self, kind: str, problem: str) -> None:
+        """Warn once per outage."""
+        self.failures[kind] += 1
+        if not self._complained:
+            self._complained = True
+            logger.warning(
+                "reconverge: the hub %s cannot be told usage (%s); this node keeps it and tells it later",
+                self._hub_name,
+                problem.rstrip("."),
+                extra={"kind": kind},
+            )

@@ -1,0 +1,187 @@
+"""The rule by which a hub adds usage up and issues events of it, for one shard; the definition of the Lua scripts."""
+
+# Theory of operation.
+#
+# Each account says absolute counts. The ledger keeps what an account said last of a row (`own`), and moves the total by
+# the difference. A sequence that has not risen is refused, so that a repeated or late batch changes nothing. So is a
+# batch of an account that was answered to more than the ledger knows: the ledger has lost something, and the account
+# has to hear of that, however often the answer is lost. Then it says everything again, which changes what is missing
+# and no more.
+#
+# When an account leaves, its own rows go and the totals stay. Its sequence stays at GONE for as long as any message may
+# be under way.
+#
+# Events are issued before they are delivered: what an event says is fixed here, under a number, and is the same for
+# every exporter until it is confirmed. So an exporter that dies between delivering and confirming has the same events
+# delivered again, and two exporters at once deliver the same ones; a receiver that tells events by their id bills once.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconverge.hub.report import WHOLE_MAX
+from reconverge.hub.usage import (
+    EVENTS_MAX,
+    LOAD_KEPT_US,
+    NOTHING,
+    OTHERS,
+    PAGES,
+    ROWS_MAX,
+    Counts,
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    Retention,
+    UsageBatch,
+    UsageEvent,
+    UsageKey,
+    UsageRow,
+    field_of,
+    others_route,
+    page_of,
+)
+
+GONE: Final = WHOLE_MAX
+"""In place of the sequence of an account that has left."""
+
+
+@dataclass(slots=True)
+class Page:
+    """A part of the rows of one period."""
+
+    totals: dict[UsageKey, Counts] = field(default_factory=dict[UsageKey, Counts])
+    rows: int = 0
+    """Rows beside those of OTHERS."""
+    issued: dict[UsageKey, tuple[int, Counts]] = field(default_factory=dict[UsageKey, tuple[int, Counts]])
+    """How many events there were, and what they sum to."""
+    pending: dict[tuple[UsageKey, int], Counts] = field(default_factory=dict[tuple[UsageKey, int], Counts])
+
+
+class UsageShard:
+    """The usage of the identities of one shard. `rows_max` bounds the rows of a page."""
+
+    def __init__(self, *, shard: int = 0, rows_max: int = ROWS_MAX) -> None:
+        self._shard = shard
+        self._rows_max = rows_max
+        self._sequences: dict[str, int] = {}
+        self._own: dict[str, dict[Period, dict[UsageKey, Counts]]] = {}
+        self._pages: dict[Period, list[Page]] = {}
+        self._first: dict[str, int] = {}
+        self._closed: dict[str, int] = {}
+        self._done: dict[str, int] = {}
+        self._late: dict[Period, int] = {}
+        self._loads: dict[str, NodeLoad] = {}
+        self._leader: dict[str, tuple[str, int]] = {}
+
+    def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:
+        """See `UsageLedger.record`."""
+        known = self._sequences.get(batch.account, 0)
+        merged, folded = batch.answered <= known < batch.sequence, 0
+        if merged:
+            self._sequences[batch.account] = batch.sequence if batch.leaving is None else GONE
+            folded = sum(self._replace(batch.account, row) for row in batch.rows)
+            if batch.leaving is not None:
+                self._own.pop(batch.account, None)
+            if batch.load is not None:
+                self.loads(hub_us)
+                self._loads[batch.load.node] = batch.load._replace(at_us=hub_us)
+            self._forget(batch.kept)
+        return Recorded(known, merged, folded, dict(self._done))
+
+    def totals(self, period: Period, page: int) -> list[UsageRow]:
+        """See `UsageLedger.totals`."""
+        return [UsageRow(period, key, counts) for key, counts in self._page(period, page).totals.items()]
+
+    def loads(self, hub_us: int) -> list[NodeLoad]:
+        """See `UsageLedger.loads`."""
+        self._loads = {name: load for name, load in self._loads.items() if load.at_us + LOAD_KEPT_US > hub_us}
+        return list(self._loads.values())
+
+    def lead_export(self, kind: str, exporter: str, until_us: int, hub_us: int) -> bool:
+        """See `UsageLedger.lead_export`."""
+        leader, kept_us = self._leader.get(kind, ("", 0))
+        if leader != exporter and hub_us < kept_us:
+            return False
+        self._leader[kind] = exporter, until_us
+        return True
+
+    def marks(self, kind: str) -> ExportMarks:
+        """See `UsageLedger.marks`."""
+        late = {period.number: mark for period, mark in self._late.items() if period.kind == kind}
+        return ExportMarks(self._first.get(kind), self._closed.get(kind), self._done.get(kind), late)
+
+    def close_period(self, period: Period) -> None:
+        """See `UsageLedger.close_period`."""
+        _raise(self._closed, period)
+
+    def issue(self, period: Period, page: int) -> list[UsageEvent]:
+        """See `UsageLedger.issue`."""
+        found = self._page(period, page)
+        for key, counts in found.totals.items():
+            if len(found.pending) >= EVENTS_MAX:
+                break
+            number, said = found.issued.get(key, (0, NOTHING))
+            if counts != said:
+                found.pending[key, number] = _less(counts, said)
+                found.issued[key] = number + 1, counts
+        pending = list(found.pending.items())[:EVENTS_MAX]
+        return [UsageEvent(period, key, number, counts) for (key, number), counts in pending]
+
+    def confirm(self, events: Sequence[UsageEvent], page: int) -> None:
+        """See `UsageLedger.confirm`."""
+        for event in events:
+            self._page(event.period, page).pending.pop((event.key, event.number), None)
+
+    def finish(self, period: Period, late_mark: int | None) -> None:
+        """See `UsageLedger.finish`."""
+        _raise(self._done, period)
+        if late_mark is not None and self._late.get(period) == late_mark:
+            del self._late[period]
+
+    def _page(self, period: Period, page: int) -> Page:
+        return self._pages[period][page] if period in self._pages else Page()
+
+    def _replace(self, account: str, row: UsageRow) -> bool:
+        """Have the account's counts of a row be these; returns whether they went to OTHERS."""
+        period, key, counts = row
+        own = self._own.setdefault(account, {}).setdefault(period, {})
+        said = own.get(key, NOTHING)
+        if counts == said:
+            return False
+        number = page_of(field_of(key))
+        page = self._pages.setdefault(period, [Page() for _ in range(PAGES)])[number]
+        own[key], target = counts, key
+        if key.identity != OTHERS and key not in page.totals:
+            if page.rows >= self._rows_max:
+                target = UsageKey(OTHERS, key.limit, others_route(self._shard, number))
+            else:
+                page.rows += 1
+        page.totals[target] = _less(page.totals.get(target, NOTHING), _less(said, counts))
+        self._first.setdefault(period.kind, period.number)
+        self._first[period.kind] = min(self._first[period.kind], period.number)
+        if period.number <= self._closed.get(period.kind, -1):
+            self._late[period] = self._late.get(period, 0) + 1
+        return target != key
+
+    def _forget(self, kept: Retention) -> None:
+        """Drop periods that are older than those that are kept, counted from the newest of their kind."""
+        newest: dict[str, int] = {}
+        for kind, number in self._pages:
+            newest[kind] = max(number, newest.get(kind, number))
+        old = [each for each in self._pages if each.number < newest[each.kind] - int(getattr(kept, each.kind))]
+        for period in old:
+            del self._pages[period]
+            self._late.pop(period, None)
+            for own in self._own.values():
+                own.pop(period, None)
+
+
+def _less(counts: Counts, other: Counts) -> Counts:
+    return Counts(counts.cost - other.cost, counts.requests - other.requests, counts.refused - other.refused)
+
+
+def _raise(marks: dict[str, int], period: Period) -> None:
+    marks[period.kind] = max(period.number, marks.get(period.kind, period.number))

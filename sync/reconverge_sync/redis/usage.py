@@ -1,0 +1,258 @@
+"""Usage as a Redis adds it up; `merge/usage.py` is the definition, and each script its twin.
+
+All keys of a shard share its hash tag, so that a batch is one script on one server of a cluster. Keys begin with
+`NAMESPACE:{SHARD}:u1:`, and each ends some time after its period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha1
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgpack
+from redis.exceptions import NoScriptError
+
+from reconverge.clock import MICROSECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.report import WHOLE_MAX
+from reconverge.hub.usage import (
+    EVENTS_MAX,
+    LOAD_KEPT_US,
+    MONTH,
+    ROWS_MAX,
+    SEQUENCE_KEPT_MS,
+    Counts,
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    Retention,
+    UsageBatch,
+    UsageEvent,
+    UsageRow,
+    field_of,
+    key_of,
+    others_route,
+    page_of,
+)
+from reconverge_sync.redis.resp import script
+
+T = TypeVar("T")
+
+UNREADABLE: Final = "the hub's usage cannot be read"
+META_MS: Final = Retention().keep_ms(MONTH)
+"""How long the marks of an export outlive the last batch."""
+EVENTS_KEPT_MS: Final = META_MS
+"""How long is remembered what was issued: no less than any period may be kept, or it would be issued again as new."""
+MILLI: Final = 1000
+
+Ask = Callable[..., Awaitable[Any]]
+"""Has a command about a shard answered, as in `ask("GET", key, shard=0)`. Raises HubUnavailable."""
+
+
+class Script(NamedTuple):
+    """A script, and what a server knows it by once it has run."""
+
+    text: bytes
+    sha: str
+
+
+def _script(*names: str) -> Script:
+    text = script(*names)
+    return Script(text, sha1(text, usedforsecurity=False).hexdigest())
+
+
+RECORD: Final = _script("now", "usage_record")
+ISSUE: Final = _script("usage_issue")
+MARK: Final = _script("usage_mark")
+LEAD: Final = _script("now", "usage_lead")
+LOADS: Final = _script("now", "usage_loads")
+
+
+class RedisUsage:
+    """See `UsageLedger`.
+
+    Args:
+        ask: has a command answered by the server of a shard.
+        prefix: what the keys of a shard begin with.
+        shards: into how many parts identities are divided.
+        clock: for tests; the time comes from there instead of from the server.
+        rows_max: how many rows a page may have.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        prefix: Callable[[int], str],
+        *,
+        shards: int,
+        clock: Clock | None = None,
+        rows_max: int = ROWS_MAX,
+    ) -> None:
+        self._ask = ask
+        self._prefix = prefix
+        self._shards = shards
+        self._clock = clock
+        self._rows_max = rows_max
+
+    def preceded_by(self, ensure: Callable[[], Awaitable[None]]) -> RedisUsage:
+        """The same, where each command waits for `ensure` first. That may raise HubUnavailable."""
+        ask = self._ask
+
+        async def ask_then(*command: object, shard: int = 0) -> object:
+            await ensure()
+            return await ask(*command, shard=shard)
+
+        kept = {"shards": self._shards, "rows_max": self._rows_max}
+        return RedisUsage(ask_then, self._prefix, clock=self._clock, **kept)
+
+    @property
+    def shards(self) -> int:
+        """See `UsageLedger.shards`."""
+        return self._shards
+
+    async def record(self, batch: UsageBatch) -> Recorded:
+        """See `UsageLedger.record`."""
+        name = self._name(batch.shard)
+        keys: list[bytes] = [name("meta"), name(f"s:{batch.account}"), name("loads")]
+        groups: list[list[Any]] = []
+        for (period, page), rows in _grouped(batch.rows).items():
+            keys += [name(f"t:{period}:{page}"), name(f"o:{period}:{batch.account}")]
+            header = [period.kind, period.number, batch.kept.keep_ms(period.kind), others_route(batch.shard, page)]
+            groups.append(header + list(chain.from_iterable(rows)))
+        keys += [name(f"o:{period}:{batch.account}") for period in batch.leaving or ()]
+        leaving, load = int(batch.leaving is not None), batch.load or NodeLoad("", 0, 0, 0)
+        told = [round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI)]
+        header = [batch.sequence, batch.answered, leaving, SEQUENCE_KEPT_MS, META_MS, self._rows_max, load.node]
+        header += [*told, LOAD_KEPT_US]
+        reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._told_time())
+        return _read(_recorded, reply)
+
+    async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
+        """See `UsageLedger.totals`."""
+        reply = await self._ask("HGETALL", self._name(shard)(f"t:{period}:{page}"), shard=shard)
+        return _read(lambda found: [_row(period, *each) for each in _pairs(found) if each[0] != b"#"], reply)
+
+    async def loads(self) -> Sequence[NodeLoad]:
+        """See `UsageLedger.loads`."""
+        reply = await self._run(LOADS, 0, [self._name(0)("loads")], LOAD_KEPT_US, self._told_time())
+        return _read(lambda found: [_load(*each) for each in _pairs(found)], reply)
+
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
+        """See `UsageLedger.lead_export`."""
+        keys, keep_us = [self._name(0)(f"lead:{kind}")], round(keep_s * 1_000_000)
+        return bool(await self._run(LEAD, 0, keys, exporter, keep_us, self._told_time()))
+
+    async def marks(self, kind: str, shard: int) -> ExportMarks:
+        """See `UsageLedger.marks`."""
+        reply = await self._ask("HGETALL", self._name(shard)("meta"), shard=shard)
+        return _read(lambda found: _marks(kind, dict(_pairs(found))), reply)
+
+    async def close_period(self, period: Period, shard: int) -> None:
+        """See `UsageLedger.close_period`."""
+        await self._mark(f"closed:{period.kind}", period, shard, None)
+
+    async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
+        """See `UsageLedger.issue`."""
+        name = self._name(shard)
+        keys = [name(f"{each}:{period}:{page}") for each in "tip"]
+        reply = await self._run(ISSUE, shard, keys, EVENTS_MAX, EVENTS_KEPT_MS)
+        return _read(lambda found: [_event(period, *each) for each in _pairs(found)], reply)
+
+    async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
+        """See `UsageLedger.confirm`."""
+        if events:
+            names = [b"%d:%b" % (event.number, field_of(event.key)) for event in events]
+            await self._ask("HDEL", self._name(shard)(f"p:{events[0].period}:{page}"), *names, shard=shard)
+
+    async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
+        """See `UsageLedger.finish`."""
+        await self._mark(f"done:{period.kind}", period, shard, late_mark)
+
+    async def _mark(self, mark: str, period: Period, shard: int, late_mark: int | None) -> None:
+        late = f"late:{period.kind}:{period.number}", "" if late_mark is None else late_mark
+        await self._run(MARK, shard, [self._name(shard)("meta")], mark, period.number, META_MS, *late)
+
+    async def _run(self, what: Script, shard: int, keys: Sequence[bytes], *arguments: object) -> object:
+        try:
+            return await self._ask("EVALSHA", what.sha, len(keys), *keys, *arguments, shard=shard)
+        except HubUnavailable as error:
+            if not isinstance(error.__cause__, NoScriptError):
+                raise
+        return await self._ask("EVAL", what.text, len(keys), *keys, *arguments, shard=shard)
+
+    def _name(self, shard: int) -> Callable[[str], bytes]:
+        prefix = f"{self._prefix(shard)}u1:"
+        return lambda rest: f"{prefix}{rest}".encode()
+
+    def _told_time(self) -> str:
+        return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
+
+
+def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[bytes, int, int, int]]]:
+    groups: dict[tuple[Period, int], list[tuple[bytes, int, int, int]]] = {}
+    for period, key, counts in rows:
+        field = field_of(key)
+        groups.setdefault((period, page_of(field)), []).append((field, counts.cost, counts.requests, counts.refused))
+    return groups
+
+
+def _packed(value: object) -> bytes:
+    packed: bytes = msgpack.packb(value, use_bin_type=False)
+    return packed
+
+
+def _read(reader: Callable[[Any], T], reply: object) -> T:
+    """What the reader makes of a reply. Raises HubUnavailable when it is not that."""
+    try:
+        return reader(reply)
+    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+        raise HubUnavailable("protocol", f"{UNREADABLE}: {str(error)[:200]}") from error
+
+
+def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
+    """Fields and values; the client has made a table of what HGETALL answers, and left what a script answers alone."""
+    if isinstance(found, Mapping):
+        return list(found.items())
+    return list(zip(found[::2], found[1::2], strict=True))
+
+
+def _recorded(reply: Any) -> Recorded:
+    known, merged, folded, *done = reply
+    marks = {str(kind, "utf-8"): int(number) for kind, number in _pairs(done)}
+    return Recorded(int(known), bool(merged), int(folded), marks)
+
+
+def _numbers(packed: bytes, count: int) -> list[int]:
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(packed)
+    numbers = list(unpacker)
+    if len(numbers) != count or any(type(each) is not int or abs(each) > WHOLE_MAX for each in numbers):
+        raise ValueError("not so many whole numbers")
+    return numbers
+
+
+def _row(period: Period, field: bytes, packed: bytes) -> UsageRow:
+    return UsageRow(period, key_of(field), Counts(*_numbers(packed, len(Counts._fields))))
+
+
+def _event(period: Period, name: bytes, packed: bytes) -> UsageEvent:
+    number, _, field = name.partition(b":")
+    return UsageEvent(period, key_of(field), int(number), Counts(*_numbers(packed, len(Counts._fields))))
+
+
+def _load(node: bytes, packed: bytes) -> NodeLoad:
+    requests, cost, at_us = _numbers(packed, 3)
+    return NodeLoad(str(node, "utf-8"), requests / MILLI, cost / MILLI, at_us)
+
+
+def _marks(kind: str, fields: dict[bytes, bytes]) -> ExportMarks:
+    def mark(name: str) -> int | None:
+        found = fields.get(f"{name}:{kind}".encode())
+        return None if found is None else int(found)
+
+    begin = f"late:{kind}:".encode()
+    late = {int(name[len(begin) :]): int(value) for name, value in fields.items() if name.startswith(begin)}
+    return ExportMarks(mark("first"), mark("closed"), mark("done"), late)

@@ -1,0 +1,1 @@
+"""Usage by identity, limit, route and period: counted, added up, exported."""

@@ -1,0 +1,438 @@
+"""Goal: every hub adds usage up alike, and bills nothing twice. Method: one contract for all hubs; twins compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconverge.clock import ManualClock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import UsageHub, UsageLedger
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.hub.usage import (
+    OTHERS,
+    PAGES,
+    Counts,
+    NodeLoad,
+    Period,
+    Retention,
+    UsageBatch,
+    UsageEvent,
+    UsageKey,
+    UsageRow,
+    field_of,
+    page_of,
+    shard_of,
+)
+from reconverge_sync.cluster.hub import ClusterHub
+from reconverge_sync.memory import MemoryHub, MemoryUsage
+from reconverge_sync.redis.hub import RedisHub
+from reconverge_sync.redis.usage import RedisUsage
+from tests.support.fixtures.servers import shop_url
+from tests.support.metered import batch_of, clock_in_november, on, row_of, rows_of
+from tests.support.redis_cluster import RedisCluster
+from tests.support.servers import RedisServer
+
+Claim = Callable[[UsageLedger], Awaitable[None]]
+HOUR = row_of(0).period
+LATER = Period("hour", HOUR.number + 1)
+PATIENT = HubSettings("usage", 30.0)
+
+
+async def issued(ledger: UsageLedger, period: Period = HOUR, shard: int = 0) -> list[UsageEvent]:
+    """All events of a period that are not confirmed."""
+    return sorted([event for page in range(PAGES) for event in await ledger.issue(period, shard, page)])
+
+
+async def confirm(ledger: UsageLedger, events: list[UsageEvent], shard: int = 0) -> None:
+    """They were delivered."""
+    for event in events:
+        await ledger.confirm([event], shard, page_of(field_of(event.key)))
+
+
+class UsageContract:
+    """What every ledger promises."""
+
+    def make(self, clock: ManualClock) -> UsageHub:
+        """A hub that knows of no usage."""
+        raise NotImplementedError
+
+    def _try(self, claim: Claim) -> None:
+        self.clock = clock_in_november()
+        hub = self.make(self.clock)
+        on(hub, lambda: claim(hub.usage))
+
+    def test_the_total_is_the_sum_of_what_accounts_said_last(self) -> None:
+        """What an account says replaces what it said before, whether it is more or less."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.record(batch_of([row_of(5), row_of(7, identity="zeta", route="/ä")]))
+            await ledger.record(batch_of([row_of(4)], account="b"))
+            await ledger.record(batch_of([row_of(9)], sequence=2, answered=1))
+            await ledger.record(batch_of([row_of(3)], account="b", sequence=2, answered=1))
+
+            found = await rows_of(ledger, HOUR)
+            assert 12 == found[UsageKey("acme", "api", "")].cost
+            assert 7 == found[UsageKey("zeta", "api", "/ä")].cost
+            assert {} == await rows_of(ledger, LATER)
+
+        self._try(claim)
+
+    def test_a_batch_that_is_repeated_or_late_changes_nothing(self) -> None:
+        """A sequence that has not risen is not merged, and the answer says so."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            first, second = batch_of([row_of(5)]), batch_of([row_of(9)], sequence=2, answered=1)
+            await ledger.record(first)
+            assert (1, True) == (await ledger.record(second))[:2]
+            for old in (first, second, first):
+                assert (2, False) == (await ledger.record(old))[:2]
+
+            assert 9 == (await rows_of(ledger, HOUR))[row_of(0).key].cost
+
+        self._try(claim)
+
+    def test_a_ledger_that_knows_less_than_it_has_answered_merges_nothing(self) -> None:
+        """However often the account says it, until it has heard of that."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.record(batch_of([row_of(5)], sequence=3))
+            for sequence in (5, 6):
+                answer = await ledger.record(batch_of([row_of(9)], sequence=sequence, answered=4))
+                assert (3, False) == answer[:2]
+            assert (await ledger.record(batch_of([row_of(9)], sequence=7, answered=3))).merged
+
+            assert 9 == (await rows_of(ledger, HOUR))[row_of(0).key].cost
+
+        self._try(claim)
+
+    def test_what_an_account_has_used_stays_when_it_leaves(self) -> None:
+        """Its late batches change nothing any more."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.record(batch_of([row_of(5)]))
+            await ledger.record(batch_of(sequence=2, answered=1, leaving=[HOUR]))
+            assert not (await ledger.record(batch_of([row_of(6)], sequence=3, answered=2))).merged
+            await ledger.record(batch_of([row_of(4)], account="a again"))
+
+            assert 9 == (await rows_of(ledger, HOUR))[row_of(0).key].cost
+
+        self._try(claim)
+
+    def test_an_event_is_the_same_until_it_is_confirmed(self) -> None:
+        """What comes meanwhile is in further events, with further numbers, and all sum to the total."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.record(batch_of([row_of(5), row_of(1, identity="zeta")]))
+            first = await issued(ledger)
+            assert [("acme", 0, 5), ("zeta", 0, 1)] == [(e.key.identity, e.number, e.counts.cost) for e in first]
+            assert first == await issued(ledger)
+            await ledger.record(batch_of([row_of(8)], sequence=2, answered=1))
+            both = await issued(ledger)
+            late = UsageEvent(HOUR, row_of(0).key, 1, Counts(3, 3, 0))
+            assert sorted([*first, late]) == both
+            await confirm(ledger, first)
+            assert [late] == await issued(ledger)
+            await confirm(ledger, [late])
+            await confirm(ledger, first)
+            assert [] == await issued(ledger)
+
+        self._try(claim)
+
+    def test_what_is_given_back_late_is_an_event_of_less_than_nothing(self) -> None:
+        """So the events of a row sum to its total in any case."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.record(batch_of([row_of(5)]))
+            await confirm(ledger, await issued(ledger))
+            await ledger.record(batch_of([row_of(2)], sequence=2, answered=1))
+
+            assert [(1, -3)] == [(event.number, event.counts.cost) for event in await issued(ledger)]
+
+        self._try(claim)
+
+    def test_what_is_recorded_in_a_closed_period_is_late(self) -> None:
+        """The mark goes when the period is finished, unless more has come since it was read."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.record(batch_of([row_of(5), row_of(1, hour=LATER.number)]))
+            await ledger.close_period(HOUR, 0)
+            assert {} == (await ledger.marks("hour", 0)).late
+            await ledger.record(batch_of([row_of(6), row_of(2, hour=LATER.number)], sequence=2, answered=1))
+            marks = await ledger.marks("hour", 0)
+            assert (HOUR.number, HOUR.number, None, [HOUR.number]) == (*marks[:3], list(marks.late))
+            await ledger.record(batch_of([row_of(7)], sequence=3, answered=2))
+            await ledger.finish(HOUR, 0, marks.late[HOUR.number])
+            marks = await ledger.marks("hour", 0)
+            assert (HOUR.number, [HOUR.number]) == (marks.done, list(marks.late))
+            await ledger.finish(HOUR, 0, marks.late[HOUR.number])
+            assert {} == (await ledger.marks("hour", 0)).late
+            assert (None, None, None, {}) == await ledger.marks("day", 0)
+
+        self._try(claim)
+
+    def test_nodes_hear_what_is_done(self) -> None:
+        """With the answer to any batch."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.finish(HOUR, 0, None)
+            await ledger.finish(Period("hour", HOUR.number - 5), 0, None)
+
+            assert {"hour": HOUR.number} == (await ledger.record(batch_of([row_of(1)]))).done
+
+        self._try(claim)
+
+    def test_one_exporter_leads_until_its_lease_is_over(self) -> None:
+        """It may prolong that; exporters of other periods are none of its business."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            assert await ledger.lead_export("hour", "one", 60)
+            assert not await ledger.lead_export("hour", "two", 60)
+            assert await ledger.lead_export("day", "two", 60)
+            self.clock.advance(59)
+            assert await ledger.lead_export("hour", "one", 60)
+            self.clock.advance(60)
+            assert await ledger.lead_export("hour", "two", 60)
+
+        self._try(claim)
+
+    def test_the_load_of_a_node_is_what_it_said_last(self) -> None:
+        """Of one that has said nothing for two minutes there is none."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            await ledger.record(batch_of()._replace(load=NodeLoad("one", 10.5, 100.25, 0)))
+            self.clock.advance(119)
+            await ledger.record(batch_of(account="b")._replace(load=NodeLoad("two", 1, 2, 0)))
+            assert {("one", 10.5, 100.25), ("two", 1, 2)} == {load[:3] for load in await ledger.loads()}
+            self.clock.advance(1)
+            assert ["two"] == [load.node for load in await ledger.loads()]
+
+        self._try(claim)
+
+    def test_shards_know_nothing_of_each_other(self) -> None:
+        """Each has its own sequences, rows, marks and events."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            last = ledger.shards - 1
+            await ledger.record(batch_of([row_of(5)]))
+            await ledger.record(batch_of([row_of(7)], shard=last))
+            await ledger.close_period(HOUR, last)
+
+            assert [5] == [event.counts.cost for event in await issued(ledger)]
+            assert [7] == [event.counts.cost for event in await issued(ledger, shard=last)]
+            assert None is (await ledger.marks("hour", 0)).closed
+
+        self._try(claim)
+
+
+class TestMemoryUsage(UsageContract):
+    """The definition."""
+
+    def make(self, clock: ManualClock) -> UsageHub:
+        """See `UsageContract.make`."""
+        return MemoryHub(clock=clock, shards=2)
+
+
+class TestRedisUsage(UsageContract):
+    """Its twin in Lua."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, redis_server: RedisServer) -> None:
+        self.server = redis_server
+
+    def make(self, clock: ManualClock) -> UsageHub:
+        """See `UsageContract.make`."""
+        return RedisHub(self.server.url, PATIENT, shards=2, clock=clock)
+
+
+class TestClusterUsage(UsageContract):
+    """Each shard on its server."""
+
+    @pytest.fixture(autouse=True)
+    def _cluster(self, shared_cluster: RedisCluster) -> Iterator[None]:
+        self.cluster = shared_cluster
+        yield
+        shared_cluster.flush()
+
+    def make(self, clock: ManualClock) -> UsageHub:
+        """See `UsageContract.make`."""
+        return ClusterHub(self.cluster.url, PATIENT, shards=4, clock=clock)
+
+
+def test_an_embedded_hub_counts_usage(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts its server for that."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    hub = open_hub("embedded://usage", PATIENT)
+    assert isinstance(hub, UsageHub)
+
+    async def work() -> dict[UsageKey, Counts]:
+        await hub.usage.record(batch_of([row_of(5)]))
+        return await rows_of(hub.usage, HOUR)
+
+    assert {row_of(0).key: Counts(5, 5, 0)} == on(hub, work)
+
+
+def test_the_rights_that_agents_have_are_enough_for_usage(acl_redis: RedisServer) -> None:
+    """No command beyond those that the documents list is used, and no key beyond those of the namespace."""
+    hub = RedisHub(shop_url(acl_redis), HubSettings("shop", 30.0))
+
+    async def work() -> None:
+        ledger = hub.usage
+        await ledger.record(batch_of([row_of(5)])._replace(load=NodeLoad("one", 1, 1, 0)))
+        await ledger.close_period(HOUR, 0)
+        assert 1 == len(await ledger.loads())
+        assert await ledger.lead_export("hour", "one", 60)
+        await ledger.record(batch_of([row_of(6)], sequence=2, answered=1, leaving=[HOUR]))
+        await confirm(ledger, await issued(ledger))
+        await ledger.finish(HOUR, 0, (await ledger.marks("hour", 0)).late[HOUR.number])
+
+    on(hub, work)
+
+
+def test_every_key_of_usage_ends_by_itself(redis_server: RedisServer) -> None:
+    """Whatever was done, no key is left without a time to live."""
+    hub = RedisHub(redis_server.url, PATIENT)
+
+    async def work() -> list[int]:
+        ledger = hub.usage
+        await ledger.record(batch_of([row_of(5)])._replace(load=NodeLoad("one", 1, 1, 0)))
+        await ledger.close_period(HOUR, 0)
+        await issued(ledger)
+        await ledger.lead_export("hour", "one", 60)
+        keys = await hub._call("KEYS", "*")
+        assert isinstance(keys, list)
+        assert 8 == len(keys), keys
+        return [int(str(await hub._call("PTTL", key))) for key in keys]
+
+    assert all(left > 0 for left in on(hub, work))
+
+
+def test_what_is_no_usage_is_a_failure_of_the_hub(redis_server: RedisServer) -> None:
+    """Values that another program has left there raise HubUnavailable, and nothing else."""
+    hub = RedisHub(redis_server.url, PATIENT)
+    redis_server.command("HSET", f"usage:{{0}}:u1:t:{HOUR}:0", "no key", "no counts")
+
+    async def work() -> None:
+        with pytest.raises(HubUnavailable, match="cannot be read"):
+            await hub.usage.totals(HOUR, 0, 0)
+
+    on(hub, work)
+
+
+def test_a_hub_without_room_counts_under_others(redis_server: RedisServer) -> None:
+    """Nothing is lost, no two rows of OTHERS have one key, and both twins do the same."""
+    hub = RedisHub(redis_server.url, PATIENT)
+    rows = [row_of(1, identity=f"customer {number}") for number in range(100)]
+
+    async def work() -> None:
+        small = RedisUsage(hub._call, lambda shard: f"usage:{{{shard}}}:", shards=1, rows_max=2)
+        memory = MemoryUsage(clock_in_november(), rows_max=2)
+        for account, cost in (("a", 1), ("b", 2)):
+            batch = batch_of([row._replace(counts=Counts(cost, 1, 0)) for row in rows], account=account)
+            assert await memory.record(batch) == await small.record(batch)
+        found = await rows_of(small, HOUR)
+        assert await rows_of(memory, HOUR) == found
+        assert 300 == sum(counts.cost for counts in found.values())
+        assert 2 * PAGES == sum(key.identity != OTHERS for key in found)
+
+    on(hub, work)
+
+
+NAMES = st.sampled_from(["acme", "zeta", "é"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.sampled_from("ab"), NAMES, st.integers(0, 9), st.integers(0, 2)),
+        st.tuples(st.just("again"), st.integers(0, 5)),
+        st.tuples(st.just("leave"), st.sampled_from("ab")),
+        st.tuples(st.just("close"), st.integers(0, 2)),
+        st.tuples(st.just("issue"), st.integers(0, 2)),
+        st.tuples(st.just("confirm"), st.integers(0, 2)),
+        st.tuples(st.just("finish"), st.integers(0, 2)),
+    ),
+    max_size=25,
+)
+
+
+class TestTwins:
+    """The script says what the definition says."""
+
+    runs: ClassVar[int] = 0
+
+    @given(steps=STEPS)
+    @settings(max_examples=60)
+    def test_both_twins_say_the_same(self, shared_redis: RedisServer, steps: list[tuple[object, ...]]) -> None:
+        """After every step the same answer, and in the end the same totals, marks and events."""
+        TestTwins.runs += 1
+        clock = clock_in_november()
+        hub = RedisHub(shared_redis.url, HubSettings(f"twins{self.runs}", 30.0), clock=clock)
+        memory = MemoryUsage(clock)
+
+        async def work() -> None:
+            said: list[UsageBatch] = []
+            for step in steps:
+                answers = [await _take(ledger, step, said) for ledger in (memory, hub.usage)]
+                assert answers[0] == answers[1], step
+            for number in range(3):
+                period = Period("hour", HOUR.number + number)
+                assert await rows_of(memory, period) == await rows_of(hub.usage, period)
+                assert await issued(memory, period) == await issued(hub.usage, period)
+            assert await memory.marks("hour", 0) == await hub.usage.marks("hour", 0)
+
+        on(hub, work)
+
+
+async def _take(ledger: UsageLedger, step: tuple[object, ...], said: list[UsageBatch]) -> object:
+    """Carry out one step; batches are numbered by how many were said, the same on both twins."""
+    period = Period("hour", HOUR.number + int(str(step[1]))) if str(step[1]).isdigit() else HOUR
+    match step:
+        case ("say", account, identity, cost, hour):
+            row = row_of(int(str(cost)), identity=str(identity), hour=HOUR.number + int(str(hour)))
+            batch = batch_of([row], account=str(account), sequence=len(said) // 2 + 1)
+            said.append(batch)
+            return await ledger.record(batch)
+        case ("again", number):
+            place = int(str(number)) * 2
+            return await ledger.record(said[place]) if place < len(said) else None
+        case ("leave", account):
+            batch = batch_of(account=str(account), sequence=len(said) // 2 + 1, leaving=[HOUR, LATER])
+            said.append(batch)
+            return await ledger.record(batch)
+        case ("close", _):
+            await ledger.close_period(period, 0)
+            return None
+        case ("issue", _):
+            return await issued(ledger, period)
+        case ("confirm", _):
+            await confirm(ledger, (await issued(ledger, period))[:1])
+            return None
+        case _:
+            late = (await ledger.marks("hour", 0)).late.get(period.number)
+            await ledger.finish(period, 0, late)
+            return None
+
+
+def test_all_nodes_put_an_identity_on_the_same_shard() -> None:
+    """Its shard follows from its name alone, and all shards are used."""
+    assert 2 == shard_of("acme", 4)
+    assert set(range(4)) == {shard_of(f"customer {number}", 4) for number in range(100)}
+    assert 0 == shard_of("acme", 1)
+
+
+def test_a_memory_hub_forgets_what_is_older_than_it_keeps() -> None:
+    """Its memory does not grow with time."""
+    memory = MemoryUsage(clock_in_november())
+    kept = Retention(hour=3)
+
+    async def work() -> list[int]:
+        for hour in range(10):
+            row = UsageRow(Period("hour", hour), row_of(0).key, Counts(1, 1, 0))
+            await memory.record(batch_of([row], sequence=hour + 1, answered=hour)._replace(kept=kept))
+        return [hour for hour in range(10) if await rows_of(memory, Period("hour", hour))]
+
+    assert [6, 7, 8, 9] == asyncio.run(work())
