@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from secrets import token_hex
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
+from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
 
 
@@ -81,6 +83,14 @@ class MemoryHub:
     def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
         """`lend` without the waiting."""
         return self._shards[shard].lend(lender, sequence, loans, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`; fails for too many questions alone."""
+        return self.tell_keys(shard, questions)
+
+    def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """`read_keys` without the waiting."""
+        return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""

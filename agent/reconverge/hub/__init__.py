@@ -1,6 +1,21 @@
 """The port through which nodes exchange, how a URL opens one, and what a node knows of the hub behind it."""
 
-from reconverge.hub.port import Bulletin, Hub, Region, SettingsStore, Working
+from reconverge.hub.port import Bulletin, Hub, KeyReader, Region, SettingsStore, Working
+from reconverge.hub.reading import KeyQuestion, KeyReading, KeyReadings
 from reconverge.hub.registry import HubFactory, HubSettings, open_hub, redacted
 
-__all__ = ["Bulletin", "Hub", "HubFactory", "HubSettings", "Region", "SettingsStore", "Working", "open_hub", "redacted"]
+__all__ = [
+    "Bulletin",
+    "Hub",
+    "HubFactory",
+    "HubSettings",
+    "KeyQuestion",
+    "KeyReader",
+    "KeyReading",
+    "KeyReadings",
+    "Region",
+    "SettingsStore",
+    "Working",
+    "open_hub",
+    "redacted",
+]

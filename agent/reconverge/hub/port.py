@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
 
 
@@ -98,6 +99,29 @@ class Region(Protocol):
 
     async def close(self) -> None:
         """See `Hub.close`."""
+        ...
+
+
+@runtime_checkable
+class KeyReader(Protocol):
+    """A hub that tells what the whole fleet has used of a key; not every hub need be one.
+
+    Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
+    answered as of one moment; what a node's merged report says is in the answer, whichever node or reader asks; what a
+    node whose lease is over may have used counts as used; whatever goes wrong is raised as `HubUnavailable` and nothing
+    else.
+    Does not promise: what nodes have charged since their last report, which is at most what `lines` says and their
+    overdrafts; that the key is told apart from one that no node has used; that the answer is true any more when it
+    arrives. Nothing may be admitted by it.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the keys are divided."""
+        ...
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """What is known of up to `READ_MAX` keys of one shard, in the order of the questions. Raises HubUnavailable."""
         ...
 
 

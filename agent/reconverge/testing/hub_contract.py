@@ -12,13 +12,23 @@ from reconverge.testing.claims.fleets import FleetClaims
 from reconverge.testing.claims.keys import KeyClaims
 from reconverge.testing.claims.lines import LineClaims
 from reconverge.testing.claims.names import NameClaims
+from reconverge.testing.claims.reading import ReadingClaims
 from reconverge.testing.claims.repeats import RepeatClaims
 from reconverge.testing.claims.uses import UseClaims
 from reconverge.testing.claims.windows import WindowClaims
 
 
 class HubContract(
-    LineClaims, RepeatClaims, NameClaims, KeyClaims, WindowClaims, DataClaims, UseClaims, AskingClaims, FleetClaims
+    LineClaims,
+    RepeatClaims,
+    NameClaims,
+    KeyClaims,
+    WindowClaims,
+    DataClaims,
+    UseClaims,
+    AskingClaims,
+    ReadingClaims,
+    FleetClaims,
 ):
     """What every hub promises, claim by claim.
 

@@ -12,12 +12,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.embedded import supervisor
@@ -92,6 +94,11 @@ class EmbeddedHub:
         """See `SettingsStore.read`."""
         await self.ensure_running()
         return await self._redis.read(bytes_max=bytes_max)
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.read_keys(shard, questions)
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""

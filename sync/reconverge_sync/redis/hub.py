@@ -15,6 +15,7 @@ from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.probe import TRIAL, scratch_namespace
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import (
     SCHEMA_VERSION,
@@ -31,12 +32,14 @@ from reconverge.hub.report import (
 )
 from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
+from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
 from reconverge_sync.redis.resp import bulk, bulks, packed, script
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
+from reconverge_sync.redis.stored import READ_KEYS, read_shard
 
 SCRIPT: Final = script("exchange")
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
@@ -178,6 +181,16 @@ class RedisHub:
         arguments[2] = self._told_time()
         keys = [f"{prefix}meta", *(prefix + cell for cell in cells)]
         return read_lent(await self._call("EVAL", LEND, len(keys), *keys, *arguments, shard=shard), loans=len(loans))
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`."""
+        check_questions(questions)
+        prefix = _prefix(self._settings.namespace, shard)
+        cells = [f"{prefix}{_cells_of(limit)}{key}".encode() for limit, key in questions]
+        keys = (f"{prefix}meta", f"{prefix}nodes", *cells)
+        reply = await self._call("EVAL", READ_KEYS, len(keys), *keys, self._told_time(), shard=shard)
+        stored, hub_us = read_shard(reply, [identity_of(limit, key) for limit, key in questions])
+        return read_keys(stored, questions, hub_us)
 
     def _told_time(self) -> str:
         """For a script: in tests the time, else nothing, so that it takes the server's own."""
