@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
+from reconverge.agent.fleet_usage import FleetUsage, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
@@ -458,6 +459,28 @@ class Agent:
             await self._lifecycle.stop_task(runner, self._settings.stop_timeout)
         elif runner is not None:
             await asyncio.to_thread(self.stop)
+
+    async def fleet_usage(self, limiter: Limiter, key: str) -> FleetUsage:
+        """What all nodes together have used of a key, by the quota of which least is left; see `fleet_usages`."""
+        usages = await self.fleet_usages(limiter, key)
+        return min(usages.values(), key=lambda usage: usage.left)
+
+    async def fleet_usages(self, limiter: Limiter, key: str) -> dict[str, FleetUsage]:
+        """What all nodes together have used of a key, by quota; asked of the hub, in one round trip for each shard.
+
+        The same on every node: what all have reported, which is at most a sync interval old. Nothing is charged, the
+        hub begins to keep nothing, and no decision waits. Where the hub cannot be asked, the answer is as far as this
+        node knows, and says so in `fleetwide` and `problem`. Waits for two exchange timeouts at most.
+
+        Raises:
+            InvalidKey: the key is not a usable string.
+            InvalidSetting: the limiter is another agent's.
+        """
+        if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
+            raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass what agent.limit returned")
+        return await fleet_usages(
+            limiter, key, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout
+        )
 
     @property
     def in_doubt(self) -> str:

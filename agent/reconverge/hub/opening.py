@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reconverge.clock import Clock
-from reconverge.errors import InvalidSetting
+from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.answers import OddCell, first_odd_cell
-from reconverge.hub.fallback import two_hubs
-from reconverge.hub.port import Hub
+from reconverge.hub.fallback import TwoHubs, two_hubs
+from reconverge.hub.port import Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
 
@@ -42,6 +42,18 @@ def open_hubs(
         first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
     )
     return OpenedHub(both, f"{first.name} (fallback {second.name})")
+
+
+def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
+    """The hub that reads keys of that shard: of two, the one that this node exchanges with.
+
+    Raises HubUnavailable for one that reads none; `name` is what it is called there.
+    """
+    at = hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
+    if not isinstance(at, KeyReader):
+        problem = f"the hub {name} is no reconverge.hub.KeyReader, and cannot say what all nodes have used"
+        raise HubUnavailable("unsupported", problem, applied=False)
+    return at
 
 
 def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:

@@ -32,7 +32,7 @@ class KeyReading(NamedTuple):
     """How many live nodes have reported this key, and have not forgotten it."""
     free_us: int
     """From when on, by the hub's clock, a cost of 1 fits if nothing more is charged. The hub's time if it fits now. Of
-    charges that expire each with its date only the nodes know the dates; then it is the latest moment that it can be."""
+    charges that expire each with its date only the nodes know the dates; then it is the latest possible moment."""
     learns_until_us: int
     """Until when the hub grants nothing of this key, because it has lost data; 0 if it grants."""
 

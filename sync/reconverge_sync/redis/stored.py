@@ -1,7 +1,7 @@
 """What a Redis stores of a shard and its cells, read back into the ledger of the merge rule.
 
-`exchange.lua` says in which order the numbers of a cell, of an entry and of a node stand, and what is left out when it is
-zero. They are only read here, to be judged by the rule itself; what is written, `exchange.lua` writes.
+`exchange.lua` says in which order the numbers of a cell, of an entry and of a node stand, and what is left out when it
+is zero. They are only read here, to be judged by the rule itself; what is written, `exchange.lua` writes.
 """
 
 from __future__ import annotations
