@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from secrets import token_hex
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
+from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
 
@@ -91,6 +93,14 @@ class MemoryHub:
     def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
         """`read_keys` without the waiting."""
         return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def data(self, shard: int) -> HubData:
+        """See `Adoptable.data`; never fails."""
+        return data_of(self._shards[shard], self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """See `Adoptable.adopt`; never fails."""
+        return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""

@@ -101,6 +101,10 @@ class TestRedisHubOfAUserWithFewRights(TestRedisHub):
         self.server = acl_redis
         self.url = shop_url(acl_redis)
 
+    def make_operator(self, hub: Hub) -> Hub:
+        """The server's administrator, who may look through its keys."""
+        return self.open_hub(self.server.url, self.settings)
+
 
 class TestRedisHubOfAUserWithItsOwnClock(TestRedisHubOfAUserWithFewRights):
     """The same, when the time comes from the server."""

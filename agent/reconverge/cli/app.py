@@ -10,6 +10,7 @@ import typer
 from reconverge.cli.bridge import bridge
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor.doctor import doctor
+from reconverge.cli.hub import hub
 from reconverge.cli.replay.replay import replay
 from reconverge.cli.settings import settings
 from reconverge.cli.simulate import simulate
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(bridge)
 app.command()(demo)
 app.command()(doctor)
+app.add_typer(hub)
 app.command()(replay)
 app.add_typer(settings)
 app.command()(simulate)

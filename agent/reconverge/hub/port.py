@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
 
@@ -122,6 +123,34 @@ class KeyReader(Protocol):
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
         """What is known of up to `READ_MAX` keys of one shard, in the order of the questions. Raises HubUnavailable."""
+        ...
+
+
+@runtime_checkable
+class Adoptable(Protocol):
+    """A hub that can be ordered to go on after it has lost its data; not every hub need be one.
+
+    Promises: nothing is changed in other data than those that are named, nor while nodes may still be telling what they
+    know; the order is part of the data, so that the next loss has the hub wait again; it is counted there; what live
+    nodes have told stays known; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that strict limits hold. What departed nodes had used before the loss, and what nodes use that
+    are cut off, may be admitted once more, and that is the price.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the keys are divided."""
+        ...
+
+    async def data(self, shard: int) -> HubData:
+        """Whether a shard has lost data, and waits. Raises HubUnavailable."""
+        ...
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """Have a shard wait no longer, if its data are still called so. Raises HubUnavailable.
+
+        If that fails half-way, some keys go on to wait until it is done again.
+        """
         ...
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from reconverge.clock import ManualClock
 from reconverge.hub.port import Hub
+from reconverge.testing.claims.adopting import AdoptingClaims
 from reconverge.testing.claims.asking import AskingClaims
 from reconverge.testing.claims.data import DataClaims
 from reconverge.testing.claims.fleets import FleetClaims
@@ -28,6 +29,7 @@ class HubContract(
     UseClaims,
     AskingClaims,
     ReadingClaims,
+    AdoptingClaims,
     FleetClaims,
 ):
     """What every hub promises, claim by claim.
@@ -67,6 +69,10 @@ class HubContract(
     def make_stranger(self, hub: Hub) -> Hub:
         """A hub on the same server as `hub`, with the same clock and another namespace."""
         return super().make_stranger(hub)
+
+    def make_operator(self, hub: Hub) -> Hub:
+        """`hub` as the command of an operator opens it, which may do more than an agent; by default as `join` does."""
+        return super().make_operator(hub)
 
     def make_unreachable(self) -> Hub:
         """A hub whose server is not there."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
@@ -99,6 +100,16 @@ class EmbeddedHub:
         """See `KeyReader.read_keys`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.read_keys(shard, questions)
+
+    async def data(self, shard: int) -> HubData:
+        """See `Adoptable.data`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.data(shard)
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """See `Adoptable.adopt`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.adopt(shard, incarnation)
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""

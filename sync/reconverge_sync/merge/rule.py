@@ -86,6 +86,8 @@ SILENT_INTERVALS = 3
 SPEAK_UP_US = 1_000_000
 """The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
 interval and this."""
+ADOPTED_US = 1
+"""When data began whose loss an operator has adopted: so long ago that no wait is left; see `merge/adopting.py`."""
 CALM_INTERVALS = 8
 """After so many intervals all of a cell is counted anew, if there is nothing for which it has to be done each time."""
 SCANNED_MAX = 3000
@@ -125,6 +127,8 @@ class Shard:
     """When these data began; 0 when it is certain that no node can hold lines from before."""
     lost: bool = False
     """A node has reported lines from before these data began."""
+    adopted: int = 0
+    """How often an operator has ordered to go on without what was lost."""
     grace_us: int = 0
     """By how much longer than usual it may take until all nodes have spoken that can, once these data have begun."""
     swept_us: int = 0
@@ -364,7 +368,7 @@ class Shard:
         # Other nodes may hold lines here too that these data do not know of: all can have spoken before
         # anything new is granted.
         if report.line > 0 or report.base > 0 or report.overdraft > 0:
-            until_us = hub_us + learning_us(batch, rule, lost=True) + self.grace_us
+            until_us = hub_us + learning_us(batch, rule, lost=self.born_us != ADOPTED_US) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> bool:

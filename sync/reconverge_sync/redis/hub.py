@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from hashlib import sha1
 from secrets import token_hex
 from typing import Any, Final, Protocol
@@ -13,6 +14,7 @@ from redis.exceptions import NoScriptError
 
 from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.errors import HubUnavailable
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.probe import TRIAL, scratch_namespace
 from reconverge.hub.reading import KeyQuestion, KeyReadings
@@ -33,6 +35,7 @@ from reconverge.hub.report import (
 from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
+from reconverge_sync.redis.adopting import adopt_loss, read_data
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
@@ -191,6 +194,19 @@ class RedisHub:
         reply = await self._call("EVAL", READ_KEYS, len(keys), *keys, self._told_time(), shard=shard)
         stored, hub_us = read_shard(reply, [identity_of(limit, key) for limit, key in questions])
         return read_keys(stored, questions, hub_us)
+
+    async def data(self, shard: int) -> HubData:
+        """See `Adoptable.data`."""
+        return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._told_time())
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """See `Adoptable.adopt`. The user needs the right to SCAN beside those of an agent."""
+        prefix = _prefix(self._settings.namespace, shard)
+        return await adopt_loss(self._asking(shard), prefix, incarnation, self._told_time())
+
+    def _asking(self, shard: int) -> Callable[..., Awaitable[object]]:
+        """Asks whichever server has the keys of that shard."""
+        return partial(self._call, shard=shard)
 
     def _told_time(self) -> str:
         """For a script: in tests the time, else nothing, so that it takes the server's own."""
