@@ -68,6 +68,20 @@ def test_an_adopted_loss_is_over_for_a_limit_per_month(
     assert "adopted" in run("adopt", "--hub", redis_server.url).all
 
 
+def test_a_node_that_lived_through_the_loss_notices_the_end_of_the_wait(
+    monthly: Agent, redis_server: RedisServer
+) -> None:
+    """It tells clients to come again after an interval, not after two windows, as soon as it is granted a line."""
+    limiter = monthly.limiter("monthly")
+    eventually(lambda: limiter.hit("eve", cost=900).retry_after > 31 * 86_400, "the advice to come again much later")
+    words = ("adopt", "--hub", redis_server.url, "--incarnation", incarnation_of(redis_server))
+    eventually(lambda: 0 == run(*words).status, "the end of the nodes' telling")
+
+    eventually(lambda: limiter.allow("new"), "a line for a key that is new")
+
+    eventually(lambda: limiter.hit("eve", cost=900).retry_after < 60, "the advice to come again soon")
+
+
 def test_other_data_than_those_that_were_named_are_left_alone(monthly: Agent, redis_server: RedisServer) -> None:
     """A name from before the next loss does nothing."""
     said = run("adopt", "--hub", redis_server.url, "--incarnation", "0123456789abcdef")

@@ -36,6 +36,7 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.exchange.relearned import longest_wait_over_ns
 from reconverge.exchange.schedule import Intervals
 from reconverge.hub.clock import DRIFT, HubClock
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
@@ -361,6 +362,10 @@ class Syncer:
         if reborn:
             shard.lost_ns = now_ns
             self._begin_anew(now_ns)
+        elif shard.lost_ns > -NEVER_NS:
+            # A hub that grants of a limit has waited for as long as that takes.
+            wait_ns = longest_wait_over_ns(batch, answer, self._kernel.tables)
+            shard.lost_ns = min(shard.lost_ns, now_ns - wait_ns) if wait_ns else shard.lost_ns
         self._incarnation = answer.incarnation
         self._answered = True
         shard.acked_ns = sent_ns
