@@ -34,6 +34,8 @@ class MemoryHub:
         self._shards = [Shard(incarnation=new_name(), cells_max=max_cells) for _ in range(shards)]
         self._posted: tuple[bytes, int] | None = None
         """And until when it is kept, by the clock."""
+        self._mark = ("", 0)
+        """Likewise."""
 
     @property
     def shards(self) -> int:
@@ -102,6 +104,15 @@ class MemoryHub:
         """See `Adoptable.adopt`; never fails."""
         return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
 
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`; never fails."""
+        known, until_ns = self._mark
+        now_ns = self._clock.wall_ns()
+        if known not in ("", mark) and now_ns < until_ns:
+            return known
+        self._mark = mark, now_ns + round(keep_s * SECOND_NS)
+        return mark
+
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""
 
@@ -109,6 +120,7 @@ class MemoryHub:
         """Forget everything, as a server does that comes back empty."""
         self._shards = [Shard(cells_max=self._max_cells) for _ in self._shards]
         self._posted = None
+        self._mark = ("", 0)
 
     def __repr__(self) -> str:
         cells = sum(len(shard.cells) for shard in self._shards)

@@ -1,7 +1,7 @@
 """The port through which nodes exchange, how a URL opens one, and what a node knows of the hub behind it."""
 
 from reconverge.hub.adopting import Adoption, HubData
-from reconverge.hub.port import Adoptable, Bulletin, Hub, KeyReader, Region, SettingsStore, Working
+from reconverge.hub.port import Adoptable, Bulletin, Hub, KeyMarker, KeyReader, Region, SettingsStore, Working
 from reconverge.hub.reading import KeyQuestion, KeyReading, KeyReadings
 from reconverge.hub.registry import HubFactory, HubSettings, open_hub, redacted
 
@@ -13,6 +13,7 @@ __all__ = [
     "HubData",
     "HubFactory",
     "HubSettings",
+    "KeyMarker",
     "KeyQuestion",
     "KeyReader",
     "KeyReading",

@@ -155,6 +155,23 @@ class Adoptable(Protocol):
 
 
 @runtime_checkable
+class KeyMarker(Protocol):
+    """A hub at which nodes leave a mark of the secret with which they hash keys; not every hub need be one.
+
+    Promises: of nodes with different marks all but those of one are told of another mark, as long as a node renews that
+    one; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
+    """
+
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """Leave a mark for so many seconds unless another one is there. Returns the one that is there then.
+
+        Raises HubUnavailable.
+        """
+        ...
+
+
+@runtime_checkable
 class Working(Protocol):
     """A hub that has something to do between exchanges, too: answering others, say. Not every hub need be one.
 

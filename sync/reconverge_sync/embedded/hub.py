@@ -111,6 +111,11 @@ class EmbeddedHub:
         await self.ensure_running()
         return await self._redis.adopt(shard, incarnation)
 
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.mark_keys(mark, keep_s=keep_s)
+
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""
         return await diagnose_embedded(

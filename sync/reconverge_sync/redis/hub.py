@@ -48,6 +48,7 @@ SCRIPT: Final = script("exchange")
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
 _BY_SHA: Final = bulks((b"EVALSHA", SCRIPT_SHA.encode()))
 _BY_TEXT: Final = bulks((b"EVAL", SCRIPT))
+MARK_KEYS: Final = script("now", "mark_keys")
 _SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 CONNECTIONS_MAX: Final = 4
 """So many exchanges of one process are under way at once; those with further shards wait for their turn."""
@@ -203,6 +204,12 @@ class RedisHub:
         """See `Adoptable.adopt`. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
         return await adopt_loss(self._asking(shard), prefix, incarnation, self._told_time())
+
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`."""
+        meta = f"{_prefix(self._settings.namespace, 0)}meta"
+        reply = await self._call("EVAL", MARK_KEYS, 1, meta, mark, round(keep_s * 1_000_000), self._told_time())
+        return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
 
     def _asking(self, shard: int) -> Callable[..., Awaitable[object]]:
         """Asks whichever server has the keys of that shard."""
