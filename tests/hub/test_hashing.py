@@ -86,7 +86,7 @@ def test_the_hub_keeps_no_byte_of_an_identity(make_agent: MakeAgent, redis_serve
     """Neither as a key nor in a value; without a secret it does, so that this would be seen."""
     redis_server.command("FLUSHALL")
     limits = ("5/minute", "100/hour; 1000/31 days")
-    agent = make_agent(redis_server.url, hash_keys=SECRET)
+    agent = make_agent(redis_server.url, key_secret=SECRET)
     for number, limit in enumerate(limits):
         introduce(agent.limit(f"limit{number}", limit), IDENTITY)
     agent.stop()
@@ -104,7 +104,7 @@ def test_the_hub_keeps_no_byte_of_an_identity(make_agent: MakeAgent, redis_serve
 def test_nodes_with_the_same_secret_share_a_key(make_agent: MakeAgent, redis_server: RedisServer) -> None:
     """One admits what the other leaves, and both see what the fleet has used."""
     redis_server.command("FLUSHALL")
-    one, other = (make_agent(redis_server.url, hash_keys=SECRET, policy="strict") for _ in range(2))
+    one, other = (make_agent(redis_server.url, key_secret=SECRET, policy="strict") for _ in range(2))
     for agent in (one, other):
         agent.limit("login", "7/hour")
     admitted = dict.fromkeys((one, other), 0)
@@ -130,11 +130,11 @@ def test_a_node_with_another_secret_is_told(
 ) -> None:
     """Once, in words that show neither secret."""
     redis_server.command("FLUSHALL")
-    introduce(make_agent(redis_server.url, hash_keys=SECRET).limit("login", "7/hour"))
+    introduce(make_agent(redis_server.url, key_secret=SECRET).limit("login", "7/hour"))
     eventually(lambda: b"keymark" in stored(redis_server.url), "the mark of the first")
 
     with caplog.at_level(logging.ERROR, logger="reconverge"):
-        introduce(make_agent(redis_server.url, hash_keys=OTHER).limit("login", "7/hour"))
+        introduce(make_agent(redis_server.url, key_secret=OTHER).limit("login", "7/hour"))
         eventually(lambda: "another secret" in caplog.text, "word of the other secret")
 
     assert 1 == caplog.text.count("another secret")
@@ -184,9 +184,9 @@ def test_a_hashed_hub_can_do_what_the_other_can() -> None:
 def test_a_secret_that_is_none_is_refused_and_not_shown(secret: object) -> None:
     """With what to do."""
     with pytest.raises(InvalidSetting, match="openssl rand") as caught:
-        Agent("memory://", hash_keys=secret)  # type: ignore[arg-type]
+        Agent("memory://", key_secret=secret)  # type: ignore[arg-type]
 
-    assert "hash_keys='***'" in str(caught.value)
+    assert "key_secret='***'" in str(caught.value)
     assert "fifteen" not in str(caught.value)
 
 

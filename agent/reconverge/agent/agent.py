@@ -114,7 +114,7 @@ class Agent:
         switch: "on", "shadow" or "off", for all limits; see `switch`. By default `RECONVERGE_SWITCH`, or "on".
         settings_secret: obey what is published for the fleet and signed with this, at least 16 bytes; several,
             separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
-        hash_keys: have the hub see a hash in place of each key, keyed with this secret of at least 16 bytes. All nodes
+        key_secret: have the hub see a hash in place of each key, keyed with this secret of at least 16 bytes. All nodes
             of the namespace need the same: those with another one count apart. By default `RECONVERGE_KEY_SECRET`, if
             set; without, the hub sees the keys.
         fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer; up to twice the bound may
@@ -154,7 +154,7 @@ class Agent:
         sigterm: bool = True,
         switch: Switch | None = None,
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
-        hash_keys: str | bytes | None = None,
+        key_secret: str | bytes | None = None,
         fallback: str | Hub | None = None,
         region_share: float = 1.0,
         require_hub: bool = False,
@@ -188,7 +188,7 @@ class Agent:
             self._clock,
             require_hub=require_hub,
             region_share=region_share,
-            hash_keys=hash_keys,
+            key_secret=key_secret,
         )
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
         self._limiters: dict[str, Limiter] = {}

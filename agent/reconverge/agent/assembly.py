@@ -47,7 +47,7 @@ def assemble(
     *,
     require_hub: bool,
     region_share: float,
-    hash_keys: str | bytes | None,
+    key_secret: str | bytes | None,
 ) -> Parts:
     """Open the hubs, without connecting, and make the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
     opened = open_hubs(
@@ -56,7 +56,7 @@ def assemble(
         HubSettings(settings.namespace, settings.exchange_timeout),
         clock,
         odd_cell=first_odd_cell,
-        hasher=hasher_of(hash_keys, namespace=settings.namespace),
+        hasher=hasher_of(key_secret, namespace=settings.namespace),
     )
     if opened.hub is not None:
         refuse_eventlet()

@@ -51,7 +51,7 @@ class KeyHasher:
 
     __slots__ = ("_key", "_salt", "mark")
 
-    def __init__(self, secret: str | bytes, *, namespace: str, name: str = "hash_keys") -> None:
+    def __init__(self, secret: str | bytes, *, namespace: str, name: str = "key_secret") -> None:
         said: object = secret
         if not isinstance(said, str | bytes):
             problem = f"is neither text nor bytes, but {type(said).__name__}; make one with: openssl rand -hex 32"
