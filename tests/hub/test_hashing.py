@@ -17,7 +17,7 @@ from reconverge.hub import Hub
 from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
 from reconverge.hub.port import KeyReader, SettingsStore, Working
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BulletinContract, HubContract
+from reconverge.testing import BulletinContract, HubContract, ReaderContract
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.agents import introduce
@@ -43,7 +43,7 @@ def stored(url: str) -> bytes:
     return b"\n".join(each for each in found if isinstance(each, bytes))
 
 
-class TestHashedMemoryHub(HubContract, BulletinContract):
+class TestHashedMemoryHub(HubContract, ReaderContract, BulletinContract):
     """Every promise of a hub holds through the hashes."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
@@ -57,7 +57,7 @@ class TestHashedMemoryHub(HubContract, BulletinContract):
         return hub
 
 
-class TestHashedRedisHub(HubContract):
+class TestHashedRedisHub(HubContract, ReaderContract):
     """The same on a server, to which keys travel in another way."""
 
     seeds = range(1)

@@ -6,14 +6,12 @@ from typing import ClassVar
 
 from reconverge.clock import ManualClock
 from reconverge.hub.port import Hub
-from reconverge.testing.claims.adopting import AdoptingClaims
 from reconverge.testing.claims.asking import AskingClaims
 from reconverge.testing.claims.data import DataClaims
 from reconverge.testing.claims.fleets import FleetClaims
 from reconverge.testing.claims.keys import KeyClaims
 from reconverge.testing.claims.lines import LineClaims
 from reconverge.testing.claims.names import NameClaims
-from reconverge.testing.claims.reading import ReadingClaims
 from reconverge.testing.claims.repeats import RepeatClaims
 from reconverge.testing.claims.uses import UseClaims
 from reconverge.testing.claims.windows import WindowClaims
@@ -28,8 +26,6 @@ class HubContract(
     DataClaims,
     UseClaims,
     AskingClaims,
-    ReadingClaims,
-    AdoptingClaims,
     FleetClaims,
 ):
     """What every hub promises, claim by claim.

@@ -13,7 +13,7 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.cluster.hub import ClusterHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -24,7 +24,7 @@ TIMEOUT_S = 30.0
 SETTINGS = HubSettings("contract", TIMEOUT_S)
 
 
-class TestClusterHub(HubContract):
+class TestClusterHub(HubContract, ReaderContract):
     """Eight shards on three masters; every node has connections of its own."""
 
     seeds = range(2)

@@ -14,7 +14,7 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import Certificates, tls_options
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -43,7 +43,7 @@ def tls_service(certificates: Certificates) -> Iterator[RedisService]:
         yield service
 
 
-class TestSentinelHub(HubContract):
+class TestSentinelHub(HubContract, ReaderContract):
     """The master's time is the test's; every node has connections of its own."""
 
     seeds = range(2)
