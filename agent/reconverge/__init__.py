@@ -5,6 +5,7 @@ moves the lines to where the traffic is.
 """
 
 from reconverge.agent.agent import Agent
+from reconverge.agent.fleet_usage import FleetUsage
 from reconverge.clock import Clock
 from reconverge.decision import Decision, Usage
 from reconverge.errors import (
@@ -36,6 +37,7 @@ __all__ = [
     "CostExceedsQuota",
     "Decision",
     "EventletPatched",
+    "FleetUsage",
     "Health",
     "Hub",
     "HubUnavailable",

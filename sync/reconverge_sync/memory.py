@@ -7,8 +7,12 @@ from secrets import token_hex
 from threading import RLock
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
+from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
 from reconverge.hub.usage import ROWS_MAX, ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
+from reconverge_sync.merge.adopting import adopt, data_of
+from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
 from reconverge_sync.merge.usage import UsageShard
 
@@ -34,6 +38,8 @@ class MemoryHub:
         self._posted: tuple[bytes, int] | None = None
         """And until when it is kept, by the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
+        self._mark = ("", 0)
+        """Likewise."""
 
     @property
     def shards(self) -> int:
@@ -91,6 +97,31 @@ class MemoryHub:
         """See `UsageHub.usage`."""
         return self._usage
 
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`; fails for too many questions alone."""
+        return self.tell_keys(shard, questions)
+
+    def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """`read_keys` without the waiting."""
+        return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def data(self, shard: int) -> HubData:
+        """See `Adoptable.data`; never fails."""
+        return data_of(self._shards[shard], self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """See `Adoptable.adopt`; never fails."""
+        return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`; never fails."""
+        known, until_ns = self._mark
+        now_ns = self._clock.wall_ns()
+        if known not in ("", mark) and now_ns < until_ns:
+            return known
+        self._mark = mark, now_ns + round(keep_s * SECOND_NS)
+        return mark
+
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""
 
@@ -99,6 +130,7 @@ class MemoryHub:
         self._shards = [Shard(cells_max=self._max_cells) for _ in self._shards]
         self._posted = None
         self._usage.lose_data()
+        self._mark = ("", 0)
 
     def __repr__(self) -> str:
         cells = sum(len(shard.cells) for shard in self._shards)

@@ -9,7 +9,7 @@ from unittest import SkipTest
 import pytest
 
 from reconverge.hub import Hub
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.memory import MemoryHub
 from tests.support.hubs import wrong_hubs as wrong
 
@@ -68,6 +68,10 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Single, "test_exchanges_may_overlap"),
     (wrong.OnceClosed, "test_closing_twice_is_harmless"),
     (wrong.OnceClosed, "test_it_can_be_used_again_after_closing"),
+    (wrong.Frozen, "test_a_window_that_is_over_does_not_count_for_readers"),
+    (wrong.Frozen, "test_what_a_vanished_node_may_have_used_counts_for_readers"),
+    (wrong.Noting, "test_a_reader_is_no_node"),
+    (wrong.Noting, "test_reading_begins_no_cell_and_extends_none"),
     (wrong.Frank, "test_a_hub_that_is_not_there_is_unavailable"),
 ]
 
@@ -75,7 +79,7 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
 def _contract_of(hub_class: type[MemoryHub]) -> HubContract:
     """The contract, as it is tried on hubs of that class."""
 
-    class Contract(HubContract):
+    class Contract(HubContract, ReaderContract):
         def make_hub(self, clock: ManualClock) -> Hub:
             self.clock = clock
             return hub_class(clock=clock, shards=2)

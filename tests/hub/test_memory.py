@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from reconverge.hub import Hub
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.memory import MemoryHub
 
 
-class TestMemoryHub(HubContract):
+class TestMemoryHub(HubContract, ReaderContract):
     """The merge rule and nothing else."""
 
     def make_hub(self, clock: ManualClock) -> Hub:

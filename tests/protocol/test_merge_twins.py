@@ -15,6 +15,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
+from reconverge.hub.reading import KeyQuestion
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import (
     ASKS,
@@ -362,6 +363,9 @@ def _compare_twins(shared_redis: RedisServer, steps: list[Step], *, certainly_ne
             assert sorted(_fields(known)) == sorted(_fields(told, prefix="c3:"))
             if answer.status is Status.MERGED:
                 assert _kept(in_python, batch) == _stored(server, batch)
+
+            questions = [KeyQuestion(batch.limits[cell.limit], key) for cell in batch.cells for key in (cell.key, "no")]
+            assert in_python.tell_keys(0, questions) == await in_lua.read_keys(0, questions)
 
             if step.lending is not None:
                 here = _loans(step.lending, sorted(wish.cell for wish in known.wishes), clock.wall_ns() // 1000)

@@ -10,7 +10,7 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import TLSRedis, shop_url
@@ -19,7 +19,7 @@ from tests.support.servers import RedisServer, free_port
 SETTINGS = HubSettings("contract", 5.0)
 
 
-class TestRedisHub(HubContract):
+class TestRedisHub(HubContract, ReaderContract):
     """One Redis whose time is the test's; every node has a connection of its own."""
 
     seeds = range(4)
@@ -100,6 +100,10 @@ class TestRedisHubOfAUserWithFewRights(TestRedisHub):
         """Use a server with such a user."""
         self.server = acl_redis
         self.url = shop_url(acl_redis)
+
+    def make_operator(self, hub: Hub) -> Hub:
+        """The server's administrator, who may look through its keys."""
+        return self.open_hub(self.server.url, self.settings)
 
 
 class TestRedisHubOfAUserWithItsOwnClock(TestRedisHubOfAUserWithFewRights):

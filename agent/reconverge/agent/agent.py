@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
+from reconverge.agent.fleet_usage import FleetUsage, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
@@ -114,6 +115,9 @@ class Agent:
         switch: "on", "shadow" or "off", for all limits; see `switch`. By default `RECONVERGE_SWITCH`, or "on".
         settings_secret: obey what is published for the fleet and signed with this, at least 16 bytes; several,
             separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
+        key_secret: have the hub see a hash in place of each key, keyed with this secret of at least 16 bytes. All nodes
+            of the namespace need the same: those with another one count apart. By default `RECONVERGE_KEY_SECRET`, if
+            set; without, the hub sees the keys.
         fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer; up to twice the bound may
             be admitted while some nodes are with one and some with the other.
         region_share: the part of every limit that all agents at this hub have by themselves; the shares of all regions
@@ -151,6 +155,7 @@ class Agent:
         sigterm: bool = True,
         switch: Switch | None = None,
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
+        key_secret: str | bytes | None = None,
         fallback: str | Hub | None = None,
         region_share: float = 1.0,
         require_hub: bool = False,
@@ -177,7 +182,15 @@ class Agent:
         within_s(in_doubt)
         self._in_doubt = in_doubt
         self._clock = SystemClock() if clock is None else checked_clock(clock)
-        parts = assemble(settings, hub, fallback, self._clock, require_hub=require_hub, region_share=region_share)
+        parts = assemble(
+            settings,
+            hub,
+            fallback,
+            self._clock,
+            require_hub=require_hub,
+            region_share=region_share,
+            key_secret=key_secret,
+        )
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
         self._limiters: dict[str, Limiter] = {}
         self._prepare_pace_and_overrides(parts, settings_secret)
@@ -481,6 +494,28 @@ class Agent:
             await self._lifecycle.stop_task(runner, self._settings.stop_timeout)
         elif runner is not None:
             await asyncio.to_thread(self.stop)
+
+    async def fleet_usage(self, limiter: Limiter, key: str) -> FleetUsage:
+        """What all nodes together have used of a key, by the quota of which least is left; see `fleet_usages`."""
+        usages = await self.fleet_usages(limiter, key)
+        return min(usages.values(), key=lambda usage: usage.left)
+
+    async def fleet_usages(self, limiter: Limiter, key: str) -> dict[str, FleetUsage]:
+        """What all nodes together have used of a key, by quota; asked of the hub, in one round trip for each shard.
+
+        The same on every node: what all have reported, which is at most a sync interval old. Nothing is charged, the
+        hub begins to keep nothing, and no decision waits. Where the hub cannot be asked, the answer is as far as this
+        node knows, and says so in `fleetwide` and `problem`. Waits for two exchange timeouts at most.
+
+        Raises:
+            InvalidKey: the key is not a usable string.
+            InvalidSetting: the limiter is another agent's.
+        """
+        if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
+            raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass what agent.limit returned")
+        return await fleet_usages(
+            limiter, key, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout
+        )
 
     @property
     def in_doubt(self) -> str:

@@ -15,6 +15,8 @@ from reconverge.agent.notice import tell_of_reentry
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import InvalidSetting
 from reconverge.exchange.thread_runner import refuse_eventlet
+from reconverge.hub.hashing import VARIABLE as KEY_SECRET
+from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.opening import open_hubs
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import MEMORY, HubSettings
@@ -45,10 +47,16 @@ def assemble(
     *,
     require_hub: bool,
     region_share: float,
+    key_secret: str | bytes | None,
 ) -> Parts:
     """Open the hubs, without connecting, and make the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
     opened = open_hubs(
-        hub, fallback, HubSettings(settings.namespace, settings.exchange_timeout), clock, odd_cell=first_odd_cell
+        hub,
+        fallback,
+        HubSettings(settings.namespace, settings.exchange_timeout),
+        clock,
+        odd_cell=first_odd_cell,
+        hasher=hasher_of(key_secret, namespace=settings.namespace),
     )
     if opened.hub is not None:
         refuse_eventlet()
@@ -75,6 +83,14 @@ def assemble(
     if shared_name:
         kernel = _shared_kernels.setdefault((shared_name, settings.namespace), kernel)
     return Parts(opened.hub, opened.name, kernel)
+
+
+def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:
+    """What hashes the keys that the hub sees, if there is a secret. Raises InvalidSetting for one that is none."""
+    if secret is not None:
+        return KeyHasher(secret, namespace=namespace)
+    said = os.environ.get(KEY_SECRET)
+    return None if said is None else KeyHasher(said, namespace=namespace, name=KEY_SECRET)
 
 
 def reader_of(

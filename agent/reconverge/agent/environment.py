@@ -39,6 +39,7 @@ KNOWN: Final = frozenset(
         "HUB",
         "IN_DOUBT",
         "KEY_BYTES_MAX",
+        "KEY_SECRET",
         "LEASE_TTL",
         "LIMITS",
         "MAX_KEYS",
@@ -62,7 +63,8 @@ KNOWN: Final = frozenset(
 )
 """All variables that any part of this package reads."""
 OF_AGENT: Final = frozenset(
-    f"{PREFIX}{name}" for name in ("HUB", "NO_EXTENSIONS", "REDIS_SERVER", "SETTINGS_SECRET", "SWITCH", "WIDE_HUB")
+    f"{PREFIX}{name}"
+    for name in ("HUB", "KEY_SECRET", "NO_EXTENSIONS", "REDIS_SERVER", "SETTINGS_SECRET", "SWITCH", "WIDE_HUB")
 )
 """Those that have their effect without `load`."""
 _FOREIGN: Final = re.compile(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from random import Random
 from secrets import token_hex
 from typing import TypeVar
@@ -16,12 +17,13 @@ from typing import TypeVar
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
 from reconverge.clock import Clock, Seconds, in_seconds
-from reconverge.errors import EventletPatched
+from reconverge.errors import EventletPatched, HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.ownership import Runner
 from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
+from reconverge.hub.port import Hub
 from reconverge.remote_settings.poller import Reader
 from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import check_seconds
@@ -29,6 +31,7 @@ from reconverge.settings import check_seconds
 logger = logging.getLogger("reconverge")
 
 AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
+T = TypeVar("T")
 
 
 class Lifecycle:
@@ -54,7 +57,7 @@ class Lifecycle:
         register: Callable[[], None],
     ) -> None:
         self.hub = parts.hub
-        self._hub_name = parts.hub_name
+        self.hub_name = parts.hub_name
         self._kernel = parts.kernel
         self._clock = clock
         self._timeout_s = timeout_s
@@ -82,7 +85,7 @@ class Lifecycle:
             hub=self.hub,
             clock=self._clock,
             timeout_s=self._timeout_s,
-            hub_name=self._hub_name,
+            hub_name=self.hub_name,
             reader=self._reader,
         )
         if not self._kernel.alone:
@@ -131,7 +134,7 @@ class Lifecycle:
         check_seconds("timeout", timeout_s, 0.0, 3600.0)
         self.required.checks()
         self.start()
-        yield from until_answered(self.exchanges, self.syncers, hub_name=self._hub_name, timeout_s=timeout_s)
+        yield from until_answered(self.exchanges, self.syncers, hub_name=self.hub_name, timeout_s=timeout_s)
 
     @property
     def running(self) -> bool:
@@ -163,6 +166,17 @@ class Lifecycle:
         self._register()
         runner.start()
         return runner
+
+    def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
+        """Have the runner put a question to the hub, in its own loop; begins to exchange if need be.
+
+        Raises HubUnavailable when too many questions wait, or the process ends.
+        """
+        if self.ended:
+            raise HubUnavailable("stopped", "the process ends, and exchanges no more", applied=False)
+        future = self.exchanges.questions.ask(question)
+        self.wake()
+        return future
 
     def wake(self) -> None:
         """A cell has something to say: have the runner look, or start one if there is none to hear it.

@@ -34,6 +34,7 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.exchange.ownership import Ownership
+from reconverge.exchange.questions import Questions
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.answers import check_answer, check_posted
 from reconverge.hub.port import Hub, SettingsStore, Working
@@ -89,6 +90,8 @@ class ExchangeDriver(Ownership):
         """None for a node that is alone, which exchanges nothing."""
         self._in_use = False
         """Whether the hub may have connections open, or work of its own."""
+        self.questions = Questions()
+        """What the application asks of the hub beside the exchanges."""
         self.watch = AnswerStats()
         """What the answers told."""
         self.bugs = 0
@@ -169,6 +172,8 @@ class ExchangeDriver(Ownership):
                     await self._exchange(self._syncers[0])
                 if self._reader is not None and self._reader.due_ns() <= self._clock.monotonic_ns():
                     await self._read(self._reader)
+                if self.questions.waiting:
+                    await self._answer_questions()
         except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, the loop must outlive it
             self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
@@ -199,6 +204,7 @@ class ExchangeDriver(Ownership):
     async def close(self) -> None:
         """Drive no more, and let go of the hub's connections."""
         self._look_by_ns = None
+        self.questions.refuse()
         for syncer in self._syncers:
             syncer.part()
         await self._let_go()
@@ -208,6 +214,9 @@ class ExchangeDriver(Ownership):
         assert self._hub is not None
         self._in_use = True
         return self._hub
+
+    async def _answer_questions(self) -> None:
+        await self.questions.answer(self._hub_in_use(), self._timeout_s)
 
     async def _let_go(self) -> None:
         hub, in_use, self._in_use = self._hub, self._in_use, False
@@ -239,7 +248,7 @@ class ExchangeDriver(Ownership):
     async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         nudged = asyncio.Event()
-        under_way: dict[Syncer | Reader, asyncio.Task[None]] = {}
+        under_way: dict[Syncer | Reader | Questions, asyncio.Task[None]] = {}
         try:
             while True:
                 self._look_for_restoration()
@@ -255,6 +264,9 @@ class ExchangeDriver(Ownership):
                     task = under_way[reader] = loop.create_task(self._read_one_of_many(reader))
                     task.add_done_callback(lambda _: nudged.set())
                     reader = None
+                if self.questions.waiting and self.questions not in under_way and going_on():
+                    task = under_way[self.questions] = loop.create_task(self._answer_questions())
+                    task.add_done_callback(lambda _: nudged.set())
                 if not under_way:
                     return
                 waiting = [syncer for syncer in waiting if syncer not in under_way]

@@ -36,6 +36,7 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
+from reconverge.exchange.relearned import longest_wait_over_ns
 from reconverge.exchange.schedule import Intervals
 from reconverge.hub.clock import DRIFT, HubClock
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
@@ -332,6 +333,11 @@ class Syncer:
             self.failed("stale", now_ns=now_ns)
             return
         shard = self._shard
+        if shard.lost_ns > -NEVER_NS and answer.incarnation == self._incarnation:
+            # A hub that grants of a limit has waited for as long as that takes. Found out before anything changes: an
+            # exception on the way has all of it said again.
+            wait_ns = longest_wait_over_ns(batch, answer, self._kernel.tables)
+            shard.lost_ns = min(shard.lost_ns, now_ns - wait_ns) if wait_ns else shard.lost_ns
         self._set_clock(answer.hub_us, sent_ns=sent_ns, now_ns=now_ns)
         self._failures_in_a_row = 0
         self._exchanges += 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reconverge.clock import Clock
-from reconverge.errors import InvalidSetting
+from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.answers import OddCell, first_odd_cell
-from reconverge.hub.fallback import two_hubs
-from reconverge.hub.port import Hub
+from reconverge.hub.fallback import TwoHubs, two_hubs
+from reconverge.hub.hashing import KeyHasher, hashing
+from reconverge.hub.port import Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
 
@@ -27,13 +28,17 @@ def open_hubs(
     clock: Clock,
     *,
     odd_cell: OddCell = first_odd_cell,
+    hasher: KeyHasher | None = None,
 ) -> OpenedHub:
-    """Where `hub` says, and if that fails at `fallback`; see `two_hubs`. Raises InvalidSetting."""
-    first = _opened(hub, settings)
+    """Where `hub` says, and if that fails at `fallback`; see `two_hubs`. Raises InvalidSetting.
+
+    With a `hasher` both see hashes in place of keys.
+    """
+    first = _hashed(_opened(hub, settings), hasher, clock)
     if fallback is None:
         return first
     try:
-        second = _opened(fallback, settings)
+        second = _hashed(_opened(fallback, settings), hasher, clock)
     except InvalidSetting as error:
         raise InvalidSetting("fallback" if error.name == "hub" else error.name, error.value, error.problem) from None
     if first.hub is None or second.hub is None:
@@ -42,6 +47,25 @@ def open_hubs(
         first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
     )
     return OpenedHub(both, f"{first.name} (fallback {second.name})")
+
+
+def _hashed(opened: OpenedHub, hasher: KeyHasher | None, clock: Clock) -> OpenedHub:
+    """The hub with hashes in place of keys, if there is one and keys are to be hashed."""
+    if hasher is None or opened.hub is None:
+        return opened
+    return opened._replace(hub=hashing(opened.hub, hasher, clock))
+
+
+def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
+    """The hub that reads keys of that shard: of two, the one that this node exchanges with.
+
+    Raises HubUnavailable for one that reads none; `name` is what it is called there.
+    """
+    at = hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
+    if not isinstance(at, KeyReader):
+        problem = f"the hub {name} is no reconverge.hub.KeyReader, and cannot say what all nodes have used"
+        raise HubUnavailable("unsupported", problem, applied=False)
+    return at
 
 
 def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
 from reconverge.hub.usage import ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
 
@@ -171,6 +173,74 @@ class UsageHub(Protocol):
 
     async def close(self) -> None:
         """See `Hub.close`."""
+        ...
+
+
+@runtime_checkable
+class KeyReader(Protocol):
+    """A hub that tells what the whole fleet has used of a key; not every hub need be one.
+
+    Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
+    answered as of one moment; what a node's merged report says is in the answer, whichever node or reader asks; what a
+    node whose lease is over may have used counts as used; whatever goes wrong is raised as `HubUnavailable` and nothing
+    else.
+    Does not promise: what nodes have charged since their last report, which is at most what `lines` says and their
+    overdrafts; that the key is told apart from one that no node has used; that the answer is true any more when it
+    arrives. Nothing may be admitted by it.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the keys are divided."""
+        ...
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """What is known of up to `READ_MAX` keys of one shard, in the order of the questions. Raises HubUnavailable."""
+        ...
+
+
+@runtime_checkable
+class Adoptable(Protocol):
+    """A hub that can be ordered to go on after it has lost its data; not every hub need be one.
+
+    Promises: nothing is changed in other data than those that are named, nor while nodes may still be telling what they
+    know; the order is part of the data, so that the next loss has the hub wait again; it is counted there; what live
+    nodes have told stays known; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that strict limits hold. What departed nodes had used before the loss, and what nodes use that
+    are cut off, may be admitted once more, and that is the price.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the keys are divided."""
+        ...
+
+    async def data(self, shard: int) -> HubData:
+        """Whether a shard has lost data, and waits. Raises HubUnavailable."""
+        ...
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """Have a shard wait no longer, if its data are still called so. Raises HubUnavailable.
+
+        If that fails half-way, some keys go on to wait until it is done again.
+        """
+        ...
+
+
+@runtime_checkable
+class KeyMarker(Protocol):
+    """A hub at which nodes leave a mark of the secret with which they hash keys; not every hub need be one.
+
+    Promises: of nodes with different marks all but those of one are told of another mark, as long as a node renews that
+    one; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
+    """
+
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """Leave a mark for so many seconds unless another one is there. Returns the one that is there then.
+
+        Raises HubUnavailable.
+        """
         ...
 
 

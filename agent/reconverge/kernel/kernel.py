@@ -397,12 +397,19 @@ class Kernel(Node):
                 indexes.setdefault(table.name, len(indexes))
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
+    def declared(self, table: Table, shard_index: int) -> LimitReport:
+        """The limit as this node declares it now, without what was charged to it."""
+        return self._declared(table, self.shards[shard_index], self.clock.monotonic_ns())
+
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:
         charged = refunded = 0
         # The hub keeps one account for all that are reported by one name.
         for each in self._reported.get(table.reported_as, (table,)):
             more, back = table.lock.run(each.tallies[shard.index].report)
             charged, refunded = charged + more, refunded + back
+        return self._declared(table, shard, now_ns)._replace(charged=charged, refunded=refunded)
+
+    def _declared(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:
         limit, calendar = table.limit, table.calendar
         window = 0 if calendar is None else calendar.number(now_ns + shard.offset_ns)
         return LimitReport(
@@ -412,8 +419,8 @@ class Kernel(Node):
             quota=table.quota,
             capacity=table.capacity,
             overshoot_milli=table.policy.overshoot_milli,
-            charged=charged,
-            refunded=refunded,
+            charged=0,
+            refunded=0,
             variant=limit.variant,
             withheld=limit.withheld,
             window=window,

@@ -1,6 +1,7 @@
 """For tests: a clock that moves when told to, and what every hub has to keep its promises about.
 
-`HubContract` is for authors of a hub, `BulletinContract` too if settings can be published there; `ManualClock` is
+`HubContract` is for authors of a hub, `BulletinContract` too if settings can be published there, and
+`ReaderContract` if readers are told of keys; `ManualClock` is
 for the tests of any application, see `reconverge.Agent`.
 """
 
@@ -17,5 +18,6 @@ if (_pytest := sys.modules.get("pytest")) is not None:
 from reconverge.clock import ManualClock
 from reconverge.testing.bulletin_contract import BulletinContract
 from reconverge.testing.hub_contract import HubContract
+from reconverge.testing.reader_contract import ReaderContract
 
-__all__ = ["BulletinContract", "HubContract", "ManualClock"]
+__all__ = ["BulletinContract", "HubContract", "ManualClock", "ReaderContract"]

@@ -18,7 +18,15 @@ from reconverge.testing.claims.windows import WindowClaims
 
 
 class HubContract(
-    LineClaims, RepeatClaims, NameClaims, KeyClaims, WindowClaims, DataClaims, UseClaims, AskingClaims, FleetClaims
+    LineClaims,
+    RepeatClaims,
+    NameClaims,
+    KeyClaims,
+    WindowClaims,
+    DataClaims,
+    UseClaims,
+    AskingClaims,
+    FleetClaims,
 ):
     """What every hub promises, claim by claim.
 
@@ -57,6 +65,10 @@ class HubContract(
     def make_stranger(self, hub: Hub) -> Hub:
         """A hub on the same server as `hub`, with the same clock and another namespace."""
         return super().make_stranger(hub)
+
+    def make_operator(self, hub: Hub) -> Hub:
+        """`hub` as the command of an operator opens it, which may do more than an agent; by default as `join` does."""
+        return super().make_operator(hub)
 
     def make_unreachable(self) -> Hub:
         """A hub whose server is not there."""

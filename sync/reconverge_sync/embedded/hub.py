@@ -12,12 +12,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
 from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.embedded import supervisor
@@ -98,6 +101,26 @@ class EmbeddedHub:
     def usage(self) -> RedisUsage:
         """See `UsageHub.usage`; starts the server if it does not run."""
         return self._redis.usage.preceded_by(self.ensure_running)
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.read_keys(shard, questions)
+
+    async def data(self, shard: int) -> HubData:
+        """See `Adoptable.data`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.data(shard)
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """See `Adoptable.adopt`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.adopt(shard, incarnation)
+
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.mark_keys(mark, keep_s=keep_s)
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""

@@ -86,6 +86,8 @@ SILENT_INTERVALS = 3
 SPEAK_UP_US = 1_000_000
 """The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
 interval and this."""
+ADOPTED_US = 1
+"""When data began whose loss an operator has adopted: so long ago that no wait is left; see `merge/adopting.py`."""
 CALM_INTERVALS = 8
 """After so many intervals all of a cell is counted anew, if there is nothing for which it has to be done each time."""
 SCANNED_MAX = 3000
@@ -125,6 +127,8 @@ class Shard:
     """When these data began; 0 when it is certain that no node can hold lines from before."""
     lost: bool = False
     """A node has reported lines from before these data began."""
+    adopted: int = 0
+    """How often an operator has ordered to go on without what was lost."""
     grace_us: int = 0
     """By how much longer than usual it may take until all nodes have spoken that can, once these data have begun."""
     swept_us: int = 0
@@ -291,7 +295,7 @@ class Shard:
             or (asked is not None and asked.needs_all(cell, entry, rule, hub_us, lent))
         ):
             scans.left -= len(cell.entries) - 1  # all but the node's own
-            floating = self._scan(cell, batch, rule, hub_us)
+            floating = self.scan(cell, batch, rule, hub_us)
             if asked is not None:
                 asked.floating = floating
         if cell.first == batch.node:
@@ -364,7 +368,7 @@ class Shard:
         # Other nodes may hold lines here too that these data do not know of: all can have spoken before
         # anything new is granted.
         if report.line > 0 or report.base > 0 or report.overdraft > 0:
-            until_us = hub_us + _learning_us(batch, rule, lost=True) + self.grace_us
+            until_us = hub_us + learning_us(batch, rule, lost=self.born_us != ADOPTED_US) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> bool:
@@ -373,7 +377,7 @@ class Shard:
             return True
         if not self.lost and (self.born_us == 0 or not rule.strict):
             return False
-        return hub_us < self.born_us + _learning_us(batch, rule, lost=self.lost) + self.grace_us
+        return hub_us < self.born_us + learning_us(batch, rule, lost=self.lost) + self.grace_us
 
     def _due(self, cell: Cell, entry: Entry, batch: Batch, rule: Rule, hub_us: int) -> bool:
         """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""
@@ -387,7 +391,7 @@ class Shard:
             return True
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
-    def _scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> Floating:
+    def scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> Floating:
         """Count everything anew: departed nodes leave, silent ones count as using all they hold.
 
         All but the entry of the node itself, which has yet to be granted its lines. Returns what floats.
@@ -478,7 +482,7 @@ def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None
         cell.count(departed)
 
 
-def _learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
+def learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
     """For how long nothing new is granted after data were lost, or may have been.
 
     A node that stays away may use its lines until its lease is over, and what it uses then counts for a while.

@@ -13,6 +13,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level, Trip
 from reconverge.hub.probe import try_exchanges
 from reconverge.hub.report import Answer, Batch
+from reconverge_sync.merge.adopting import data_of
 from reconverge_sync.redis.advice import EXCHANGE, LOGIN, REACHED, Address, RedisFailure, as_failure, finding_of
 from reconverge_sync.redis.checks import (
     CLUSTER_COMMANDS,
@@ -22,7 +23,9 @@ from reconverge_sync.redis.checks import (
     judge_permissions,
     judge_server,
 )
+from reconverge_sync.redis.durability import judge_durability, judge_loss
 from reconverge_sync.redis.keys import judge_keys, not_permitted, sample_keys
+from reconverge_sync.redis.stored import READ_KEYS, read_shard
 
 GREETINGS_MAX: Final = 5
 PINGS_MAX: Final = 20
@@ -214,7 +217,28 @@ class RedisDiagnosis:
             if failure.kind not in (PERMISSION, "unknown-command"):
                 raise
             return [not_permitted()]
-        return [judge_keys(sample, target.namespace, server.info or {}, target.address.database)]
+        findings = [judge_keys(sample, target.namespace, server.info or {}, target.address.database)]
+        return [*findings, *await self._look_at_durability(sample.longest_us, server)]
+
+    async def _look_at_durability(self, longest_us: int, server: RedisServer) -> list[Finding]:
+        """Whether the server keeps what limits with long windows count, and whether it has lost any."""
+        saves: bool | None = None
+        try:
+            saves = bool(pairs(await self._ask("CONFIG", "GET", "save")).get("save"))
+        except RedisFailure as failure:
+            if failure.kind not in (PERMISSION, "unknown-command", "script"):
+                raise
+        found = [judge_durability(longest_us, server.info or {}, saves=saves)]
+        meta, nodes = self._target.keys[:2]
+        try:
+            reply = await self._ask("EVAL", READ_KEYS, 2, meta, nodes, "")
+            found.append(judge_loss(data_of(*read_shard(reply, ())), longest_us))
+        except RedisFailure as failure:
+            if failure.kind not in NOT_ABOUT_PERMISSION | {PERMISSION, "unknown-command"}:
+                raise
+        except HubUnavailable:
+            pass  # what is stored there, an exchange would not understand either, and its finding says so
+        return [finding for finding in found if finding is not None]
 
     async def _is_denied(self, command: str, *words: object) -> str:
         """What is denied: the "command", a "key", or nothing. Raises RedisFailure when that cannot be known."""

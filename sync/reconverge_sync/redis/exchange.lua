@@ -690,7 +690,8 @@ local function welcome(key)
     entry_current = report_current - ceil(report_previous / 1000)
   end
   if report_line > 0 or report_base > 0 or report_overdraft > 0 then
-    cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, true))
+    -- 1 is ADOPTED_US in merge/rule.py.
+    cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, meta.born_us ~= 1))
   end
 end
 

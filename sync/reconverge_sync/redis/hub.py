@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from hashlib import sha1
 from secrets import token_hex
 from typing import Any, Final, Protocol
@@ -13,8 +14,10 @@ from redis.exceptions import NoScriptError
 
 from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.errors import HubUnavailable
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.probe import TRIAL, scratch_namespace
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import (
     SCHEMA_VERSION,
@@ -31,18 +34,22 @@ from reconverge.hub.report import (
 )
 from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
+from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
+from reconverge_sync.redis.adopting import adopt_loss, read_data
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
 from reconverge_sync.redis.resp import bulk, bulks, packed, script
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
+from reconverge_sync.redis.stored import READ_KEYS, read_shard
 from reconverge_sync.redis.usage import RedisUsage
 
 SCRIPT: Final = script("exchange")
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
 _BY_SHA: Final = bulks((b"EVALSHA", SCRIPT_SHA.encode()))
 _BY_TEXT: Final = bulks((b"EVAL", SCRIPT))
+MARK_KEYS: Final = script("now", "mark_keys")
 _SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 CONNECTIONS_MAX: Final = 4
 """So many exchanges of one process are under way at once; those with further shards wait for their turn."""
@@ -179,6 +186,35 @@ class RedisHub:
         arguments[2] = self._told_time()
         keys = [f"{prefix}meta", *(prefix + cell for cell in cells)]
         return read_lent(await self._call("EVAL", LEND, len(keys), *keys, *arguments, shard=shard), loans=len(loans))
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`."""
+        check_questions(questions)
+        prefix = _prefix(self._settings.namespace, shard)
+        cells = [f"{prefix}{_cells_of(limit)}{key}".encode() for limit, key in questions]
+        keys = (f"{prefix}meta", f"{prefix}nodes", *cells)
+        reply = await self._call("EVAL", READ_KEYS, len(keys), *keys, self._told_time(), shard=shard)
+        stored, hub_us = read_shard(reply, [identity_of(limit, key) for limit, key in questions])
+        return read_keys(stored, questions, hub_us)
+
+    async def data(self, shard: int) -> HubData:
+        """See `Adoptable.data`."""
+        return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._told_time())
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """See `Adoptable.adopt`. The user needs the right to SCAN beside those of an agent."""
+        prefix = _prefix(self._settings.namespace, shard)
+        return await adopt_loss(self._asking(shard), prefix, incarnation, self._told_time())
+
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`."""
+        meta = f"{_prefix(self._settings.namespace, 0)}meta"
+        reply = await self._call("EVAL", MARK_KEYS, 1, meta, mark, round(keep_s * 1_000_000), self._told_time())
+        return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
+
+    def _asking(self, shard: int) -> Callable[..., Awaitable[object]]:
+        """Asks whichever server has the keys of that shard."""
+        return partial(self._call, shard=shard)
 
     def _told_time(self) -> str:
         """For a script: in tests the time, else nothing, so that it takes the server's own."""

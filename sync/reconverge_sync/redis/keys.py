@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from reconverge.hub.diagnosis import COMMAND, Finding, Level
 from reconverge_sync.merge import bounds
+from reconverge_sync.redis.durability import window_of
 
 KEYS: Final = "keys"
 SCANNED_AT_ONCE: Final = 1000
@@ -47,6 +48,8 @@ class Sample:
     """All keys of the server were looked at."""
     endless: int = 0
     """Those that stay for good, or longer than anything that a hub keeps."""
+    longest_us: int = 0
+    """The longest window of the limits that they belong to, in microseconds."""
     named: list[str] = field(default_factory=list)
     """Some of those without an end."""
 
@@ -76,6 +79,7 @@ def _note(sample: Sample, name: bytes | str, life_ms: object) -> None:
     if not isinstance(life_ms, int) or life_ms < ENDLESS:
         return  # it has ended meanwhile, or this user may not ask about it
     sample.seen += 1
+    sample.longest_us = max(sample.longest_us, window_of(name))
     if life_ms == ENDLESS or life_ms > LIFE_MS_MAX:
         sample.endless += 1
         said = name.decode(errors="replace") if isinstance(name, bytes) else name

@@ -6,13 +6,14 @@ servers', with a user who may do nothing else, and over TLS as that user.
 
 from __future__ import annotations
 
+from unittest import SkipTest
 from urllib.parse import urlsplit
 
 import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.cluster.hub import ClusterHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -23,7 +24,7 @@ TIMEOUT_S = 30.0
 SETTINGS = HubSettings("contract", TIMEOUT_S)
 
 
-class TestClusterHub(HubContract):
+class TestClusterHub(HubContract, ReaderContract):
     """Eight shards on three masters; every node has connections of its own."""
 
     seeds = range(2)
@@ -88,6 +89,10 @@ class TestClusterHubOfAUserWithFewRights(TestClusterHub):
         self.cluster = shared_cluster
         self.url = shared_cluster.url.replace("://", f"://shop:{QUOTED_PASSWORD}@")
 
+    def make_operator(self, hub: Hub) -> Hub:
+        """That user may not look through keys, as an operator has to."""
+        raise SkipTest("this user may not scan")
+
 
 class TestClusterHubBehindTLS(TestClusterHub):
     """With certificates that an authority of our own has signed, and as a user with few rights."""
@@ -104,6 +109,10 @@ class TestClusterHubBehindTLS(TestClusterHub):
         place = f"127.0.0.1:{tls_cluster.tls_ports[0]}"
         self.url = f"rediss+cluster://shop:{QUOTED_PASSWORD}@{place}?ssl_ca_certs={certificates.authority}"
         assert urlsplit(self.url).scheme == "rediss+cluster"
+
+    def make_operator(self, hub: Hub) -> Hub:
+        """That user may not look through keys, as an operator has to."""
+        raise SkipTest("this user may not scan")
 
     def make_stranger(self, hub: Hub) -> Hub:
         """Another fleet of another user, by the same way."""

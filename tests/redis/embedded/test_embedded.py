@@ -9,7 +9,7 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.redis.hub import RedisHub
 
@@ -17,7 +17,7 @@ SETTINGS = HubSettings("contract", 5.0)
 _numbers = count(1)
 
 
-class TestEmbeddedHub(HubContract):
+class TestEmbeddedHub(HubContract, ReaderContract):
     """A server for each claim, which goes by the machine's clock."""
 
     own_clock = True

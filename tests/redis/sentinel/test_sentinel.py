@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from unittest import SkipTest
 
 import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock
+from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import Certificates, tls_options
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -42,7 +43,7 @@ def tls_service(certificates: Certificates) -> Iterator[RedisService]:
         yield service
 
 
-class TestSentinelHub(HubContract):
+class TestSentinelHub(HubContract, ReaderContract):
     """The master's time is the test's; every node has connections of its own."""
 
     seeds = range(2)
@@ -105,6 +106,10 @@ class TestSentinelHubOfUsersWithFewRights(TestSentinelHub):
         self.service = shared_service
         self.url = f"{shared_service.url.replace('://', f'://shop:{QUOTED_PASSWORD}@')}?{FINDER_OPTIONS}"
 
+    def make_operator(self, hub: Hub) -> Hub:
+        """That user may not look through keys, as an operator has to."""
+        raise SkipTest("this user may not scan")
+
 
 class TestSentinelHubBehindTLS(TestSentinelHub):
     """Sentinels and servers have certificates that an authority of our own has signed; users have few rights."""
@@ -119,3 +124,7 @@ class TestSentinelHubBehindTLS(TestSentinelHub):
         self.service = tls_service
         place = tls_service.url.replace("redis+sentinel://", f"rediss+sentinel://shop:{QUOTED_PASSWORD}@")
         self.url = f"{place}?{FINDER_OPTIONS}&ssl_ca_certs={certificates.authority}"
+
+    def make_operator(self, hub: Hub) -> Hub:
+        """That user may not look through keys, as an operator has to."""
+        raise SkipTest("this user may not scan")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import pytest
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch, CellReport, Status, Totals
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge.bounds import LEASE_MAX_US
 from reconverge_sync.merge.ledger import Entry
+from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.redis.hub import RedisHub
 
 
@@ -50,6 +52,48 @@ class Accumulating(MemoryHub):
         return await super().exchange(
             _cells(batch, lambda cell: cell._replace(current=self._sums[batch.node, cell.key]))
         )
+
+
+class Frozen(MemoryHub):
+    """Reads what is stored as if no time had passed since the last merge."""
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        self._merged_us = self._clock.wall_ns() // 1000
+        return await super().exchange(batch)
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`."""
+        return read_keys(self._shards[shard], questions, self._merged_us)
+
+
+class Noting(MemoryHub):
+    """Takes a reader for a node that needs one of each key that it reads."""
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`."""
+        self._reads = getattr(self, "_reads", 0) + 1
+        for limit, key in questions:
+            epoch = self._clock.wall_ns() // 1000 // limit.window_us
+            said = CellReport(
+                0,
+                key,
+                epoch,
+                0,
+                0,
+                0,
+                0,
+                0,
+                need_milli=1000,
+                ask=0,
+                asked=1,
+                demand_milli=0,
+                window_demand=0,
+                reset_us=0,
+            )
+            batch = Batch("reader.0", "reader", shard, self._reads, "", 10_000_000, 10**11, False, (limit,), (said,))
+            await super().exchange(batch)
+        return await super().read_keys(shard, questions)
 
 
 class Renumbering(MemoryHub):

@@ -112,6 +112,10 @@ class TwoHubs:
     def _away(self) -> bool:
         return not any(shard.choice.primary for shard in self._shards)
 
+    def hub_of(self, shard: int) -> Hub:
+        """The hub that this node exchanges with about the keys of that shard."""
+        return self._primary if self._shards[shard].choice.primary else self._fallback
+
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         shard = self._shards[batch.shard]

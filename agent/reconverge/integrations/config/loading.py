@@ -48,6 +48,7 @@ VARIABLES: Final = {
     "sigterm": "RECONVERGE_SIGTERM",
     "switch": "RECONVERGE_SWITCH",
     "settings_secret": "RECONVERGE_SETTINGS_SECRET",
+    "key_secret": "RECONVERGE_KEY_SECRET",
     "fallback": "RECONVERGE_FALLBACK",
     "region_share": "RECONVERGE_REGION_SHARE",
     "require_hub": "RECONVERGE_REQUIRE_HUB",
@@ -115,6 +116,7 @@ class Settings(BaseSettings):
     sigterm: bool | None = None
     switch: str | None = None
     settings_secret: SecretStr | None = None
+    key_secret: SecretStr | None = None
     fallback: SecretStr | None = None
     region_share: float | None = None
     require_hub: bool | None = None
@@ -123,7 +125,7 @@ class Settings(BaseSettings):
     def for_agent(self) -> dict[str, Any]:
         """What `Agent` is made with."""
         said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
-        for name in ("hub", "settings_secret", "fallback"):
+        for name in ("hub", "settings_secret", "key_secret", "fallback"):
             if isinstance(said[name], SecretStr):
                 said[name] = said[name].get_secret_value()
         return {name: value for name, value in said.items() if value is not None}

@@ -31,6 +31,10 @@ class Trial:
         """See `HubContract`."""
         raise SkipTest("make_stranger is not provided")
 
+    def make_operator(self, hub: Hub) -> Hub:
+        """See `HubContract`."""
+        return self.join(hub)
+
     def make_unreachable(self) -> Hub:
         """See `HubContract`."""
         raise SkipTest("make_unreachable is not provided")

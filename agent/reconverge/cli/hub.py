@@ -1,0 +1,119 @@
+"""`reconverge hub`: what an operator does to the data of a hub itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from reconverge.errors import InvalidSetting
+from reconverge.hub.adopting import HubData
+from reconverge.hub.port import Adoptable, Hub
+from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+
+logger = logging.getLogger("reconverge")
+
+T = TypeVar("T")
+PATIENCE_S: Final = 10.0
+"""How long one answer may take: longer than an agent waits, because keys may have to be looked for."""
+PROBLEM_STATUS: Final = 1
+SECOND_US: Final = 1_000_000
+PRICE: Final = (
+    "Adopting this loss ends that. What nodes have told since stays counted. What departed nodes had used before the "
+    "loss, and what nodes use that are cut off from the hub, may be admitted once more, of strict limits too."
+)
+
+hub = typer.Typer(
+    name="hub",
+    help="Look at the data of a hub, and decide about them.",
+    no_args_is_help=True,
+)
+HubOption = Annotated[
+    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
+]
+NamespaceOption = Annotated[str, typer.Option(help="The agents' namespace.")]
+
+
+@hub.callback()
+def _about() -> None:
+    """Look at the data of a hub, and decide about them."""
+
+
+@hub.command()
+def adopt(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    incarnation: Annotated[
+        list[str] | None,
+        typer.Option(help="The data whose loss is adopted, as this command names them; once for each shard."),
+    ] = None,
+) -> None:
+    """Have a hub that has lost its data grant again, without waiting until all from before is over.
+
+    Without --incarnation nothing is changed: what was lost is shown, and what adopting it costs.
+    """
+    opened = _open(hub, namespace)
+    if not isinstance(opened, Adoptable):
+        raise InvalidSetting("hub", redacted(hub), "is a hub that cannot be ordered to go on after a loss")
+
+    async def run() -> bool:
+        done = [await _adopt(opened, shard, set(incarnation or ())) for shard in range(opened.shards)]
+        return all(done)
+
+    if not asyncio.run(_closing(opened, run)):
+        raise typer.Exit(PROBLEM_STATUS)
+
+
+async def _adopt(opened: Adoptable, shard: int, named: set[str]) -> bool:
+    """Look at one shard, and adopt its loss if its data are named. Returns whether it waits for nothing now."""
+    data = await opened.data(shard)
+    typer.echo(f"shard {shard}: {_shown(data)}")
+    if not data.waits and data.incarnation not in named:
+        return True
+    if data.incarnation not in named:
+        typer.echo(f"{PRICE}\nTo adopt it:\n  reconverge hub adopt --incarnation {data.incarnation}")
+        return False
+    adoption = await opened.adopt(shard, data.incarnation)
+    if adoption.problem:
+        typer.echo(f"reconverge: shard {shard}: {adoption.problem}", err=True)
+        return False
+    logger.warning("reconverge: the loss of the data before %s is adopted (shard %d)", data.incarnation, shard)
+    typer.echo(f"shard {shard}: adopted; {adoption.cells} keys wait no longer (adoption {data.adopted + 1})")
+    return True
+
+
+def _shown(data: HubData) -> str:
+    """What an operator has to know of a shard's data, in a sentence."""
+    if not data.incarnation:
+        return "no node has told the hub anything yet"
+    adopted = f", adopted {data.adopted} times" if data.adopted else ""
+    if not data.waits:
+        return f"the data {data.incarnation}{adopted} wait for nothing"
+    begun = datetime.fromtimestamp(data.begun_us / SECOND_US, tz=UTC).isoformat(timespec="seconds")
+    loss = "data were lost before" if data.lost else "no node has shown that there were others before"
+    return (
+        f"the data {data.incarnation} begin at {begun} ({loss}); {data.nodes} live nodes have told what they know; "
+        "until a lease and two windows after that moment nothing more is granted of strict limits"
+    )
+
+
+def _open(url: str, namespace: str) -> Hub:
+    """The hub of that URL. Raises InvalidSetting for one that is no place outside of a process."""
+    if scheme_of(url) == MEMORY:
+        raise InvalidSetting("hub", redacted(url), "is nowhere that nodes meet, so there are no data to decide about")
+    return open_hub(url, HubSettings(namespace, PATIENCE_S))
+
+
+async def _closing(opened: Hub | Adoptable, run: Callable[[], Awaitable[T]]) -> T:
+    """What `run` returns, after which the hub's connections are let go of."""
+    try:
+        return await run()
+    finally:
+        if isinstance(opened, Hub):
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(opened.close(), PATIENCE_S)

@@ -1,0 +1,74 @@
+"""What the application asks of the hub itself, answered by whichever runner exchanges, in its loop.
+
+A hub object serves one event loop at a time, and that is the one of the runner. So a question is left here, the runner
+is woken, and the answer comes back through a future that any thread or loop can wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import Hub
+
+T = TypeVar("T")
+WAITING_MAX: Final = 1000
+"""So many questions wait at most: a hub that does not answer must not fill the memory with them."""
+
+
+class Questions:
+    """The questions that wait for the runner."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callable[[Hub], Awaitable[Any]], Future[Any]]] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is any."""
+        return bool(self._waiting)
+
+    def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
+        """Leave a question; what it raises but for `HubUnavailable` is a bug, and raised to the caller as it is.
+
+        Raises HubUnavailable when too many wait already.
+        """
+        if len(self._waiting) >= WAITING_MAX:
+            raise HubUnavailable("busy", f"{WAITING_MAX} questions wait for the hub already", applied=False)
+        future: Future[T] = Future()
+        self._waiting.append((question, future))
+        return future
+
+    async def answer(self, hub: Hub, timeout_s: float) -> None:
+        """Have the hub answer all that wait, side by side, each for so many seconds at most. Raises cancellation."""
+        taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            await asyncio.gather(*(_answer(question, future, hub, timeout_s) for question, future in taken))
+        finally:
+            for _, future in taken:
+                _fail(future, HubUnavailable("cancelled", "the exchanges ended before the hub's answer came"))
+
+    def refuse(self) -> None:
+        """Answer none of those that wait: the exchanges have ended."""
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            _fail(future, HubUnavailable("stopped", "the agent's exchanges have ended", applied=False))
+
+
+async def _answer(question: Callable[[Hub], Awaitable[T]], future: Future[T], hub: Hub, timeout_s: float) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(await asyncio.wait_for(question(hub), timeout_s))
+    except TimeoutError:
+        _fail(future, HubUnavailable("timeout", f"no answer within {timeout_s:g} s"))
+    except Exception as error:  # noqa: BLE001  # the question's caller is told, and the exchanges go on
+        _fail(future, error)
+
+
+def _fail(future: Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

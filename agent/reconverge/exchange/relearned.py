@@ -1,0 +1,27 @@
+"""Finds out from an answer that a hub which has lost its data waits no longer.
+
+After a loss a node reckons for itself how long the hub will grant nothing of a strict limit, so that it neither asks in
+vain nor tells clients to come again too early. The hub may be done sooner: an operator has adopted the loss, or the
+node noticed it late. A line that is larger than the one that was reported shows that: a hub that waits grants none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from reconverge.hub.report import AT_HUB, Answer, Batch
+
+if TYPE_CHECKING:
+    from reconverge.kernel import Table
+
+
+def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
+    """The longest wait of a limit of which the hub has granted a line in its answer; 0 if it has granted none."""
+    longest_ns = 0
+    for report, cell in zip(batch.cells, answer.cells, strict=False):
+        # What is granted to requests that ask is told in other units, see `CellAnswer.line`.
+        if cell.line > report.line and cell.epoch == report.epoch and cell.nodes < AT_HUB:
+            table = tables.get(batch.limits[report.limit].name)
+            longest_ns = max(longest_ns, 0 if table is None else table.relearns_ns)
+    return longest_ns

@@ -1,0 +1,37 @@
+"""What an operator is told of a hub that has lost its data, and what becomes of the order to go on without them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class HubData(NamedTuple):
+    """The state of one shard's data, as of one moment."""
+
+    hub_us: int
+    incarnation: str
+    """Empty as long as no node has told anything."""
+    lost: bool
+    """A node has shown that there were other data before these."""
+    begun_us: int
+    """When these data began, if others may have been lost then; 0 if that is ruled out, or the loss was adopted."""
+    told_us: int
+    """Until when nodes may still be telling what they know of the data from before; 0 where nothing is to be told."""
+    nodes: int
+    """How many live nodes have reported."""
+    adopted: int
+    """How often an operator has adopted a loss in these data."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the hub may grant nothing of strict limits because data may be lost."""
+        return self.begun_us > 0
+
+
+class Adoption(NamedTuple):
+    """What became of the order to adopt a loss in one shard."""
+
+    problem: str
+    """Why nothing was changed, in a sentence; empty if the loss is adopted."""
+    cells: int
+    """How many keys no longer wait."""

@@ -1,0 +1,204 @@
+"""A hub that sees keyed hashes in place of keys: what a limit counts by, a client's name say, stays on the nodes."""
+
+# Theory of operation.
+#
+# The problem. Keys are identities: names, addresses, tokens. The hub stores them, and so do its backups, its log of
+# slow commands and whatever listens to its traffic.
+#
+# Why a plain hash is not enough. There are few enough addresses and clients to hash them all and compare. With a secret
+# that only the nodes have, the hub can neither compute a hash nor tell whether a guess is right.
+#
+# How it works. A node decides by the keys themselves and pays nothing. Where its batch is handed to the hub, each key
+# is replaced by BLAKE2b of it, keyed with the secret and salted with the namespace: 16 bytes, in which no two of 10^12
+# keys meet but with a chance of one in 10^14. What the hub answers is in the order of the reports, so nothing is
+# translated back.
+#
+# Nodes with different secrets count the same key apart, and each group of them admits the whole limit. So each node
+# leaves a mark at the hub, a fingerprint of its secret, and looks now and then whether it is the one that is there. A
+# node without a secret leaves none.
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Final, overload
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hub.port import Hub, KeyMarker, KeyReader, SettingsStore, Working
+from reconverge.hub.reading import KeyQuestion, KeyReadings
+from reconverge.hub.report import Answer, Batch, CellReport, Rows, Totals
+
+logger = logging.getLogger("reconverge")
+
+VARIABLE: Final = "RECONVERGE_KEY_SECRET"
+SECRET_BYTES_MIN: Final = 16
+HASH_BYTES: Final = 16
+MARK_BYTES: Final = 4
+"""A fingerprint tells secrets apart; so few bytes of it say next to nothing of the secret."""
+MARK_EVERY_NS: Final = 600 * SECOND_NS
+"""How often a node renews its mark, and looks whether it is still the one."""
+MARK_KEPT_S: Final = 3600.0
+"""How long a mark stays that no node renews: so long the nodes take to be told of a new secret without an error."""
+
+
+class KeyHasher:
+    """Hashes keys with a secret, which it shows nowhere. Raises InvalidSetting for a secret that is none.
+
+    `name` is what messages call the secret: the setting, or the variable that it comes from.
+    """
+
+    __slots__ = ("_key", "_salt", "mark")
+
+    def __init__(self, secret: str | bytes, *, namespace: str, name: str = "key_secret") -> None:
+        said: object = secret
+        if not isinstance(said, str | bytes):
+            problem = f"is neither text nor bytes, but {type(said).__name__}; make one with: openssl rand -hex 32"
+            raise InvalidSetting(name, "***", problem)
+        raw = said.encode() if isinstance(said, str) else said
+        if len(raw) < SECRET_BYTES_MIN:
+            problem = f"is shorter than {SECRET_BYTES_MIN} bytes; make one with: openssl rand -hex 32"
+            raise InvalidSetting(name, "***", problem)
+        self._key = blake2b(raw, digest_size=32, person=b"reconverge keys").digest()
+        self._salt = blake2b(namespace.encode(), digest_size=16).digest()
+        self.mark = blake2b(self._key, digest_size=MARK_BYTES, person=b"reconverge mark").hexdigest()
+        """The fingerprint of the secret."""
+
+    def hashed(self, key: str) -> str:
+        """The hash that stands for a key at the hub, in hexadecimal digits."""
+        return blake2b(key.encode(), digest_size=HASH_BYTES, key=self._key, salt=self._salt).hexdigest()
+
+    def __repr__(self) -> str:
+        return "<KeyHasher>"
+
+
+class _HashedReports(Sequence[CellReport]):
+    """Cell reports with hashes for keys; each becomes a `CellReport` when it is read."""
+
+    def __init__(self, cells: Sequence[CellReport], hasher: KeyHasher) -> None:
+        self._cells = cells
+        self._hasher = hasher
+
+    @overload
+    def __getitem__(self, index: int) -> CellReport: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[CellReport]: ...
+    def __getitem__(self, index: int | slice) -> CellReport | Sequence[CellReport]:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[CellReport]:
+        hashed = self._hasher.hashed
+        return (cell._replace(key=hashed(cell.key)) for cell in self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+
+class _HashedRows(_HashedReports):
+    """The same, of reports that can say at once how they travel; see `Rows`."""
+
+    def rows(self) -> bytes:
+        """See `Rows.rows`: a row says nothing of its key."""
+        assert isinstance(self._cells, Rows)
+        return self._cells.rows()
+
+    def bulks(self, prefixes: Sequence[bytes]) -> bytes:
+        """See `Rows.bulks`."""
+        hashed = self._hasher.hashed
+        keys = [prefixes[cell.limit] + hashed(cell.key).encode() for cell in self._cells]
+        return b"".join([b"$%d\r\n%b\r\n" % (len(key), key) for key in keys])
+
+
+class HashedHub:
+    """Another hub, which sees hashes in place of keys. See `Hub` for what it promises; it can do what the other can."""
+
+    def __init__(self, hub: Hub, hasher: KeyHasher, clock: Clock) -> None:
+        self._hub = hub
+        self._hasher = hasher
+        self._clock = clock
+        self._mark_due_ns = clock.monotonic_ns()
+        self.mismatched = ""
+        """The mark of another secret that was found at the hub last; empty if none was."""
+
+    @property
+    def shards(self) -> int:
+        """See `Hub.shards`."""
+        return self._hub.shards
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        kind = _HashedRows if isinstance(batch.cells, Rows) else _HashedReports
+        answer = await self._hub.exchange(batch._replace(cells=kind(batch.cells, self._hasher)))
+        await self._look_at_mark()  # afterwards: where no node has exchanged, no mark is kept
+        return answer
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await self._hub.totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        await self._hub.close()
+
+    async def _look_at_mark(self) -> None:
+        """Leave the mark of this secret, and tell of another one that is there; a failure is tried again later."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._mark_due_ns or not isinstance(self._hub, KeyMarker):
+            return
+        with contextlib.suppress(HubUnavailable):
+            found = await self._hub.mark_keys(self._hasher.mark, keep_s=MARK_KEPT_S)
+            self._mark_due_ns = now_ns + MARK_EVERY_NS
+            if found not in (self._hasher.mark, self.mismatched):
+                logger.error(
+                    "reconverge: other nodes hash keys with another secret (%s at the hub, %s here): they count the"
+                    " same keys apart, and each group of nodes admits the whole limit; give all nodes the same %s",
+                    found[: 2 * MARK_BYTES],
+                    self._hasher.mark,
+                    VARIABLE,
+                )
+            self.mismatched = "" if found == self._hasher.mark else found
+
+    def __repr__(self) -> str:
+        return f"Hashed({self._hub!r})"
+
+
+class _Reading(HashedHub):
+    """One that reads keys."""
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`."""
+        assert isinstance(self._hub, KeyReader)
+        hashed = [question._replace(key=self._hasher.hashed(question.key)) for question in questions]
+        return await self._hub.read_keys(shard, hashed)
+
+
+class _Publishing(HashedHub):
+    """One at which settings can be published."""
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """See `SettingsStore.post`."""
+        assert isinstance(self._hub, SettingsStore)
+        await self._hub.post(payload, keep_s=keep_s)
+
+    async def read(self, *, bytes_max: int) -> bytes | None:
+        """See `SettingsStore.read`."""
+        assert isinstance(self._hub, SettingsStore)
+        return await self._hub.read(bytes_max=bytes_max)
+
+
+class _Working(HashedHub):
+    """One that has work of its own."""
+
+    @property
+    def at_work(self) -> bool:
+        """See `Working`."""
+        assert isinstance(self._hub, Working)
+        return self._hub.at_work
+
+
+def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
+    """The hub, which sees hashes in place of keys from here on, and can do beside that what it could."""
+    able = ((KeyReader, _Reading), (SettingsStore, _Publishing), (Working, _Working))
+    kinds = tuple(kind for port, kind in able if isinstance(hub, port))
+    return type("HashedHub", kinds, {})(hub, hasher, clock) if kinds else HashedHub(hub, hasher, clock)

@@ -1,0 +1,46 @@
+"""What a hub tells of one key of one limit to a reader, which is no node and changes nothing by asking."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from reconverge.hub.report import LimitReport
+
+READ_MAX: Final = 256
+"""So many keys are read at a time, as many as one batch has: no node waits for longer than that takes."""
+
+
+class KeyQuestion(NamedTuple):
+    """One key, and the limit as a node declares it; its lifetime numbers are not looked at."""
+
+    limit: LimitReport
+    key: str
+
+
+class KeyReading(NamedTuple):
+    """What all nodes together have used of one key, as far as they have reported it; in units of the limit's quota."""
+
+    used: int
+    """What counts in the current window, rounded up; with it what departed nodes may have used."""
+    lines: int
+    """What live nodes may still use of their lines without asking."""
+    free: int
+    """What is granted to no node."""
+    capacity: int
+    """The smallest among the live nodes and the reader's own, with what is lent to the region."""
+    nodes: int
+    """How many live nodes have reported this key, and have not forgotten it."""
+    free_us: int
+    """From when on, by the hub's clock, a cost of 1 fits if nothing more is charged. The hub's time if it fits now. Of
+    charges that expire each with its date only the nodes know the dates; then it is the latest possible moment."""
+    learns_until_us: int
+    """Until when the hub grants nothing of this key, because it has lost data; 0 if it grants."""
+
+
+class KeyReadings(NamedTuple):
+    """The answer to several questions, in their order, as of one moment."""
+
+    hub_us: int
+    incarnation: str
+    """Empty as long as no node has told anything."""
+    keys: tuple[KeyReading, ...]

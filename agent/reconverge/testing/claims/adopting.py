@@ -1,0 +1,136 @@
+"""What a hub promises that can be ordered to go on after a loss: it does, in these data alone, and not too early.
+
+A hub that is not `Adoptable` promises nothing of the kind, and these claims are skipped.
+"""
+
+from __future__ import annotations
+
+from unittest import SkipTest
+
+from reconverge.hub.port import Adoptable
+from reconverge.testing.claims.scene import INTERVAL_S, LEARNING_S, QUOTA, SECOND_US, WINDOW_US, Scene, Voice, limit
+from reconverge.testing.claims.trial import Trial, claim
+
+MONTH = limit("monthly", overshoot_milli=0, window_us=124 * WINDOW_US)
+"""So many windows of six hours are 31 days."""
+TOLD_S = 2 * INTERVAL_S
+
+
+def operator(trial: Trial, scene: Scene) -> Adoptable:
+    """The hub as an operator's command sees it. Ends the test, as skipped, if it cannot be ordered to go on."""
+    hub = scene.keep(trial.make_operator(scene.hub))
+    if not isinstance(hub, Adoptable):
+        raise SkipTest("this hub cannot be ordered to go on")
+    return hub
+
+
+class AdoptingClaims(Trial):
+    """Claims about the end of a wait by an operator's order."""
+
+    async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:
+        """Two nodes, of which one holds 40 of `ada` and has used 30, after a loss of which the hub was told."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=MONTH)
+        await bob.says_hello()
+        scene.pass_time(LEARNING_S)
+        await ada.reports(of=MONTH, need=QUOTA)
+        await ada.reports(of=MONTH, current=30, line=40)
+        await self.lose_data(scene.hub)
+        await bob.says_hello()
+        await ada.reports(of=MONTH, current=30)
+        return ada, bob
+
+    @claim
+    async def test_a_loss_that_is_adopted_is_waited_for_no_longer(self, scene: Scene) -> None:
+        """What nodes have told is kept, and all else of a strict limit per month is granted again."""
+        hub = operator(self, scene)
+        ada, bob = await self._lose(scene)
+        scene.pass_time(TOLD_S)
+        assert [0, 0] == [(await bob.reports(key, of=MONTH, need=3)).line for key in ("ada", "eve")]
+
+        adoption = await hub.adopt(0, bob.incarnation)
+
+        assert ("", 1) == adoption
+        assert all([(await bob.reports(key, of=MONTH, need=3)).line >= 3 for key in ("ada", "eve")])
+        assert 40 == (await ada.reports(of=MONTH, current=30)).line
+
+    @claim
+    async def test_nothing_is_adopted_while_nodes_are_telling(self, scene: Scene) -> None:
+        """To the last microsecond."""
+        hub = operator(self, scene)
+        _, bob = await self._lose(scene)
+        told_us = (await hub.data(0)).told_us
+        assert scene.hub_us() + TOLD_S * SECOND_US == told_us
+        scene.pass_time((told_us - scene.hub_us() - 1) / SECOND_US)
+        assert "still be telling" in (await hub.adopt(0, bob.incarnation)).problem
+
+        scene.pass_time(1 / SECOND_US)
+
+        assert "" == (await hub.adopt(0, bob.incarnation)).problem
+
+    @claim
+    async def test_only_the_data_that_are_named_are_adopted(self, scene: Scene) -> None:
+        """An operator that has looked at other data decides about those."""
+        hub = operator(self, scene)
+        _, bob = await self._lose(scene)
+        scene.pass_time(TOLD_S)
+
+        adoption = await hub.adopt(0, "another")
+
+        assert "are called" in adoption.problem
+        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).line
+
+    @claim
+    async def test_the_next_loss_is_waited_for_again(self, scene: Scene) -> None:
+        """The order was about the data that were lost then."""
+        hub = operator(self, scene)
+        _, bob = await self._lose(scene)
+        scene.pass_time(TOLD_S)
+        await hub.adopt(0, bob.incarnation)
+        await self.lose_data(scene.hub)
+        await bob.says_hello()
+        scene.pass_time(TOLD_S)
+
+        data = await hub.data(0)
+
+        assert (True, 0) == (data.waits, data.adopted)
+        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).line
+
+    @claim
+    async def test_a_node_from_before_an_adopted_loss_changes_nothing(self, scene: Scene) -> None:
+        """Neither by the data that it knew nor by its lines, for which its own key waits briefly."""
+        hub = operator(self, scene)
+        old, (_, bob) = scene.voice(), await self._lose(scene)
+        old.incarnation = "long gone"
+        scene.pass_time(TOLD_S)
+        await hub.adopt(0, bob.incarnation)
+
+        assert 20 == (await old.reports("eve", of=MONTH, current=20, line=20)).line
+
+        assert (await bob.reports("mia", of=MONTH, need=3)).line >= 3
+        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).line
+        scene.pass_time(TOLD_S)
+        assert (await bob.reports("eve", of=MONTH, need=3)).line >= 3
+
+    @claim
+    async def test_adoptions_are_counted(self, scene: Scene) -> None:
+        """Each order that was carried out."""
+        hub = operator(self, scene)
+        _, bob = await self._lose(scene)
+        scene.pass_time(TOLD_S)
+        for _ in range(2):
+            await hub.adopt(0, bob.incarnation)
+        await hub.adopt(0, "another")
+
+        data = await hub.data(0)
+
+        assert (2, False, True, 2) == (data.adopted, data.waits, data.lost, data.nodes)
+
+    @claim
+    async def test_without_data_there_is_nothing_to_adopt(self, scene: Scene) -> None:
+        """And looking begins none."""
+        hub = operator(self, scene)
+        await self.lose_data(scene.hub)
+
+        assert "nothing to adopt" in (await hub.adopt(0, "some")).problem
+        assert "" == (await hub.data(0)).incarnation

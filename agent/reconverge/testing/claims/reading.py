@@ -1,0 +1,248 @@
+"""What a hub promises to readers of a key: the whole fleet's use, the same for all, and nothing changes by reading.
+
+A hub that is no `KeyReader` promises nothing of the kind, and these claims are skipped.
+"""
+
+from __future__ import annotations
+
+from unittest import SkipTest
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import KeyReader
+from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading
+from reconverge.hub.report import LimitReport
+from reconverge.limit.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.testing.claims.scene import (
+    LEARNING_S,
+    LEASE_US,
+    LIMIT,
+    QUOTA,
+    SECOND_US,
+    WINDOW_S,
+    WINDOW_US,
+    Scene,
+    limit,
+)
+from reconverge.testing.claims.trial import Trial, claim
+
+BUCKET = limit("bucket", algorithm=TOKEN_BUCKET)
+SLIDING = limit("sliding", algorithm=SLIDING_WINDOW)
+LOG = limit("log", algorithm=SLIDING_LOG)
+HALF_A_WINDOW_S = WINDOW_S / 2
+
+
+def reader(scene: Scene) -> KeyReader:
+    """The hub as another process sees it, which has no node there. Ends the test, as skipped, if it reads no keys."""
+    hub = scene.another_hub()
+    if not isinstance(hub, KeyReader):
+        raise SkipTest("this hub reads no keys")
+    return hub
+
+
+async def reads(hub: KeyReader, key: str = "ada", of: LimitReport = LIMIT, *, shard: int = 0) -> KeyReading:
+    """What is told of one key."""
+    (reading,) = (await hub.read_keys(shard, [KeyQuestion(of, key)])).keys
+    return reading
+
+
+class ReadingClaims(Trial):
+    """Claims about what a reader is told."""
+
+    @claim
+    async def test_a_reader_sees_what_all_nodes_have_used(self, scene: Scene) -> None:
+        """Use, lines and what is free sum to the capacity, and each live node with the key is counted."""
+        hub, ada, bob = reader(scene), scene.voice(), scene.voice()
+        await ada.reports(current=30, line=30)
+        await bob.reports(current=12, line=20)
+
+        reading = await reads(hub)
+
+        assert (42, 8, QUOTA - 50, QUOTA, 2) == reading[:5]
+
+    @claim
+    async def test_a_reader_is_told_what_lies_on_lines(self, scene: Scene) -> None:
+        """What a node may use alone is neither used nor free."""
+        hub, ada = reader(scene), scene.voice()
+        line = (await ada.reports(need=10)).line
+
+        reading = await reads(hub)
+
+        assert (0, line, QUOTA - line) == (reading.used, reading.lines, reading.free)
+
+    @claim
+    async def test_an_unknown_key_is_unused(self, scene: Scene) -> None:
+        """Whether it was never used or has been forgotten makes no difference."""
+        hub = reader(scene)
+        await scene.voice().reports(current=30)
+
+        reading = await reads(hub, "bob")
+
+        assert (0, 0, QUOTA, QUOTA, 0) == reading[:5]
+
+    @claim
+    async def test_a_hub_that_was_told_nothing_can_be_read(self, scene: Scene) -> None:
+        """All is free, and reading begins nothing: the next reader finds the same."""
+        hub = reader(scene)
+
+        reading = await reads(hub)
+
+        assert (0, 0, QUOTA, QUOTA, 0) == reading[:5]
+        assert (await hub.read_keys(0, [])).incarnation == (await hub.read_keys(0, [])).incarnation
+
+    @claim
+    async def test_reading_begins_no_cell_and_extends_none(self, scene: Scene) -> None:
+        """A key that is read again and again is forgotten when it would have been."""
+        hub, ada = reader(scene), scene.voice(lease_us=60 * SECOND_US)
+        remembered = limit("remembered", algorithm=SLIDING_WINDOW)
+        await ada.reports(of=remembered, current=30, reset_us=scene.hub_us())
+        for _ in range(20):
+            scene.pass_time(HALF_A_WINDOW_S)
+            await reads(hub, of=remembered)
+            await reads(hub, "never used", of=remembered)
+
+        answer = await scene.voice().reports(of=remembered)
+
+        assert (0, 0, QUOTA, 0) == (answer.current, answer.previous, answer.free, answer.reset_us)
+
+    @claim
+    async def test_a_reader_is_no_node(self, scene: Scene) -> None:
+        """What a node is told is the same with readers and without."""
+        hub, ada = reader(scene), scene.voice()
+        await ada.reports(current=5)
+        before = await ada.reports(current=5)
+        for key in ("ada", "bob"):
+            await reads(hub, key)
+
+        assert before == await ada.reports(current=5)
+
+    @claim
+    async def test_a_window_that_is_over_does_not_count_for_readers(self, scene: Scene) -> None:
+        """Though no node has told of the next one yet."""
+        hub, ada = reader(scene), scene.voice()
+        await ada.reports(current=QUOTA, line=QUOTA)
+        assert QUOTA == (await reads(hub)).used
+        ends_us = (await reads(hub)).free_us
+        scene.pass_time((ends_us - scene.hub_us() - 1) / SECOND_US)
+        assert QUOTA == (await reads(hub)).used
+
+        scene.pass_time(1 / SECOND_US)
+
+        assert 0 == (await reads(hub)).used
+
+    @claim
+    async def test_what_fades_and_drains_does_so_for_readers(self, scene: Scene) -> None:
+        """Half of a bucket in half a window; of a sliding window all that was used one window later, none after two."""
+        hub, ada = reader(scene), scene.voice()
+        scene.pass_time(WINDOW_S * (1 - scene.hub_us() % WINDOW_US / WINDOW_US))
+        await ada.exchanges(
+            ada.batch(
+                ada.cell(of=BUCKET, current=80, previous=80_000, line=80),
+                ada.cell(of=SLIDING, current=80, line=80),
+            )
+        )
+        scene.pass_time(HALF_A_WINDOW_S)
+        assert 30 == (await reads(hub, of=BUCKET)).used
+        scene.pass_time(HALF_A_WINDOW_S)
+        assert 80 == (await reads(hub, of=SLIDING)).used
+
+        scene.pass_time(WINDOW_S)
+
+        assert (0, 0) == ((await reads(hub, of=BUCKET)).used, (await reads(hub, of=SLIDING)).used)
+
+    @claim
+    async def test_a_reader_is_told_when_there_is_room_again(self, scene: Scene) -> None:
+        """At that moment one fits; a microsecond before, none does."""
+        hub, ada = reader(scene), scene.voice(lease_us=8 * WINDOW_US)
+        full = (BUCKET, SLIDING, LOG, LIMIT)
+        await ada.exchanges(
+            ada.batch(
+                ada.cell(of=BUCKET, current=QUOTA, previous=1000 * QUOTA, line=QUOTA),
+                ada.cell(of=LOG, current=QUOTA, previous=WINDOW_US, line=QUOTA),
+                *(ada.cell(of=each, current=QUOTA, line=QUOTA) for each in (SLIDING, LIMIT)),
+            )
+        )
+        for each in sorted([((await reads(hub, of=each)).free_us, each) for each in full]):
+            free_us, of = each
+            scene.pass_time((free_us - scene.hub_us() - 1) / SECOND_US)
+            assert QUOTA == (await reads(hub, of=of)).used, of.name
+
+            scene.pass_time(1 / SECOND_US)
+
+            assert (await reads(hub, of=of)).used <= QUOTA - 1, of.name
+            assert (await reads(hub, of=of)).free_us == scene.hub_us()
+
+    @claim
+    async def test_what_a_vanished_node_may_have_used_counts_for_readers(self, scene: Scene) -> None:
+        """From the end of its lease on, and though no node has reported since."""
+        hub, ada = reader(scene), scene.voice(lease_us=60 * SECOND_US)
+        of = limit("long", window_us=100 * WINDOW_US, overshoot_milli=0)
+        await ada.reports(of=of)
+        scene.pass_time(LEARNING_S)
+        line = (await ada.reports(of=of, need=QUOTA)).line
+        scene.pass_time(60)
+        assert (0, line, 1) == ((await reads(hub, of=of)).used, (await reads(hub, of=of)).lines, 1)
+
+        scene.pass_time(1 / SECOND_US)
+
+        reading = await reads(hub, of=of)
+        assert (line, 0, QUOTA - line, 0) == (reading.used, reading.lines, reading.free, reading.nodes)
+
+    @claim
+    async def test_a_reader_is_told_that_the_hub_learns(self, scene: Scene) -> None:
+        """What it tells then is less than there may have been."""
+        hub, strict = reader(scene), limit(overshoot_milli=0)
+        ada = scene.voice()
+        await ada.reports(of=strict)
+        scene.pass_time(LEARNING_S)
+        assert 0 == (await reads(hub, of=strict)).learns_until_us
+        await self.lose_data(scene.hub)
+        await ada.says_hello()
+
+        reading = await reads(hub, of=strict)
+
+        assert scene.hub_us() + LEASE_US + 2 * WINDOW_US == reading.learns_until_us
+
+    @claim
+    async def test_questions_are_answered_in_their_order(self, scene: Scene) -> None:
+        """As many as can be asked at a time; one more is refused."""
+        hub, ada = reader(scene), scene.voice()
+        numbers = [7 * number % 31 for number in range(READ_MAX)]
+        await ada.exchanges(ada.batch(*(ada.cell(f"key{n}", current=used) for n, used in enumerate(numbers))))
+        questions = [KeyQuestion(LIMIT, f"key{number}") for number in range(READ_MAX)]
+
+        readings = await hub.read_keys(0, questions)
+
+        assert numbers == [reading.used for reading in readings.keys]
+        try:
+            await hub.read_keys(0, [*questions, KeyQuestion(LIMIT, "one more")])
+        except HubUnavailable:
+            return
+        raise AssertionError("more questions were answered than can be asked at a time")
+
+    @claim
+    async def test_readers_of_a_shard_see_that_shard(self, scene: Scene) -> None:
+        """A key that was told to another shard is unknown there."""
+        hub = reader(scene)
+        last = hub.shards - 1
+        await scene.voice(shard=last).reports(current=30)
+
+        used = [(await reads(hub, shard=shard)).used for shard in range(hub.shards)]
+
+        assert [0] * last + [30] == used
+
+    def test_what_cannot_be_read_is_unavailable(self) -> None:
+        """A reader is told of an outage as an agent is, and in no other way."""
+        hub = self.make_unreachable()
+
+        async def read(_: Scene) -> None:
+            if not isinstance(hub, KeyReader):
+                raise SkipTest("this hub reads no keys")
+            try:
+                await reads(hub)
+            except HubUnavailable:
+                return
+            finally:
+                await hub.close()
+            raise AssertionError("a hub that is not there was read")
+
+        self.on_a_scene(read)

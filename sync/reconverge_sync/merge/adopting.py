@@ -1,0 +1,63 @@
+"""The end of a wait by an operator's order: a hub that has lost its data grants again before all from then is over."""
+
+# Theory of operation.
+#
+# The problem. A hub that has lost its data grants nothing of a strict limit until nothing from before can count any
+# more: a lease and two windows. Of a limit per month that is 62 days. Most of what it waits for it knows after seconds,
+# because every live node tells its counts and its lines again. What it cannot know is what departed nodes had used,
+# which the lost data knew, and what nodes hold that are cut off just now.
+#
+# Why nothing does this by itself. A hub cannot tell a node that is gone from one that is cut off, nor whether any node
+# had left before the loss. An operator can, or can accept the price: what such nodes had used, or use meanwhile, may
+# be admitted once more.
+#
+# How it works. The data go on as if they had begun so long ago that no wait is left (`ADOPTED_US`), and stay lost: a
+# node that comes back from before the loss shows nothing new. Each cell's own wait ends. A node that brings lines along
+# has its cells wait as briefly as those of a limit that is not strict. All of it is part of the data: other data, after
+# the next loss, know nothing of it.
+from __future__ import annotations
+
+from reconverge.hub.adopting import Adoption, HubData
+from reconverge_sync.merge.rule import ADOPTED_US, SPEAK_UP_US, Shard
+
+
+def data_of(shard: Shard, hub_us: int) -> HubData:
+    """See `reconverge.hub.Adoptable`."""
+    live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
+    waits = shard.born_us not in (0, ADOPTED_US)
+    interval_us = max((each.interval_us for each in live), default=0)
+    return HubData(
+        hub_us=hub_us,
+        incarnation=shard.incarnation,
+        lost=shard.lost,
+        begun_us=shard.born_us if waits else 0,
+        told_us=shard.born_us + max(2 * interval_us, interval_us + SPEAK_UP_US) + shard.grace_us if waits else 0,
+        nodes=len(live),
+        adopted=shard.adopted,
+    )
+
+
+def refusal(data: HubData, incarnation: str) -> str:
+    """Why a loss cannot be adopted; empty if it can."""
+    if not data.incarnation:
+        return "no node has told the hub anything yet, so there is nothing to adopt"
+    if data.incarnation != incarnation:
+        return f"the data are called {data.incarnation}, not {incarnation}: look again at what was lost"
+    if not data.waits and data.adopted == 0:
+        return "the hub has lost nothing, and waits for nothing"
+    if data.hub_us < data.told_us:
+        left_s = (data.told_us - data.hub_us) / 1_000_000
+        return f"nodes may still be telling what they know; come back in {left_s:.1f} s"
+    return ""
+
+
+def adopt(shard: Shard, incarnation: str, hub_us: int) -> Adoption:
+    """See `reconverge.hub.Adoptable`."""
+    problem = refusal(data_of(shard, hub_us), incarnation)
+    if problem:
+        return Adoption(problem, 0)
+    shard.lost, shard.born_us, shard.adopted = True, ADOPTED_US, shard.adopted + 1
+    waiting = [cell for cell in shard.cells.values() if cell.learn_until_us > 0]
+    for cell in waiting:
+        cell.learn_until_us = 0
+    return Adoption("", len(waiting))

@@ -1,0 +1,167 @@
+"""What the merge rule knows of one key at a moment, for a reader that is no node."""
+
+# Theory of operation.
+#
+# What a cell stores is as old as its last merge: nodes have left since, windows have ended, buckets have drained. The
+# merge rule sees to that whenever a node reports. A reader does the same to a copy: it brings the cell into the hub's
+# window and counts all entries anew, as a merge does, and throws the copy away. So a reading is what the next node
+# would be told, and there is no second rule of what counts.
+#
+# A hub that stores cells elsewhere makes a `Shard` of what it has read and reads that, so this needs no twin in Lua.
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil, floor
+from typing import Final
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading, KeyReadings
+from reconverge.hub.report import Batch, CellReport, LimitReport, cells_of
+from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Rule
+from reconverge_sync.merge.loans import Identity
+from reconverge_sync.merge.rule import Shard, learning_us
+from reconverge_sync.merge.windows import place_epoch
+
+READER: Final = "?"
+"""In place of a node's name; names of nodes are longer."""
+
+
+def identity_of(limit: LimitReport, key: str) -> Identity:
+    """Under which a shard keeps the cell of that key."""
+    name, counted, window_us, variant = cells_of(limit)
+    return name, counted + variant, window_us, key
+
+
+def check_questions(questions: Sequence[KeyQuestion]) -> None:
+    """Raise HubUnavailable for more questions than are answered at a time."""
+    if len(questions) > READ_MAX:
+        raise HubUnavailable("protocol", f"at most {READ_MAX} keys are read at a time", applied=False)
+
+
+def read_keys(shard: Shard, questions: Sequence[KeyQuestion], hub_us: int) -> KeyReadings:
+    """See `reconverge.hub.KeyReader`."""
+    check_questions(questions)
+    readings = tuple(_read_key(shard, limit, key, hub_us) for limit, key in questions)
+    return KeyReadings(hub_us, shard.incarnation, readings)
+
+
+def _read_key(shard: Shard, limit: LimitReport, key: str, hub_us: int) -> KeyReading:
+    rule, identity = Rule.of(limit), identity_of(limit, key)
+    known = shard.cells.get(identity)
+    known = None if known is None or hub_us > known.expires_us else known
+    epoch = place_epoch(limit, rule, _nothing_said(limit, key), None if known is None else known.epoch, hub_us)
+    if known is None:
+        cell = Cell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
+        if rule.withheld > 0:
+            cell.withhold(rule.withheld, hub_us)
+    else:
+        cell = replace(known, entries={name: replace(entry) for name, entry in known.entries.items()})
+    batch = _batch_of_reader(shard, limit, hub_us)
+    cell.go_to(rule, epoch)
+    if rule.bucket:
+        cell.drain_pool(rule, hub_us)
+    # The rule brings its own records of nodes up to date when it scans, and a reader leaves them as they are.
+    replace(shard, nodes=dict(shard.nodes)).scan(cell, batch, rule, hub_us)
+    return _reading(cell, rule, limit, hub_us, lent=shard.lending.lent(identity, hub_us))._replace(
+        learns_until_us=_learns_until_us(shard, cell, batch, rule, hub_us)
+    )
+
+
+def _nothing_said(limit: LimitReport, key: str) -> CellReport:
+    """What a node would say of a key of which it knows nothing."""
+    nothing = CellReport(0, key, *(0 for _ in CellReport._fields[2:]))
+    return nothing._replace(epoch=-1 if Rule.of(limit).first_hit else 0)
+
+
+def _batch_of_reader(shard: Shard, limit: LimitReport, hub_us: int) -> Batch:
+    """The batch that the rule takes a scan for: by the slowest of the live nodes."""
+    live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
+    return Batch(
+        node=READER,
+        account=READER,
+        shard=0,
+        sequence=1,
+        incarnation=shard.incarnation,
+        interval_us=max((each.interval_us for each in live), default=0),
+        lease_us=max((each.lease_us for each in live), default=0),
+        leaving=False,
+        limits=(limit,),
+        cells=(),
+    )
+
+
+def _reading(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, lent: int) -> KeyReading:
+    """What a cell says that has been brought to this moment."""
+    capacity = cell.capacity + lent
+    nodes = {name: entry for name, entry in cell.entries.items() if name != DEPARTED}
+    used = _used(cell, rule, hub_us)
+    return KeyReading(
+        used=ceil(used),
+        lines=sum(_unused(entry, cell, rule, hub_us) for entry in nodes.values()),
+        free=max(0, capacity - cell.lines - cell.debts),
+        capacity=capacity,
+        nodes=len(nodes),
+        free_us=hub_us if ceil(used) < capacity else _free_us(cell, rule, limit, hub_us, room=capacity - 1, used=used),
+        learns_until_us=0,
+    )
+
+
+def _used(cell: Cell, rule: Rule, hub_us: int) -> float:
+    """What counts; of a bucket, of which nodes say how full theirs were when they reported, the one that all fill."""
+    if not rule.bucket:
+        return cell.used(rule, hub_us)
+    passed_us = float(max(0, rule.refilled_us(cell.filled_us, hub_us)))
+    return max(0.0, cell.fill_milli - passed_us * rule.quota * 1000 / rule.window_us) / 1000
+
+
+def _unused(entry: Entry, cell: Cell, rule: Rule, hub_us: int) -> int:
+    """What is left of a node's line."""
+    used = entry.used(rule, cell, hub_us)
+    if rule.bucket:
+        passed_us = rule.refilled_us(entry.seen_us, hub_us)
+        used = max(0, entry.previous - rule.drained_milli(passed_us, entry.line)) / 1000
+    return max(0, entry.line - floor(used))
+
+
+def _free_us(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:
+    """When no more than `room` is in use, if nothing more is charged; see `KeyReading.free_us`."""
+    if rule.fixed:
+        if limit.closes_us > 0:
+            return max(hub_us, limit.closes_us)
+        return cell.epoch + rule.window_us if rule.first_hit else (cell.epoch + 1) * rule.window_us
+    if rule.bucket:
+        drains_us = ceil((used - room) * rule.window_us / rule.quota)
+        if not rule.stepwise:
+            return hub_us + drains_us
+        return (hub_us // rule.window_us + max(1, ceil(drains_us / rule.window_us))) * rule.window_us
+    return _expired_us(cell, hub_us, room) if rule.dated else _faded_us(cell, rule, room)
+
+
+def _expired_us(cell: Cell, hub_us: int, room: int) -> int:
+    """When so much has expired of what has dates, at the latest."""
+    ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
+    ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values()]
+    left = sum(amount for _, amount in ends)
+    for until_us, amount in sorted(ends):
+        left -= amount
+        if left <= room:
+            return max(hub_us, until_us)
+    return hub_us
+
+
+def _faded_us(cell: Cell, rule: Rule, room: int) -> int:
+    """When so much has faded of a sliding window: in this window, or else in the next, in which `current` fades."""
+    opens_us = cell.epoch * rule.window_us
+    if cell.current <= room and cell.previous > 0:
+        return opens_us - (-rule.window_us * (cell.previous - room + cell.current) // cell.previous)
+    fading_us = -(-rule.window_us * (cell.current - room) // cell.current) if cell.current > room else 0
+    return opens_us + rule.window_us + fading_us
+
+
+def _learns_until_us(shard: Shard, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> int:
+    """Until when nothing of the cell is granted; 0 if that is over."""
+    until_us = cell.learn_until_us
+    if shard.lost or (shard.born_us > 0 and rule.strict):
+        until_us = max(until_us, shard.born_us + learning_us(batch, rule, lost=shard.lost) + shard.grace_us)
+    return until_us if hub_us < until_us else 0

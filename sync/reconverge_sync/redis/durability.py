@@ -1,0 +1,76 @@
+"""Whether what a Redis keeps outlives it, where limits count for longer than servers live, and whether it did.
+
+A hub without persistence is told everything again by its nodes. That does not reach the use of nodes that left before
+the loss, and within a month most have: they were deployed anew. So long windows want a server that keeps its data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from reconverge.hub.adopting import HubData
+from reconverge.hub.diagnosis import COMMAND, Finding, Level
+
+DURABILITY: Final = "durability"
+LOSS: Final = "loss"
+LONG_US: Final = 86_400_000_000
+"""A window that is longer than a day outlives processes: fleets are deployed anew within it."""
+DAY_US: Final = 86_400_000_000
+SECOND_US: Final = 1_000_000
+_CELL: Final = re.compile(rb"[^{}]*:\{\d+\}:c\d+:[^{}:]*:[^:]*:(\d+)")
+"""What the name of a cell says of its limit's window, in microseconds; see `_cells_of` in hub.py."""
+
+
+def window_of(name: bytes | str) -> int:
+    """The window of the limit to which a key of a hub belongs, in microseconds; 0 for any other key."""
+    found = _CELL.match(name if isinstance(name, bytes) else name.encode())
+    return int(found[1]) if found else 0
+
+
+def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | None) -> Finding | None:
+    """Whether a restart loses what windows of that length count; None where that does not matter.
+
+    `saves` says whether the server takes snapshots by itself; None if it may not be asked.
+    """
+    if longest_us <= LONG_US or "aof_enabled" not in info:
+        return None
+    shown = f"limits with windows of {longest_us / DAY_US:.3g} days are counted here"
+    if int(info["aof_enabled"]):
+        return Finding(DURABILITY, Level.OK, f"{shown}, and the server writes down what changes (appendonly)")
+    remedy = (
+        "Have the server write down what changes, also in its configuration file; docs/operate/long-windows.md says "
+        f"what else there is:\n{COMMAND}redis-cli CONFIG SET appendonly yes"
+    )
+    if saves:
+        fact = f"{shown}, and a restart loses what was counted since the last snapshot by nodes that have left since"
+    elif saves is None:
+        fact = f"{shown}, and the server does not write down what changes; whether it takes snapshots, it does not tell"
+    else:
+        fact = f"{shown}, and the server keeps nothing on disk: a restart loses what nodes had counted that have left"
+    return Finding(DURABILITY, Level.WARNING, fact, remedy)
+
+
+def judge_loss(data: HubData, longest_us: int) -> Finding | None:
+    """Whether the server has lost data, as far as that still has consequences; None if not."""
+    if data.adopted:
+        fact = (
+            f"a loss of data was adopted ({data.adopted} times, data {data.incarnation}): strict limits may be exceeded"
+        )
+        remedy = "That was an operator's decision. It ends with the windows that were open then."
+        return Finding(LOSS, Level.WARNING, fact, remedy)
+    waited_us = data.hub_us - data.begun_us
+    if not (data.waits and data.lost) or longest_us <= LONG_US or waited_us > 2 * longest_us:
+        return None
+    begun = datetime.fromtimestamp(data.begun_us / SECOND_US, tz=UTC).isoformat(timespec="seconds")
+    fact = (
+        f"data were lost before {begun}; of strict limits with windows of {longest_us / DAY_US:.3g} days nothing more "
+        "is granted for a lease and two windows"
+    )
+    remedy = (
+        "Restore the server's data if you can. Or look at what it costs to go on without:\n"
+        f"{COMMAND}reconverge hub adopt"
+    )
+    return Finding(LOSS, Level.WARNING, fact, remedy)

@@ -1,0 +1,130 @@
+"""What a Redis stores of a shard and its cells, read back into the ledger of the merge rule.
+
+`exchange.lua` says in which order the numbers of a cell, of an entry and of a node stand, and what is left out when it
+is zero. They are only read here, to be judged by the rule itself; what is written, `exchange.lua` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgpack
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX
+from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, NodeRecord
+from reconverge_sync.merge.loans import Credit, Identity, Lending
+from reconverge_sync.merge.rule import Shard
+from reconverge_sync.redis.resp import script
+
+READ_KEYS: Final = script("now", "read_keys")
+SUMS: Final = b"g"
+"""The field of a cell's hash in which its sums are."""
+DEPARTED_FIELD: Final = b"-"
+LOANS: Final = b"l"
+CELL: Final = (
+    "epoch", "capacity", "scanned_us", "expires_us", "last_demand", "lines", "overdrafts", "needs_milli",
+    "demand_milli", "current", "previous", "window_demand", "active", "bases", "filled_us", "fill_milli", "debts",
+    "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled_us", "carry_milli",
+)  # fmt: skip
+"""The sums of a cell, in the order in which they are packed; those at the end may be missing."""
+ENTRY: Final = (
+    "epoch", "seen_us", "current", "previous", "line", "overdraft", "need_milli", "demand_milli", "window_demand",
+    "capacity", "base", "debt", "ask", "ask_since_us", "reset_us", "current_until_us", "previous_until_us", "lease_us",
+    "vouchers",
+)  # fmt: skip
+"""The same of one node's entry."""
+FRACTIONS: Final = frozenset(("fill_milli", "carry_milli"))
+TEXTS: Final = frozenset(("first",))
+LEAST: Final = (13, 10)
+"""So many numbers of a cell, and of an entry, are always there."""
+Fields = Mapping[bytes, bytes]
+
+
+def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[Shard, int]:
+    """The shard as far as it was asked for, and the hub's time, of what READ_KEYS answers.
+
+    Raises HubUnavailable when it is not that, or was stored by a newer version.
+    """
+    try:
+        told_us, incarnation, born_us, lost, schema, adopted, nodes, *cells = reply
+        if int(schema) > SCHEMA_VERSION:
+            raise ValueError(f"the data are of schema {int(schema)}, which is newer than {SCHEMA_VERSION}")
+        shard = Shard(str(incarnation, "utf-8"), int(born_us), lost == b"1", int(adopted))
+        shard.nodes = {str(name, "utf-8"): _node(packed) for name, packed in _fields(nodes).items()}
+        lending = Lending()
+        for identity, flat in zip(identities, cells, strict=True):
+            stored = _fields(flat)
+            if SUMS in stored:
+                shard.cells[identity] = _cell(stored)
+                lending.credits[identity] = _loans(stored.get(LOANS))
+        shard.lending = lending
+        return shard, int(told_us)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise HubUnavailable("protocol", f"what is stored cannot be read: {str(error)[:200]}") from error
+
+
+def _fields(flat: Any) -> dict[bytes, bytes]:
+    """A hash as it travels: a field and its value in turn."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _node(packed: bytes) -> NodeRecord:
+    seen_us, sequence, interval_us, lease_us, gone = msgpack.unpackb(packed)
+    return NodeRecord(_whole(seen_us), _whole(sequence), _whole(interval_us), _whole(lease_us), gone == 1)
+
+
+def _cell(stored: Fields) -> Cell:
+    numbers = _numbers(stored[SUMS], CELL, least=LEAST[0])
+    cell = Cell(numbers.pop("epoch"), numbers.pop("capacity"), numbers.pop("filled_us", 0))
+    for name, number in numbers.items():
+        setattr(cell, name, number != 0 if name == "restless" else number)
+    for field, packed in stored.items():
+        if field in (SUMS, LOANS):
+            continue
+        said = _numbers(packed, ENTRY, least=LEAST[1])
+        name = DEPARTED if field == DEPARTED_FIELD else str(field, "utf-8")
+        cell.entries[name] = Entry(said.pop("epoch"), said.pop("reset_us", 0), **said)
+    return cell
+
+
+def _loans(packed: bytes | None) -> dict[str, Credit]:
+    """What is lent to a cell, by lender."""
+    _, *flat = list(_unpacked(packed)) if packed else [0]
+    four = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+    return {
+        str(lender, "utf-8") if isinstance(lender, bytes) else str(lender): Credit(*map(_whole, rest))
+        for lender, *rest in four
+    }
+
+
+def _numbers(packed: bytes, names: Sequence[str], *, least: int) -> dict[str, Any]:
+    """What is packed one after the other, by name."""
+    values = list(_unpacked(packed))
+    if not least <= len(values) <= len(names):
+        raise ValueError(f"{len(values)} numbers where {least} to {len(names)} belong")
+    return {name: _value(name, value) for name, value in zip(names, values, strict=False)}
+
+
+def _unpacked(packed: bytes) -> msgpack.Unpacker:
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(packed)
+    return unpacker
+
+
+def _value(name: str, value: object) -> object:
+    if name in TEXTS:
+        return value if isinstance(value, str) else str(value)
+    if name in FRACTIONS and isinstance(value, float):
+        return value
+    return _whole(value)
+
+
+def _whole(value: object) -> int:
+    """A number of a script, which knows doubles alone: one beyond 32 bits may travel as such."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or abs(value) > WHOLE_MAX:
+        raise ValueError(f"{value!r:.40} is not a whole number")
+    return value

@@ -1,0 +1,204 @@
+"""Goal: with a secret the hub never sees a key, all else is as without, and nodes with different secrets are told.
+
+Method: real agents, with whichever kernel runs, at a real Redis, all of whose keys and values are searched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+import redis
+
+from reconverge import Agent, InvalidSetting
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.hub import Hub
+from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
+from reconverge.hub.port import KeyReader, SettingsStore, Working
+from reconverge.hub.registry import HubSettings
+from reconverge.testing import BulletinContract, HubContract, ReaderContract
+from reconverge_sync.memory import MemoryHub
+from reconverge_sync.redis.hub import RedisHub
+from tests.support.agents import introduce
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+
+SECRET = "a secret of the fleet that is long"  # noqa: S105  # a test's own
+OTHER = "another secret, just as long as it"
+IDENTITY = "ada.lovelace@example.org"
+HASHER = KeyHasher(SECRET, namespace="contract")
+
+
+def stored(url: str) -> bytes:
+    """All that a Redis keeps: names, fields and values."""
+    found: list[bytes | str] = []
+    with redis.Redis.from_url(url) as client:
+        for key in client.scan_iter():
+            found.append(key)
+            kind = client.type(key)
+            assert b"hash" == kind
+            found += [part for pair in client.hgetall(key).items() for part in pair]
+    return b"\n".join(each for each in found if isinstance(each, bytes))
+
+
+class TestHashedMemoryHub(HubContract, ReaderContract, BulletinContract):
+    """Every promise of a hub holds through the hashes."""
+
+    def make_hub(self, clock: ManualClock) -> Hub:
+        """See `HubContract`."""
+        return hashing(MemoryHub(clock=clock, shards=2), HASHER, clock)
+
+    def make_bulletin(self) -> SettingsStore:  # type: ignore[override]  # which has close, too
+        """See `BulletinContract`."""
+        hub = self.make_hub(ManualClock(0.0))
+        assert isinstance(hub, SettingsStore)
+        return hub
+
+
+class TestHashedRedisHub(HubContract, ReaderContract):
+    """The same on a server, to which keys travel in another way."""
+
+    seeds = range(1)
+
+    @pytest.fixture(autouse=True)
+    def on_a_server(self, redis_server: RedisServer) -> None:
+        """Use the server that the tests share."""
+        self.server = redis_server
+
+    def make_hub(self, clock: ManualClock) -> Hub:
+        """See `HubContract`."""
+        self.server.command("FLUSHALL")
+        self.clock = clock
+        return self.join(MemoryHub())
+
+    def join(self, hub: Hub) -> Hub:
+        """See `HubContract`."""
+        return hashing(RedisHub(self.server.url, HubSettings("contract", 5.0), clock=self.clock), HASHER, self.clock)
+
+    async def lose_data(self, hub: Hub) -> None:
+        """See `HubContract`."""
+        self.server.command("FLUSHALL")
+
+
+def test_the_hub_keeps_no_byte_of_an_identity(make_agent: MakeAgent, redis_server: RedisServer) -> None:
+    """Neither as a key nor in a value; without a secret it does, so that this would be seen."""
+    redis_server.command("FLUSHALL")
+    limits = ("5/minute", "100/hour; 1000/31 days")
+    agent = make_agent(redis_server.url, key_secret=SECRET)
+    for number, limit in enumerate(limits):
+        introduce(agent.limit(f"limit{number}", limit), IDENTITY)
+    agent.stop()
+    kept = stored(redis_server.url)
+    assert b"limit0" in kept
+    assert b"lovelace" not in kept
+    assert KeyHasher(SECRET, namespace="default").hashed(IDENTITY).encode() in kept
+    assert SECRET.encode() not in kept
+
+    introduce(make_agent(redis_server.url).limit("limit0", limits[0]), IDENTITY)
+
+    assert b"lovelace" in stored(redis_server.url)
+
+
+def test_nodes_with_the_same_secret_share_a_key(make_agent: MakeAgent, redis_server: RedisServer) -> None:
+    """One admits what the other leaves, and both see what the fleet has used."""
+    redis_server.command("FLUSHALL")
+    one, other = (make_agent(redis_server.url, key_secret=SECRET, policy="strict") for _ in range(2))
+    for agent in (one, other):
+        agent.limit("login", "7/hour")
+    admitted = dict.fromkeys((one, other), 0)
+
+    def use_up() -> bool:
+        for agent in admitted:
+            admitted[agent] += agent.limiter("login").allow(IDENTITY)
+        return sum(admitted.values()) >= 7
+
+    eventually(use_up, "the whole limit")
+
+    eventually(lambda: [7, 7] == [_used(agent) for agent in (one, other)], "all reports")
+    assert 7 == sum(admitted.values())
+    assert not any(agent.limiter("login").allow(IDENTITY) for agent in (one, other))
+
+
+def _used(agent: Agent) -> int:
+    return asyncio.run(agent.fleet_usage(agent.limiter("login"), IDENTITY)).used
+
+
+def test_a_node_with_another_secret_is_told(
+    make_agent: MakeAgent, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, in words that show neither secret."""
+    redis_server.command("FLUSHALL")
+    introduce(make_agent(redis_server.url, key_secret=SECRET).limit("login", "7/hour"))
+    eventually(lambda: b"keymark" in stored(redis_server.url), "the mark of the first")
+
+    with caplog.at_level(logging.ERROR, logger="reconverge"):
+        introduce(make_agent(redis_server.url, key_secret=OTHER).limit("login", "7/hour"))
+        eventually(lambda: "another secret" in caplog.text, "word of the other secret")
+
+    assert 1 == caplog.text.count("another secret")
+    assert SECRET not in caplog.text
+    assert OTHER not in caplog.text
+
+
+def test_a_mark_that_no_node_renews_ends() -> None:
+    """All nodes may have another secret from then on, and none of them is told of anything."""
+    clock = ManualClock(1_750_000_000.0)
+    hub = MemoryHub(clock=clock)
+    assert "one" == asyncio.run(hub.mark_keys("one", keep_s=MARK_KEPT_S))
+    clock.advance_ns(MARK_EVERY_NS)
+    assert "one" == asyncio.run(hub.mark_keys("one", keep_s=MARK_KEPT_S))
+    clock.advance_ns(round(MARK_KEPT_S * SECOND_NS) - 1)
+    assert "one" == asyncio.run(hub.mark_keys("other", keep_s=MARK_KEPT_S))
+
+    clock.advance_ns(1)
+
+    assert "other" == asyncio.run(hub.mark_keys("other", keep_s=MARK_KEPT_S))
+
+
+def test_a_hash_depends_on_secret_namespace_and_key() -> None:
+    """And on nothing else: it is the same in each process and version."""
+    hashes = {
+        KeyHasher(secret, namespace=namespace).hashed(key)
+        for secret in (SECRET, OTHER)
+        for namespace in ("shop", "default")
+        for key in ("ada", "Ada", "ada \N{SNOWMAN}")
+    }
+
+    assert 12 == len(hashes)
+    assert {32} == set(map(len, hashes))
+    assert "ae76f4d581339b431c02019545f31514" == KeyHasher(SECRET.encode(), namespace="shop").hashed("ada")
+
+
+def test_a_hashed_hub_can_do_what_the_other_can() -> None:
+    """And nothing beside that."""
+    hashed = hashing(MemoryHub(), HASHER, ManualClock(0.0))
+
+    assert isinstance(hashed, KeyReader)
+    assert isinstance(hashed, SettingsStore)
+    assert not isinstance(hashed, Working)
+
+
+@pytest.mark.parametrize("secret", ["", "short", b"fifteen bytes..", 5])
+def test_a_secret_that_is_none_is_refused_and_not_shown(secret: object) -> None:
+    """With what to do."""
+    with pytest.raises(InvalidSetting, match="openssl rand") as caught:
+        Agent("memory://", key_secret=secret)  # type: ignore[arg-type]
+
+    assert "key_secret='***'" in str(caught.value)
+    assert "fifteen" not in str(caught.value)
+
+
+def test_the_environment_may_hold_the_secret(
+    make_agent: MakeAgent, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a wrong one is told of by the variable's name."""
+    redis_server.command("FLUSHALL")
+    monkeypatch.setenv("RECONVERGE_KEY_SECRET", SECRET)
+    introduce(make_agent(redis_server.url).limit("login", "7/hour"), IDENTITY)
+    assert b"lovelace" not in stored(redis_server.url)
+    monkeypatch.setenv("RECONVERGE_KEY_SECRET", "short")
+
+    with pytest.raises(InvalidSetting, match="RECONVERGE_KEY_SECRET"):
+        Agent(redis_server.url)
