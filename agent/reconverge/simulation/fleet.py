@@ -18,6 +18,7 @@ from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.asking import Asking
 from reconverge.policies import POLICIES, Policy, View
 from reconverge.settings import MILLION
+from reconverge.simulation.changing import QuotaChange
 
 if TYPE_CHECKING:
     from reconverge.limiter.queue import Waker
@@ -74,6 +75,8 @@ class Fleet:
     """The part of every capacity that each region has by itself, in millionths."""
     asks: Asks | None = None
     """None where memory decides in doubt."""
+    changes: tuple[QuotaChange, ...] = ()
+    """Of the limit's first quota, in their order."""
 
     @property
     def shortest_interval_ns(self) -> int:
@@ -119,6 +122,11 @@ class Asked:
         self._shares = shares
         self._asking = [Asking(each) for each in shares or (limit,)]
         self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
+
+    def change(self, limit: Limit) -> None:
+        """Have the first quota be another one."""
+        self.tables[0].change(limit)
+        self._limit.take_note()
 
     def decide(self, key: str, cost: int, now_ns: int) -> Judged:
         """The key that is asked about, and a verdict for each quota that is judged."""

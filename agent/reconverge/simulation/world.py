@@ -19,10 +19,11 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.hub.merge_rule import MergeRule, open_merge_rule
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import Kernel, measure
-from reconverge.limit.limit import FIRST_HIT
+from reconverge.limit.limit import FIRST_HIT, Limit
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.asker import Asker
+from reconverge.simulation.changing import limit_at
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.fleet import LIMIT_NAME, Fleet, Judged, Member, NodeClock
 from reconverge.simulation.pattern import Arrival
@@ -37,9 +38,9 @@ LATENCY_SPREAD: Final = 0.2
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
 KEY_BYTES_MAX: Final = 256
 
-WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK = range(6)
+WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK, CHANGE = range(7)
 """What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes, a request that
-asks looks whether it is answered."""
+asks looks whether it is answered, a node takes another quota over."""
 
 
 class World:
@@ -80,6 +81,9 @@ class World:
         for fault in faults:
             if fault.kind in (Kind.LOSE_DATA, Kind.CRASH, Kind.JUMP):
                 self._push(fault.start_ns, FAULT, 0, fault)
+        for change in fleet.changes:
+            for node in self.nodes:
+                self._push(change.reaches_ns(node.index), CHANGE, node.index, change.limit)
 
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
@@ -141,6 +145,11 @@ class World:
                 assert isinstance(what, Asker)
                 what.look()
                 if node.woken:
+                    self._look_at(node)
+            elif action == CHANGE:
+                assert isinstance(what, Limit)
+                if node.alive:
+                    node.asked.change(what)
                     self._look_at(node)
             else:
                 assert isinstance(what, Fault | Member)
@@ -239,6 +248,9 @@ class World:
         )
         node.kernel.region_ppm = fleet.region_ppm
         node.asked = fleet.declare(node.kernel, self.policy)
+        changed = limit_at(fleet.changes, node.index, self.now_ns)
+        if changed is not None:
+            node.asked.change(changed)
         random = Random(self._random.random())
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
         node.batch = None

@@ -139,6 +139,10 @@ class Smooth(LeakyBucket):
     one that grows brings none with it, so that nothing is stored twice.
     """
 
+    def __init__(self, limit: Limit, *, merged_only: bool) -> None:
+        super().__init__(limit, merged_only=merged_only)
+        self._owed_most = limit.cost_max * limit.unit * limit.window_ns
+
     def settle(self, cell: Cell, now_ns: int) -> None:
         """See `Meter`; first what is owed is paid off, and what is left then is stored."""
         self._follow_line(cell, now_ns)
@@ -202,13 +206,13 @@ class Smooth(LeakyBucket):
         """See `LeakyBucket`: the next request may go when it could, and as much of what can be stored is stored.
 
         Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without a line owes
-        goes by the rate of the whole limit.
+        goes by the rate of the whole limit. Rescaling has no cell owe more than a request can cost from now on.
         """
         terms = self.terms(cell)
         paid = former.rate > 0 and terms.rate > 0
         now = (terms.rate if paid else terms.whole) * former.capacity
         before = (former.rate if paid else former.whole) * terms.capacity
-        level = -(-cell.level * now // before)
+        level = min(-(-cell.level * now // before), max(cell.level, self._owed_most))
         stored = cell.stored * terms.stored_most // former.stored_most if former.stored_most else 0
         stored = min(stored, max(cell.stored, cell.stored * now // before))
         if cell.lows is not None:
