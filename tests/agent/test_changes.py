@@ -227,7 +227,7 @@ def test_what_waits_in_a_leaky_bucket_is_let_out_at_the_new_pace(
 
 
 def test_a_smooth_limit_lets_the_next_waiter_out_when_it_could_before() -> None:
-    """It pays for the request before it, at the rate of that; those behind it go at the new rate, and are woken for it."""
+    """It pays for the request before it, at the rate of that; those behind it go at the new rate."""
     limiter, clock = lone("1/s", algorithm="smooth-bursty")
     let_out: list[float] = []
 

@@ -176,13 +176,25 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(node=NODES, part=PARTS, burst_part=PARTS)
     def is_told_of_another_quota(self, node: int, part: float, burst_part: float) -> None:
-        """One node admits less than was declared, in quota or burst, or all of it again; the largest of all is judged."""
+        """One node admits less than was declared, in quota or burst, or all of it again; the largest is judged."""
         limit = self.limit
         quota = max(COST_MAX, int(limit.quota * part))
         burst = None if limit.burst is None else max(COST_MAX, int(limit.burst * burst_part))
         with suppress(InvalidLimit):  # a smaller one may have no room for what else is said
             lowered = replace(limit, quota=quota, burst=burst)
             self._node(node).kernel.tables[self.quota_name].change(lowered)
+
+    @rule(node=NODES, part=PARTS, key=st.sampled_from(KEYS), times=st.integers(1, 60))
+    def is_told_of_another_quota_before_an_answer(self, node: int, part: float, key: str, times: int) -> None:
+        """What the hub grants by the quota from before comes after the change."""
+        chosen = self._node(node)
+        if chosen.flight is None and self._may_speak(chosen):
+            self._ask(chosen, key, 1, times)
+            spoke = chosen.sends() is not None
+            self.witness_needed = self.witness_needed and not spoke
+            chosen.reaches(self.hub)
+            self.is_told_of_another_quota(node=node, part=part, burst_part=part)
+            chosen.hears()
 
     @rule(key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 300))
     def a_crowd(self, key: str, cost: int, times: int) -> None:

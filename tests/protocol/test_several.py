@@ -94,7 +94,7 @@ class Several(Protocol):
         joint.take_note()
 
     @rule(node=NODES, part=PARTS, burst_part=PARTS, number=st.integers(0, 2))
-    def is_told_of_another_quota(self, node: int, part: float, burst_part: float, number: int) -> None:
+    def is_told_of_another_quota(self, node: int, part: float, burst_part: float, number: int = 0) -> None:
         """One of the quotas changes, on one node."""
         joint = self._joint(self._node(node))
         self._turn_to(list(self.limits)[number % len(self.limits)])

@@ -73,9 +73,9 @@ UNIT: Final = 1000
 CREDIT_WINDOWS_MAX: Final = 100
 """A request of a smooth limit goes on credit for up to so many windows' worth of the rate, beyond what can be stored.
 
-A node tells needs of up to a hundred capacities apart, so it can still say what it owes, and is granted a line to pay it
-off by. Each node, and each start of a process, may go on credit once, so a cost counts in the bound as often as there
-are nodes: without an end one wrong cost would close a key for good, and a restart would open it again.
+A node tells needs of up to a hundred capacities apart, so it can still say what it owes, and is granted a line to pay
+it off by. Each node, and each start of a process, may go on credit once, so a cost counts in the bound as often as
+there are nodes: without an end one wrong cost would close a key for good, and a restart would open it again.
 """
 WINDOW_MIN_NS: Final = MILLISECOND_NS
 """Shorter windows than the clock error between two machines would limit nothing."""

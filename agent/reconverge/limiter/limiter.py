@@ -250,10 +250,11 @@ class Limiter:
         """Have the limit be another one from the next decision on, in which all that was used counts on.
 
         Quota, burst, `soft`, `max_debt` and `costs` can change, and are as said here, the same way as for
-        `Agent.limit`; a limit string that names no algorithm means the limit's own. How is counted cannot, nor the quota of a limit that has to do with shares. A larger quota is in
-        force when the last node has changed; of a smaller one, every node keeps to its part at once. Of a paced limit,
-        requests that wait are let out at the new rate, in their order; of a smooth one the request after a change goes
-        when it would have gone without it, as in Guava's `setRate`.
+        `Agent.limit`; a limit string that names no algorithm means the limit's own. How is counted cannot change, nor
+        the quota of a limit that has to do with shares. A larger quota is in force when the last node has changed; of a
+        smaller one, every node keeps to its part at once. Of a paced limit, requests that wait are let out at the new
+        rate, in their order; of a smooth one, the next request goes when it would have gone without the change, as
+        after `setRate` of Guava's RateLimiter.
         Settings that are published for the fleet come before this one, as long as they are in force.
 
         Raises:

@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# A change reaches the nodes one after the other, within `spread_ns`: a new configuration that is rolled out, or published
-# settings that each node reads in its turn. From the first node to the last, the larger quota counts. What may be admitted
-# after that is less than what the nodes have admitted before it, so it is of no use to judge the whole run by its largest
-# quota alone: a node that forgets to lower its lines would be within that. So a run is judged by several limits:
+# A change reaches the nodes one after the other, within `spread_ns`: a new configuration that is rolled out, or
+# published settings that each node reads in its turn. From the first node to the last, the larger quota counts. To
+# judge all of a run by the largest quota would be of no use: a node that forgets to lower its lines would be within
+# that. So a run is judged by several limits:
 #
 #     declared  |########|                                              what was admitted before the first change
 #     first              |.. spread ..|##############|                  ... after the last node has it, until the next
@@ -26,10 +26,10 @@ from typing import Final, NamedTuple
 from reconverge.clock import NEVER_NS
 from reconverge.limit.limit import FIRST_HIT, Limit
 
-CHANGES_MAX: Final = 3
-QUOTA_POWERS: Final = (-1.0, 0.5)
-"""A quota or burst falls to a tenth, or rises to three times of what was declared."""
-SPREADS: Final = (0.0, 0.1, 1.0)
+CHANGES_MAX: Final = 6
+QUOTA_POWERS: Final = ((-1.0, 0.5), (-2.5, -1.0))
+"""A quota or burst falls to a tenth, or rises to three times of what was declared; or it falls steeply."""
+SPREADS: Final = (0.0, 0.0, 0.1, 1.0)
 """How long it takes until the last node has a change, at most, in windows."""
 
 
@@ -91,9 +91,9 @@ def draw_changes(random: Random, limit: Limit, windows: int, cost_max: int) -> t
     changes = []
     for moment, following in pairwise([*moments, windows]):
         spread = min(random.choice(SPREADS) * random.random(), following - moment)
-        quota = max(cost_max, int(limit.quota * 10 ** random.uniform(*QUOTA_POWERS)))
-        times = 10 ** random.uniform(*QUOTA_POWERS)
-        burst = None if limit.burst is None else max(cost_max, int(limit.burst * times))
+        quota_times, burst_times = (10 ** random.uniform(*random.choice(QUOTA_POWERS)) for _ in range(2))
+        quota = max(cost_max, int(limit.quota * quota_times))
+        burst = None if limit.burst is None else max(cost_max, int(limit.burst * burst_times))
         changed = replace(limit, quota=quota, burst=burst)
         changes.append(QuotaChange(changed, int(moment * limit.window_ns), int(spread * limit.window_ns)))
     return tuple(changes)

@@ -1,7 +1,8 @@
 """Goal: a lone node waits as Guava's RateLimiter does, whatever is acquired, and also after the rate was changed.
 
 Method: random schedules of requests, pauses and changes, compared with the algorithm that Guava publishes, in exact
-fractions. Guava itself counts in doubles and cuts its waits to microseconds, so it differs by up to one for each request.
+fractions. Guava itself counts in doubles and cuts its waits to microseconds, so it differs by up to one or two of them
+for each request.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.support.kernel.lone import in_ns
 
 
 class Guava:
-    """The algorithm of `SmoothRateLimiter`, as its source and its documentation describe it, in permits and nanoseconds.
+    """The algorithm of Guava's `SmoothRateLimiter`, as its source describes it, in permits and nanoseconds.
 
     Its state is what is stored and when the next request may go. A request is granted that moment, and moves it on by
     its own price. A change of the rate brings that state to the present, and then rescales what is stored alone.
@@ -63,7 +64,7 @@ class Guava:
             self.next_free_ns = Fraction(at_ns)
 
     def _stored_price_ns(self, taken: Fraction) -> Fraction:
-        """Nothing; or the area below the throttling line, which climbs from one interval to three above the threshold."""
+        """Nothing; or the area below a line, which climbs from one interval to three above the threshold."""
         if not self.warmup_ns:
             return Fraction(0)
         threshold = self.most / 2
@@ -105,7 +106,7 @@ STEPS = st.lists(
     steps=STEPS,
 )
 def test_every_wait_is_that_of_guava(rates: list[int], warmup_s: float, steps: list[tuple[str, int, int]]) -> None:
-    """Never early, and less than a nanosecond late for each request and each change, with costs of many seconds' worth."""
+    """Less than a nanosecond late for each request and each change, with costs of many seconds' worth."""
     limiter, clock = lone(limit_of(rates[0], warmup_s))
     guava = Guava(rates[0], clock.monotonic_ns(), warmup_ns=limiter.limit.warmup_ns)
     assert limiter.allow("ada", 1)
@@ -164,7 +165,7 @@ def test_what_is_owed_is_told_in_full() -> None:
 
 
 def test_the_next_request_after_a_change_pays_by_the_former_rate() -> None:
-    """One request of one a second has gone: the next waits a second at whatever rate, and the one after that is faster."""
+    """After a request of one a second, the next waits a second at whatever rate, and the one after that is faster."""
     limiter, clock = lone(Limit(1, 1, algorithm="smooth-bursty"))
     limiter.allow("ada")
     limiter.change("20/s", algorithm="smooth-bursty")

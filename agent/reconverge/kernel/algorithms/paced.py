@@ -21,12 +21,13 @@
 # that grows, so that nothing is stored twice. A key that was never used has been idle since its limit was declared, or
 # since the fork; so forgetting an idle key changes nothing, and a limit that was just declared has stored nothing.
 #
-# Another quota. As in Guava's `setRate`, a smooth limit that is changed keeps the time until the next request may go: what
-# is owed is the price of a request that has gone, by the rate that was in force then. So what is owed is rescaled as the
-# rate of the node is, and what is stored as that which can be stored. Guava ties the two together; here a burst may grow
-# while the rate does not, and then nothing is stored anew: a burst that went back and forth would let out more each time.
-# A leaky bucket is as full as it was, as any bucket is, and runs dry at the new rate: so what waits is let out at the new
-# pace, in the same order. In a fleet a larger quota is there when the hub has raised the line, as for all limits.
+# Another quota. As in Guava's `setRate`, a smooth limit that is changed keeps the time until the next request may go:
+# what is owed is the price of a request that has gone, at the rate that was in force then. So what is owed is rescaled
+# as the rate of the node is, and what is stored as that which can be stored. Guava ties the two together. Here a burst
+# may grow while the rate does not, and then nothing is stored anew: a burst that went back and forth would let out more
+# each time. A leaky bucket is as full as it was, like any bucket, and runs dry at the new rate: so what waits is let
+# out at the new pace, in the same order. In a fleet a larger quota is there when the hub has raised the line, as for
+# all limits.
 
 from __future__ import annotations
 
@@ -113,8 +114,8 @@ class LeakyBucket(Bucket):
         """By what the cell is paid off just now."""
         return Terms(self._rate(cell), self._quota * self._capacity, self._capacity, 0)
 
-    def take_over(self, cell: Cell, former: Terms) -> None:  # noqa: ARG002  # it stays as full as it is
-        """Go on by this quota with a cell that has been brought to this moment by the former one, and has its new line."""
+    def take_over(self, cell: Cell, former: Terms) -> None:  # a bucket stays as full as it is
+        """Go on by this quota with a cell that was brought to this moment by the `former` one, and has its new line."""
         cell.late = min(cell.late, self._late_most(cell))
 
     def _late_most(self, cell: Cell) -> int:
@@ -205,8 +206,8 @@ class Smooth(LeakyBucket):
     def take_over(self, cell: Cell, former: Terms) -> None:
         """See `LeakyBucket`: the next request may go when it could, and as much of what can be stored is stored.
 
-        Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without a line owes
-        goes by the rate of the whole limit. Rescaling has no cell owe more than a request can cost from now on.
+        Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without a line
+        owes goes by the rate of the whole limit. No cell comes to owe more than a request can cost from now on.
         """
         terms = self.terms(cell)
         paid = former.rate > 0 and terms.rate > 0

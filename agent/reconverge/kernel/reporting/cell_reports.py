@@ -226,8 +226,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     if answer.reset_us > cell.reset_us:
         table.edges.forget(cell, answer.reset_us, now_ns)
     report, answer = table.edges.follow(cell, report, answer, now_ns)
-    if cell.reported_ns <= table.lowered_ns:
-        answer = as_lowered(answer, table.capacity, table.lowered_from)
+    answer = as_lowered(cell, answer)
     same_epoch = answer.epoch == cell.epoch
     cell.at_hub = report.asks and answer.nodes >= AT_HUB
     if cell.at_hub:
@@ -268,12 +267,13 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     _promise_follow_up(cell, report, headroom, now_ns)
 
 
-def as_lowered(answer: CellAnswer, capacity: int, before: int) -> CellAnswer:
-    """An answer to what was reported when the capacity was `before`: the same parts of what it is now, if that is less.
+def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
+    """An answer to what was reported before the capacity fell: the same parts of what it is now (`table/changes.py`).
 
-    See `table/changes.py`.
+    Any other answer is returned as it is.
     """
-    if capacity >= before:
+    capacity, before = cell.table.capacity, cell.table.lowered_from
+    if cell.reported_ns > cell.table.lowered_ns or capacity >= before:
         return answer
     line, base, overdraft = (granted * capacity // before for granted in (answer.line, answer.base, answer.overdraft))
     return answer._replace(line=line, base=base, overdraft=overdraft)

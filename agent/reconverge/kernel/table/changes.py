@@ -6,14 +6,14 @@
 # those of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone,
 # once the last node has told it of the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
 #
-# An answer may be under way meanwhile, to a report from before: it says what the hub granted while it knew the larger
-# capacity only. It is lowered likewise when it comes (`cell_reports.as_lowered`), or the line would be as long again until the next
+# An answer may be under way meanwhile, to a report from before: it says what the hub granted by the larger capacity. It
+# is lowered likewise when it comes (`cell_reports.as_lowered`), or the line would be as long again until the next
 # exchange. In general: no node holds a larger part of its capacity than the hub has granted it of the capacity that the
 # node had reported. These parts sum to one at most, as the hub grants by the smallest capacity of all, and no change of
 # a node makes its own part larger.
 #
-# Lines of paced limits are parts of a rate, and the same holds for them: a node goes at its quota times its part. What is
-# owed and what is stored is rescaled, see `algorithms/paced.py`.
+# Lines of paced limits are parts of a rate, and the same holds for them: a node goes at its quota times its part. What
+# is owed and what is stored is rescaled, see `algorithms/paced.py`.
 
 from __future__ import annotations
 
