@@ -29,6 +29,10 @@ Judged: TypeAlias = tuple[str, Sequence[Verdict]]
 LIMIT_NAME: Final = "simulated"
 SHARED_KEY: Final = "shared"
 """The one key of all shares; a request's own key says of which share it is, by the number in it."""
+BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
+"""About the hub's time at the start; the first window begins at the next multiple of its length."""
+CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
+"""The same for windows of a calendar: a few days before clocks are set back in Europe, and then in America."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,14 @@ class Fleet:
     def longest_window_ns(self) -> int:
         """Of all quotas."""
         return max(limit.window_ns for limit in self.quotas.values())
+
+    @property
+    def begin_ns(self) -> int:
+        """When a run begins by the hub's clock: with a window of every quota, if the longer ones are multiples."""
+        calendar = self.limit.calendar
+        if calendar is not None:
+            return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
+        return -(-BEGIN_NS // self.longest_window_ns) * self.longest_window_ns
 
     def declare(self, kernel: Kernel, policy: Policy) -> Asked:
         """Declare the limit on a node."""

@@ -29,10 +29,6 @@ from reconverge.simulation.fleet import LIMIT_NAME, Fleet, Judged, Member, NodeC
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
 
-BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
-"""About the hub's time at the start; the first window begins at the next multiple of its length."""
-CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
-"""The same for windows of a calendar: a few days before clocks are set back in Europe, and then in America."""
 LATENCY_SPREAD: Final = 0.2
 """Every message takes up to so much longer or shorter than half a round trip."""
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
@@ -58,7 +54,7 @@ class World:
         self.now_ns = 0
         self.fleet = fleet
         self.policy = policy
-        self.begin_ns = _begin_ns(fleet)
+        self.begin_ns = fleet.begin_ns
         self._hub_windows: defaultdict[str, set[int]] = defaultdict(set)
         self._random = Random(f"world {seed}")
         self._faults = tuple(faults)
@@ -399,11 +395,3 @@ class World:
     def _new_name(self) -> str:
         self._names += 1
         return f"name-{self._names}"
-
-
-def _begin_ns(fleet: Fleet) -> int:
-    """When a run begins by the hub's clock: with a window of every quota, if the longer ones are multiples."""
-    calendar = fleet.limit.calendar
-    if calendar is not None:
-        return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
-    return -(-BEGIN_NS // fleet.longest_window_ns) * fleet.longest_window_ns

@@ -114,7 +114,12 @@ def test_every_wait_is_that_of_guava(rates: list[int], warmup_s: float, steps: l
 
     for number, (what, part, cost) in enumerate(steps, start=2):
         wait_ns = guava.wait_ns(clock.monotonic_ns())
-        pauses_ns = {"told": wait_ns, "half": wait_ns / 2, "part": part * guava.interval_ns / 1000, "long": 10**11}
+        pauses_ns: dict[str, Fraction | int] = {
+            "told": wait_ns,
+            "half": wait_ns / 2,
+            "part": part * guava.interval_ns / 1000,
+            "long": 10**11,
+        }
         clock.advance_ns(int(pauses_ns.get(what, 0)))
         if what == "change":
             rate = rates[part % len(rates)]
