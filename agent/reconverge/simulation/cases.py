@@ -21,6 +21,7 @@ from reconverge.limit.limit import (
     FIXED_WINDOW,
     GCRA,
     METERED,
+    PACED,
     SLIDING_WINDOW,
     TOKEN_BUCKET,
     Limit,
@@ -71,7 +72,8 @@ SCARCE_WINDOWS: Final = 24
 SCARCE_ARRIVALS_MAX: Final = 1_200
 SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash")
 CHANGED_SHARE: Final = 0.3
-"""Of *safety* and *elected*: the limit changes while it is in use."""
+PACED_CHANGED_SHARE: Final = 0.6
+"""Of *safety* and *elected*: the limit changes while it is in use. There are few paced limits among them."""
 CREDIT_SHARE: Final = 0.3
 """Of smooth limits in those: requests cost up to some windows' worth."""
 CREDIT_WINDOWS: Final = 3
@@ -163,7 +165,8 @@ def _with_changes(random: Random, case: Case) -> Case:
     assert isinstance(traffic, Traffic)
     if limit.smooth and random.random() < CREDIT_SHARE:
         traffic = replace(traffic, cost_max=random.randint(1, CREDIT_WINDOWS * limit.quota))
-    if limit.initial is None and random.random() < CHANGED_SHARE:
+    share = PACED_CHANGED_SHARE if limit.algorithm in PACED else CHANGED_SHARE
+    if limit.initial is None and random.random() < share:
         most = 1 if limit.smooth else traffic.cost_max
         fleet = replace(fleet, changes=draw_changes(random, limit, experiment.windows, most))
     return replace(case, experiment=replace(experiment, fleet=fleet, traffic=traffic))

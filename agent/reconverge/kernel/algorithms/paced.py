@@ -66,6 +66,7 @@ class LeakyBucket(Bucket):
         super().__init__(limit, merged_only=merged_only)
         self._quota *= limit.unit
         self._capacity *= limit.unit
+        self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """See `Meter`; while there are waiters, what could have drained of an empty bucket makes up for being late."""
@@ -112,7 +113,7 @@ class LeakyBucket(Bucket):
 
     def terms(self, cell: Cell) -> Terms:
         """By what the cell is paid off just now."""
-        return Terms(self._rate(cell), self._quota * self._capacity, self._capacity, 0)
+        return Terms(self._rate(cell), self._whole, self._capacity, 0)
 
     def take_over(self, cell: Cell, former: Terms) -> None:  # a bucket stays as full as it is
         """Go on by this quota with a cell that was brought to this moment by the `former` one, and has its new line."""
